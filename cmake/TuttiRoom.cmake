@@ -1,0 +1,54 @@
+# One room = one static library made of the .cpp files of its folder, with the alias Tutti::<room>.
+# DEPS are rooms below it; LIBS are third-party targets its .cpp files use.
+function(tutti_room name)
+  cmake_parse_arguments(ROOM "" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  if(NOT sources)
+    add_library(tutti_${name} INTERFACE)
+    set(scope INTERFACE)
+  else()
+    add_library(tutti_${name} STATIC ${sources})
+    set(scope PUBLIC)
+    tutti_compile_options(tutti_${name})
+    target_link_libraries(tutti_${name} PRIVATE ${ROOM_LIBS})
+  endif()
+  add_library(Tutti::${name} ALIAS tutti_${name})
+  set_target_properties(tutti_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(tutti_${name} ${scope} cxx_std_20)
+  target_include_directories(tutti_${name} ${scope}
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+    $<INSTALL_INTERFACE:include>)
+  foreach(dep IN LISTS ROOM_DEPS)
+    target_link_libraries(tutti_${name} ${scope} Tutti::${dep})
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY TUTTI_ROOMS ${name})
+endfunction()
+
+# x86-64-v3 (AVX2, FMA) is the floor of the code that is compiled ahead of time; contraction is off
+# because a fused multiply-add appears only where a formula asks for it (numerics contract, N1).
+function(tutti_compile_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -ffp-contract=off -fno-math-errno -march=x86-64-v3
+    $<$<BOOL:${TUTTI_WERROR}>:-Werror>)
+  if(TUTTI_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${TUTTI_SANITIZE})
+  endif()
+endfunction()
+
+# One test program per room: every tests/<room>/*_test.cpp, run by ctest under the label <room>.
+function(tutti_test_suite room)
+  cmake_parse_arguments(SUITE "" "" "LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/*_test.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/support/*.cpp)
+  add_executable(${room}_test ${sources} ${helpers})
+  tutti_compile_options(${room}_test)
+  target_include_directories(${room}_test PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${room}_test PRIVATE
+    TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_link_libraries(${room}_test PRIVATE ${SUITE_LIBS} GTest::gtest GTest::gtest_main)
+  gtest_discover_tests(${room}_test DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${room} TIMEOUT 600)
+endfunction()
