@@ -1,0 +1,105 @@
+// Sizes and strides: up to kMaxDims values inline, trivially copyable.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "tutti/core/error.h"
+#include "tutti/core/symint.h"
+
+namespace tutti {
+
+inline constexpr int kMaxDims = 8;
+
+// A list of at most kMaxDims values. A ninth is a UsageError.
+template <class T>
+class InlineDims {
+ public:
+  constexpr InlineDims() = default;
+  InlineDims(std::initializer_list<T> values) : InlineDims(std::span<const T>(values.begin(), values.size())) {}
+  explicit InlineDims(std::span<const T> values) {
+    for (const T& v : values) push_back(v);
+  }
+  InlineDims(size_t count, T value) {
+    for (size_t i = 0; i < count; ++i) push_back(value);
+  }
+
+  int ndim() const { return count_; }
+  size_t size() const { return static_cast<size_t>(count_); }
+  bool empty() const { return count_ == 0; }
+  T& operator[](size_t i) { return values_[i]; }
+  const T& operator[](size_t i) const { return values_[i]; }
+  T* begin() { return values_; }
+  T* end() { return values_ + count_; }
+  const T* begin() const { return values_; }
+  const T* end() const { return values_ + count_; }
+  const T& back() const { return values_[count_ - 1]; }
+  T& back() { return values_[count_ - 1]; }
+  operator std::span<const T>() const { return {values_, size()}; }  // NOLINT: a list is a span
+
+  void push_back(T value) {
+    TUTTI_CHECK(count_ < kMaxDims, "a tensor can have at most {} dimensions", kMaxDims);
+    values_[count_++] = value;
+  }
+  void pop_back() { --count_; }
+  void insert(int at, T value) {
+    push_back(value);
+    for (int i = count_ - 1; i > at; --i) values_[i] = values_[i - 1];
+    values_[at] = value;
+  }
+  void erase(int at) {
+    for (int i = at; i + 1 < count_; ++i) values_[i] = values_[i + 1];
+    --count_;
+  }
+  void clear() { count_ = 0; }
+
+  friend bool operator==(const InlineDims& a, const InlineDims& b) {
+    if (a.count_ != b.count_) return false;
+    for (int i = 0; i < a.count_; ++i) {
+      if (!(a.values_[i] == b.values_[i])) return false;
+    }
+    return true;
+  }
+
+ private:
+  T values_[kMaxDims] = {};
+  int32_t count_ = 0;
+};
+
+using Shape = InlineDims<SymInt>;      // sizes, maybe symbolic
+using Extents = InlineDims<int64_t>;   // sizes or strides of a tensor with memory
+using Dims = InlineDims<int64_t>;      // a list of dimension numbers
+
+std::string to_string(const Shape& shape);      // "[2, 3]"
+std::string to_string(const Extents& extents);  // "[2, 3]"
+
+// The integers of a shape; UsageError when a size is symbolic.
+Extents concrete(const Shape& shape);
+Shape to_shape(const Extents& extents);
+
+// Product of the sizes, checked for overflow.
+int64_t numel_of(const Extents& sizes);
+SymInt numel_of(const Shape& sizes);
+// Strides of a dense row-major tensor, in elements.
+Extents contiguous_strides(const Extents& sizes);
+
+// `dim` in [-ndim, ndim) as a non-negative number. `where` opens the error message.
+int normalize_dim(int64_t dim, int ndim, const char* where);
+// Sorted, distinct, non-negative; an empty list means all dims.
+Dims normalize_dims(const Dims& dims, int ndim, const char* where);
+
+// The shape that two operands broadcast to (NumPy's rule). UsageError naming both shapes.
+Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where);
+
+}  // namespace tutti
+
+template <class T>
+  requires std::same_as<T, tutti::Shape> || std::same_as<T, tutti::Extents>
+struct fmt::formatter<T> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(const T& v, Context& ctx) const {
+    return fmt::formatter<std::string_view>::format(tutti::to_string(v), ctx);
+  }
+};

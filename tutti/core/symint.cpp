@@ -1,0 +1,106 @@
+#include "tutti/core/symint.h"
+
+#include <mutex>
+#include <vector>
+
+#include "tutti/core/error.h"
+#include "tutti/core/number.h"
+#include "tutti/core/sym_graph.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t kTagBase = std::numeric_limits<int64_t>::min();
+// Tags below this are interned constants (the same for all threads), the rest are nodes of the current graph.
+constexpr int64_t kFirstNodeTag = int64_t{1} << 20;
+
+struct ConstantTable {
+  std::mutex mutex;
+  std::vector<int64_t> values;
+};
+ConstantTable& constants() {
+  static ConstantTable table;
+  return table;
+}
+
+SymInt binary(SymOp op, SymInt a, SymInt b) {
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]] return evaluate_sym_op(op, a.value(), b.value());
+  SymGraph* graph = SymGraph::current();
+  TUTTI_CHECK(graph != nullptr, "a symbolic size was used after its trace ended; sizes of a trace cannot leave it");
+  return SymInt::of_node(graph->make(op, a.node(), b.node()));
+}
+
+}  // namespace
+
+int64_t SymInt::intern_constant(int64_t value) {
+  ConstantTable& table = constants();
+  std::lock_guard lock(table.mutex);
+  for (size_t i = 0; i < table.values.size(); ++i) {
+    if (table.values[i] == value) return kTagBase + static_cast<int64_t>(i);
+  }
+  TUTTI_CHECK(static_cast<int64_t>(table.values.size()) < kFirstNodeTag,
+              "SymInt: more than {} distinct sizes near the smallest int64; such sizes cannot be real", kFirstNodeTag);
+  table.values.push_back(value);
+  return kTagBase + static_cast<int64_t>(table.values.size()) - 1;
+}
+
+bool SymInt::is_interned_constant() const { return rep_ < kTagBase + kFirstNodeTag; }
+
+int64_t SymInt::slow_value() const {
+  if (is_interned_constant()) {
+    ConstantTable& table = constants();
+    std::lock_guard lock(table.mutex);
+    return table.values.at(static_cast<size_t>(rep_ - kTagBase));
+  }
+  throw UsageError(fmt::format(
+      "the size {} is symbolic here, its integer is not known while tracing; use it as a SymInt, or guard_int()",
+      to_string()));
+}
+
+SymInt SymInt::of_node(int64_t node) {
+  SymInt result;
+  result.rep_ = kTagBase + kFirstNodeTag + node;
+  const SymGraph* graph = SymGraph::current();
+  if (graph->node(node).op == SymOp::constant) return graph->node(node).a;
+  return result;
+}
+
+int64_t SymInt::node() const {
+  return is_symbolic() ? rep_ - kTagBase - kFirstNodeTag : SymGraph::current()->constant(value());
+}
+
+int64_t SymInt::guard_int() const { return is_symbolic() ? SymGraph::current()->guard(node()) : value(); }
+
+std::string SymInt::to_string() const {
+  if (!is_symbolic()) return std::to_string(value());
+  const SymGraph* graph = SymGraph::current();
+  return graph ? graph->to_string(node()) : "<symbol of an ended trace>";
+}
+
+bool SymBool::guard() const { return SymGraph::current()->guard(node_) != 0; }
+
+SymBool SymInt::compare(SymOp op, SymInt a, SymInt b) {
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]] return evaluate_sym_op(op, a.value(), b.value()) != 0;
+  const SymInt result = binary(op, a, b);
+  return result.is_symbolic() ? SymBool::of_node(result.node()) : SymBool(result.value() != 0);
+}
+
+SymInt operator+(SymInt a, SymInt b) { return binary(SymOp::add, a, b); }
+SymInt operator-(SymInt a, SymInt b) { return binary(SymOp::sub, a, b); }
+SymInt operator*(SymInt a, SymInt b) { return binary(SymOp::mul, a, b); }
+SymInt operator-(SymInt a) { return binary(SymOp::neg, a, a); }
+SymInt floordiv(SymInt a, SymInt b) { return binary(SymOp::floordiv, a, b); }
+SymInt truncdiv(SymInt a, SymInt b) { return binary(SymOp::truncdiv, a, b); }
+SymInt remainder(SymInt a, SymInt b) { return binary(SymOp::remainder, a, b); }
+SymInt fmod(SymInt a, SymInt b) { return binary(SymOp::fmod, a, b); }
+SymInt pow(SymInt base, SymInt exponent) { return binary(SymOp::pow, base, exponent); }
+SymInt minimum(SymInt a, SymInt b) { return binary(SymOp::minimum, a, b); }
+SymInt maximum(SymInt a, SymInt b) { return binary(SymOp::maximum, a, b); }
+
+double truediv(SymInt a, SymInt b) {
+  const int64_t divisor = b.guard_int();
+  if (divisor == 0) throw IntegerDivideByZero("truediv");
+  return truediv_i64(a.guard_int(), divisor);
+}
+
+}  // namespace tutti

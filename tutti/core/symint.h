@@ -1,0 +1,102 @@
+// SymInt: a size that is an integer, or a symbol of the tracer, in 8 trivially copyable bytes.
+//
+// Arithmetic is Python's. C++ `/` and `%` truncate and are deleted: say which division is meant. Shape arithmetic is
+// checked: leaving 64 bits throws SymIntOverflow. A comparison of symbols gives a SymBool; turning it into bool guards,
+// which means that the tracer records the answer for the sizes at hand.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include <fmt/core.h>
+
+namespace tutti {
+
+class SymInt;
+
+enum class SymOp : uint8_t {
+  constant, symbol, add, sub, mul, neg, floordiv, truncdiv, remainder, fmod, pow, minimum, maximum,
+  eq, ne, lt, le, gt, ge
+};
+
+// The truth of a comparison, maybe of symbols. Conversion to bool asks SymGraph for the answer at the traced sizes.
+class SymBool {
+ public:
+  constexpr SymBool(bool value) : node_(value ? -1 : -2) {}  // NOLINT: a bool is a SymBool
+  static SymBool of_node(int64_t node) { return SymBool(node, 0); }
+  operator bool() const { return node_ < 0 ? node_ == -1 : guard(); }  // NOLINT: guarding is the point
+
+ private:
+  constexpr SymBool(int64_t node, int) : node_(node) {}
+  bool guard() const;
+  int64_t node_;
+};
+
+class SymInt {
+ public:
+  constexpr SymInt() = default;
+  constexpr SymInt(int64_t value) : rep_(value) {  // NOLINT: an integer is a SymInt
+    if (is_reserved(value)) [[unlikely]] rep_ = intern_constant(value);
+  }
+  constexpr SymInt(int value) : rep_(value) {}  // NOLINT
+
+  bool is_symbolic() const { return is_reserved(rep_) && !is_interned_constant(); }
+  // The integer. Throws UsageError naming the expression when this is a symbol.
+  int64_t value() const { return is_reserved(rep_) ? slow_value() : rep_; }
+  // The integer this has in the running trace, recorded as a guard.
+  int64_t guard_int() const;
+  std::string to_string() const;
+
+  friend SymInt operator+(SymInt a, SymInt b);
+  friend SymInt operator-(SymInt a, SymInt b);
+  friend SymInt operator*(SymInt a, SymInt b);
+  friend SymInt operator-(SymInt a);
+  SymInt& operator+=(SymInt b) { return *this = *this + b; }
+  SymInt& operator-=(SymInt b) { return *this = *this - b; }
+  SymInt& operator*=(SymInt b) { return *this = *this * b; }
+  // Say floordiv, truncdiv, truediv, remainder or fmod: C++ truncates where Python floors.
+  friend SymInt operator/(SymInt, SymInt) = delete;
+  friend SymInt operator%(SymInt, SymInt) = delete;
+
+  friend SymBool operator==(SymInt a, SymInt b) { return compare(SymOp::eq, a, b); }
+  friend SymBool operator!=(SymInt a, SymInt b) { return compare(SymOp::ne, a, b); }
+  friend SymBool operator<(SymInt a, SymInt b) { return compare(SymOp::lt, a, b); }
+  friend SymBool operator<=(SymInt a, SymInt b) { return compare(SymOp::le, a, b); }
+  friend SymBool operator>(SymInt a, SymInt b) { return compare(SymOp::gt, a, b); }
+  friend SymBool operator>=(SymInt a, SymInt b) { return compare(SymOp::ge, a, b); }
+
+  // The raw 8 bytes: equal for equal integers and for the same symbol. For hashing and cache keys.
+  int64_t raw() const { return rep_; }
+  static SymInt of_node(int64_t node);  // node of SymGraph::current()
+  int64_t node() const;                 // its node; a constant makes one
+
+ private:
+  // The lowest 2^32 values of int64 name nodes; an integer that falls there is interned as a constant.
+  static constexpr int64_t kReservedEnd = std::numeric_limits<int64_t>::min() + (int64_t{1} << 32);
+  static constexpr bool is_reserved(int64_t rep) { return rep < kReservedEnd; }
+  static SymBool compare(SymOp op, SymInt a, SymInt b);
+  static int64_t intern_constant(int64_t value);
+  bool is_interned_constant() const;
+  int64_t slow_value() const;
+  int64_t rep_ = 0;
+};
+
+SymInt floordiv(SymInt a, SymInt b);
+SymInt truncdiv(SymInt a, SymInt b);
+SymInt remainder(SymInt a, SymInt b);  // sign of the divisor
+SymInt fmod(SymInt a, SymInt b);       // sign of the dividend
+double truediv(SymInt a, SymInt b);    // correctly rounded; symbols guard
+SymInt pow(SymInt base, SymInt exponent);
+SymInt minimum(SymInt a, SymInt b);
+SymInt maximum(SymInt a, SymInt b);
+
+}  // namespace tutti
+
+template <>
+struct fmt::formatter<tutti::SymInt> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(tutti::SymInt v, Context& ctx) const {
+    return fmt::formatter<std::string_view>::format(v.to_string(), ctx);
+  }
+};
