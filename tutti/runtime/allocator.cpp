@@ -1,0 +1,121 @@
+#include "tutti/runtime/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+thread_local MemoryCategory current_category = MemoryCategory::activations;
+
+// Blocks of this size and up are asked for in huge pages: the first touch of a 4 KiB page costs more than its use.
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Four classes per power of two keep the waste below a quarter.
+struct SizeClass {
+  int index;
+  size_t nbytes;
+};
+
+SizeClass class_of(size_t nbytes) {
+  const size_t units = std::max<size_t>((nbytes + 63) / 64, 1);
+  if (units <= 4) return {static_cast<int>(units) - 1, units * 64};
+  const int top = std::bit_width(units - 1) - 1;  // units - 1 in [2^top, 2^(top+1))
+  const size_t step = size_t{1} << (top - 2);
+  const size_t rounded = (units + step - 1) / step;  // in (4, 8]
+  return {4 * (top - 1) + static_cast<int>(rounded - 5), rounded * step * 64};
+}
+
+}  // namespace
+
+std::string_view name_of(MemoryCategory category) {
+  static constexpr std::string_view names[] = {"activations", "parameters", "gradients", "optimizer", "workspace", "data"};
+  return names[static_cast<int>(category)];
+}
+
+MemoryCategoryScope::MemoryCategoryScope(MemoryCategory category) : previous_(std::exchange(current_category, category)) {}
+MemoryCategoryScope::~MemoryCategoryScope() { current_category = previous_; }
+MemoryCategory MemoryCategoryScope::current() { return current_category; }
+
+Allocator* Allocator::create() { return new Allocator; }
+
+void* Allocator::allocate(size_t nbytes, MemoryCategory category) {
+  if (nbytes == 0) return nullptr;
+  TUTTI_CHECK_ENV(nbytes < (size_t{1} << 50), "out of memory: {} bytes were asked for", nbytes);
+  const SizeClass size = class_of(nbytes);
+  void* block = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    std::vector<void*>& cached = free_[static_cast<size_t>(size.index)];
+    if (!cached.empty()) {
+      block = cached.back();
+      cached.pop_back();
+    }
+    MemoryStatistics& s = statistics_;
+    ++s.allocations;
+    s.current_bytes += static_cast<int64_t>(size.nbytes);
+    s.current_by_category[static_cast<size_t>(category)] += static_cast<int64_t>(size.nbytes);
+    if (s.current_bytes > s.peak_bytes) {
+      s.peak_bytes = s.current_bytes;
+      s.at_peak_by_category = s.current_by_category;
+    }
+    if (block == nullptr) s.reserved_bytes += static_cast<int64_t>(size.nbytes);
+  }
+  if (block != nullptr) return block;
+  const bool huge = size.nbytes >= kHugePage;
+  block = std::aligned_alloc(huge ? kHugePage : kAlignment,
+                             huge ? (size.nbytes + kHugePage - 1) / kHugePage * kHugePage : size.nbytes);
+  if (block == nullptr) {
+    std::lock_guard lock(mutex_);
+    statistics_.reserved_bytes -= static_cast<int64_t>(size.nbytes);
+    statistics_.current_bytes -= static_cast<int64_t>(size.nbytes);
+    statistics_.current_by_category[static_cast<size_t>(category)] -= static_cast<int64_t>(size.nbytes);
+    throw EnvironmentError(fmt::format("out of memory: {} bytes for {} failed; {} bytes are in use, {} reserved", nbytes,
+                                       name_of(category), statistics_.current_bytes, statistics_.reserved_bytes));
+  }
+  if (huge) madvise(block, size.nbytes, MADV_HUGEPAGE);
+  return block;
+}
+
+void Allocator::deallocate(void* block, size_t nbytes, MemoryCategory category) noexcept {
+  if (block == nullptr) return;
+  const SizeClass size = class_of(nbytes);
+  std::lock_guard lock(mutex_);
+  statistics_.current_bytes -= static_cast<int64_t>(size.nbytes);
+  statistics_.current_by_category[static_cast<size_t>(category)] -= static_cast<int64_t>(size.nbytes);
+  try {
+    free_[static_cast<size_t>(size.index)].push_back(block);
+  } catch (const std::bad_alloc&) {
+    std::free(block);
+    statistics_.reserved_bytes -= static_cast<int64_t>(size.nbytes);
+  }
+}
+
+MemoryStatistics Allocator::statistics() const {
+  std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+void Allocator::reset_peak() {
+  std::lock_guard lock(mutex_);
+  statistics_.peak_bytes = statistics_.current_bytes;
+  statistics_.at_peak_by_category = statistics_.current_by_category;
+}
+
+void Allocator::release_cached() {
+  std::lock_guard lock(mutex_);
+  int64_t in_use = statistics_.current_bytes;
+  for (std::vector<void*>& cached : free_) {
+    for (void* block : cached) std::free(block);
+    cached.clear();
+  }
+  statistics_.reserved_bytes = in_use;
+}
+
+}  // namespace tutti

@@ -1,0 +1,63 @@
+#include "tutti/runtime/rank_context.h"
+
+#include <sched.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "tutti/core/error.h"
+#include "tutti/runtime/allocator.h"
+#include "tutti/runtime/thread_pool.h"
+
+namespace tutti {
+namespace {
+
+thread_local RankContext* current_context = nullptr;
+
+int default_threads() {
+  if (const char* text = std::getenv("TUTTI_THREADS")) {
+    char* end = nullptr;
+    const long threads = std::strtol(text, &end, 10);
+    TUTTI_CHECK(*text != '\0' && *end == '\0' && threads >= 1 && threads <= 1024,
+                "TUTTI_THREADS is '{}'; expected a whole number from 1 to 1024", text);
+    return static_cast<int>(threads);
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return 1;
+}
+
+}  // namespace
+
+RankContext::RankContext(const Options& options) : options_(options), allocator_(Allocator::create()) {}
+RankContext::~RankContext() = default;
+
+RankContext& RankContext::current() {
+  if (current_context) [[likely]] return *current_context;
+  static RankContext* process_default = new RankContext({});  // outlives every static that holds a tensor
+  current_context = process_default;
+  return *process_default;
+}
+
+RankContext::Scope::Scope(RankContext& context) : previous_(std::exchange(current_context, &context)) {}
+RankContext::Scope::~Scope() { current_context = previous_; }
+
+ThreadPool& RankContext::pool() {
+  std::lock_guard lock(pool_mutex_);
+  if (!pool_) pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : default_threads());
+  return *pool_;
+}
+
+void RankContext::set_threads(int threads) {
+  std::lock_guard lock(pool_mutex_);
+  options_.threads = threads;
+  pool_.reset();
+}
+
+void seed_all(uint64_t seed) {
+  RankContext& context = RankContext::current();
+  context.seed = seed;
+  context.next_draw = 0;
+}
+
+}  // namespace tutti

@@ -1,0 +1,81 @@
+// RankContext: everything that belongs to one rank, so that ranks can be threads of one process.
+//
+// A thread_local pointer names the context of the running thread; pool tasks, backward and callbacks inherit it. Rooms
+// above hang their per-rank state in typed slots, so that this header knows none of them. Process-wide are only the
+// kernel cache and the op table.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <typeindex>
+
+namespace tutti {
+
+class Allocator;
+class ThreadPool;
+
+class RankContext {
+ public:
+  struct Options {
+    int rank = 0;
+    int world_size = 1;
+    int threads = 0;  // 0: TUTTI_THREADS, else the number of cores this process may use
+  };
+
+  explicit RankContext(const Options& options);
+  ~RankContext();
+  RankContext(const RankContext&) = delete;
+  RankContext& operator=(const RankContext&) = delete;
+
+  // The context of this thread: the innermost Scope, else the process's default context.
+  static RankContext& current();
+
+  // Makes `context` current on this thread while it lives.
+  class Scope {
+   public:
+    explicit Scope(RankContext& context);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    RankContext* previous_;
+  };
+
+  int rank() const { return options_.rank; }
+  int world_size() const { return options_.world_size; }
+  Allocator& allocator() { return *allocator_; }
+  ThreadPool& pool();           // made on first use
+  void set_threads(int threads);  // 0: the default; not while a loop is running
+
+  // The root seed of this rank's random numbers (seed_all) and the ordinal of the next anonymous draw.
+  uint64_t seed = 0;
+  std::atomic<uint64_t> next_draw{0};
+
+  // The one T of this rank, made on first use. For rooms above.
+  template <class T>
+  T& slot() {
+    std::lock_guard lock(slots_mutex_);
+    std::shared_ptr<void>& entry = slots_[typeid(T)];
+    if (!entry) entry = std::make_shared<T>();
+    return *static_cast<T*>(entry.get());
+  }
+
+ private:
+  Options options_;
+  Allocator* allocator_;
+  std::mutex pool_mutex_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::mutex slots_mutex_;
+  std::map<std::type_index, std::shared_ptr<void>> slots_;
+};
+
+// Resets every random stream of this rank to `seed`. Give the same seed on every rank: the rank enters a draw only
+// where a shard-local one is asked for.
+void seed_all(uint64_t seed);
+
+}  // namespace tutti

@@ -1,0 +1,110 @@
+#include "tutti/runtime/thread_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti {
+namespace {
+
+thread_local bool inside_loop = false;
+
+// A worker looks this often for the next loop before it sleeps: training calls loops microseconds apart, and a wake-up
+// through the kernel costs 10 to 25 us. Bounded, so that an idle pool leaves the core to other ranks.
+constexpr int kSpins = 2000;
+
+}  // namespace
+
+struct ThreadPool::Job {
+  FunctionRef<void(int64_t, int64_t)> body;
+  RankContext* context;
+  int64_t n;
+  int64_t chunk;
+  std::atomic<int64_t> next{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+};
+
+ThreadPool::ThreadPool(int threads) {
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    published_.fetch_add(1, std::memory_order_release);
+  }
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+ThreadPool& ThreadPool::current() { return RankContext::current().pool(); }
+
+void ThreadPool::run_chunks(Job& job) {
+  const bool was_inside = std::exchange(inside_loop, true);
+  for (;;) {
+    const int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
+    if (begin >= job.n) break;
+    try {
+      job.body(begin, std::min(begin + job.chunk, job.n));
+    } catch (...) {
+      std::lock_guard lock(job.error_mutex);
+      if (!job.error) job.error = std::current_exception();
+    }
+  }
+  inside_loop = was_inside;
+}
+
+void ThreadPool::worker_loop() {
+  uint64_t seen = 0;
+  for (;;) {
+    for (int i = 0; i < kSpins && published_.load(std::memory_order_acquire) == seen; ++i) __builtin_ia32_pause();
+    Job* job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
+      if (stop_) return;
+      seen = generation_;
+      job = job_;
+      if (job == nullptr) continue;  // the loop ended before this worker came
+      ++active_;
+    }
+    {
+      RankContext::Scope scope(*job->context);
+      run_chunks(*job);
+    }
+    std::lock_guard lock(mutex_);
+    if (--active_ == 0) done_.notify_all();
+  }
+}
+
+void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  if (n <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  const int64_t pieces = std::min<int64_t>(n / grain, threads());
+  if (pieces <= 1 || inside_loop) {
+    body(0, n);
+    return;
+  }
+  std::lock_guard call(call_mutex_);
+  // A few chunks per thread even out threads that were preempted.
+  const int64_t chunks = std::min<int64_t>(n / grain, 4 * threads());
+  Job job{body, &RankContext::current(), n, (n + chunks - 1) / chunks, {}, {}, nullptr};
+  {
+    std::lock_guard lock(mutex_);
+    job_ = &job;
+    published_.store(++generation_, std::memory_order_release);
+  }
+  wake_.notify_all();
+  run_chunks(job);
+  {
+    std::unique_lock lock(mutex_);
+    job_ = nullptr;
+    done_.wait(lock, [&] { return active_ == 0; });
+  }
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+// A pool of workers for loops inside one operation.
+//
+// Any thread may call parallel_for; calls from different threads take turns, a call from inside a loop body runs inline.
+// Work is handed out in chunks, the caller works too. Results must not depend on which thread ran what.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tutti/runtime/function_ref.h"
+
+namespace tutti {
+
+class ThreadPool {
+ public:
+  // `threads` counts the caller: 1 means no workers.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // The pool of this thread's RankContext.
+  static ThreadPool& current();
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(begin, end) on disjoint ranges that cover [0, n), each but the last at least `grain` long. The first
+  // exception a body throws is rethrown here after all ranges have ended.
+  void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
+
+ private:
+  struct Job;
+  void worker_loop();
+  static void run_chunks(Job& job);
+
+  std::vector<std::thread> workers_;
+  std::mutex call_mutex_;  // one loop at a time
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  Job* job_ = nullptr;
+  uint64_t generation_ = 0;
+  std::atomic<uint64_t> published_{0};
+  int active_ = 0;
+  bool stop_ = false;
+};
+
+}  // namespace tutti
