@@ -1,0 +1,41 @@
+#include "tutti/tensor/storage.h"
+
+#include "tutti/runtime/device_backend.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti {
+
+Storage* Storage::allocate(int64_t nbytes, Device device) {
+  auto* storage = new Storage;
+  StorageRef guard = StorageRef::adopt(storage);
+  storage->device_ = device;
+  if (device.kind == DeviceKind::cpu) {
+    storage->allocator_ = &RankContext::current().allocator();
+    storage->category_ = MemoryCategoryScope::current();
+    storage->data_ = storage->allocator_->allocate(static_cast<size_t>(nbytes), storage->category_);
+  } else {
+    DeviceBackend& backend = device_backend(device);
+    void* data = backend.allocate(nbytes, device.index);
+    storage->data_ = data;
+    storage->release_ = [&backend, data, nbytes, index = device.index] { backend.deallocate(data, nbytes, index); };
+  }
+  storage->nbytes_ = nbytes;
+  storage->retain();
+  return storage;
+}
+
+Storage* Storage::wrap(void* data, int64_t nbytes, Device device, std::function<void()> release) {
+  auto* storage = new Storage;
+  storage->data_ = data;
+  storage->nbytes_ = nbytes;
+  storage->device_ = device;
+  storage->release_ = std::move(release);
+  return storage;
+}
+
+Storage::~Storage() {
+  if (allocator_) allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
+  if (release_) release_();
+}
+
+}  // namespace tutti

@@ -1,0 +1,86 @@
+// Storage: the memory under one or more tensors, reference counted.
+//
+// Reference counts are atomic; the bytes are not guarded: two threads may read one storage, a writer needs to be alone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "tutti/core/device.h"
+#include "tutti/runtime/allocator.h"
+
+namespace tutti {
+
+class Storage {
+ public:
+  // Fresh memory from the current rank's allocator (host) or the device's backend.
+  static Storage* allocate(int64_t nbytes, Device device);
+  // Memory that somebody else owns; `release` runs when the last tensor is gone.
+  static Storage* wrap(void* data, int64_t nbytes, Device device, std::function<void()> release);
+
+  void* data() const { return data_; }
+  int64_t nbytes() const { return nbytes_; }
+  Device device() const { return device_; }
+  bool is_read_only() const { return read_only_; }
+  void set_read_only() { read_only_ = true; }
+
+  // Grows by one with each in-place write; autograd compares it with what it saved.
+  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+  void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  int64_t use_count() const { return references_.load(std::memory_order_relaxed); }
+
+ private:
+  Storage() = default;
+  ~Storage();
+  void* data_ = nullptr;
+  int64_t nbytes_ = 0;
+  Allocator* allocator_ = nullptr;  // null for wrapped and device memory
+  std::atomic<int32_t> references_{1};
+  std::atomic<uint32_t> version_{0};
+  Device device_;
+  MemoryCategory category_ = MemoryCategory::activations;
+  bool read_only_ = false;
+  std::function<void()> release_;
+};
+
+// A counted pointer to a Retainable (Storage, TensorImpl).
+template <class T>
+class Counted {
+ public:
+  Counted() = default;
+  static Counted adopt(T* pointer) {
+    Counted c;
+    c.pointer_ = pointer;
+    return c;
+  }
+  Counted(const Counted& other) : pointer_(other.pointer_) {
+    if (pointer_) pointer_->retain();
+  }
+  Counted(Counted&& other) noexcept : pointer_(std::exchange(other.pointer_, nullptr)) {}
+  Counted& operator=(Counted other) noexcept {
+    std::swap(pointer_, other.pointer_);
+    return *this;
+  }
+  ~Counted() {
+    if (pointer_) pointer_->release();
+  }
+  T* get() const { return pointer_; }
+  T* operator->() const { return pointer_; }
+  T& operator*() const { return *pointer_; }
+  explicit operator bool() const { return pointer_ != nullptr; }
+
+ private:
+  T* pointer_ = nullptr;
+};
+
+using StorageRef = Counted<Storage>;
+
+}  // namespace tutti

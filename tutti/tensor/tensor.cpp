@@ -1,0 +1,145 @@
+#include "tutti/tensor/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/core/number.h"
+
+namespace tutti {
+namespace {
+
+bool is_dense(const Extents& sizes, const Extents& strides) {
+  int64_t expected = 1;
+  for (int d = sizes.ndim() - 1; d >= 0; --d) {
+    if (sizes[d] == 0) return true;
+    if (sizes[d] != 1 && strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
+Counted<TensorImpl> make_impl(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset,
+                              DType dtype) {
+  auto impl = Counted<TensorImpl>::adopt(new TensorImpl);
+  impl->dtype = dtype;
+  impl->device = storage->device();
+  impl->sizes = to_shape(sizes);
+  impl->extents = sizes;
+  impl->strides = strides;
+  impl->offset = offset;
+  impl->numel = numel_of(sizes);
+  impl->contiguous = is_dense(sizes, strides);
+  impl->storage = std::move(storage);
+  return impl;
+}
+
+void check_sizes(const Extents& sizes) {
+  for (int64_t s : sizes) TUTTI_CHECK(s >= 0, "empty: sizes {} hold a negative size", sizes);
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Extents& sizes, DType dtype, Device device) {
+  check_sizes(sizes);
+  const int64_t nbytes = checked_mul(numel_of(sizes), itemsize(dtype));
+  Tensor t;
+  t.impl_ = make_impl(StorageRef::adopt(Storage::allocate(nbytes, device)), sizes, contiguous_strides(sizes), 0, dtype);
+  return t;
+}
+
+Tensor Tensor::empty_strided(const Extents& sizes, const Extents& strides, DType dtype, Device device) {
+  check_sizes(sizes);
+  TUTTI_CHECK_EQ(sizes.ndim(), strides.ndim(), "empty_strided: sizes {} and strides {} differ in length", sizes, strides);
+  int64_t last = numel_of(sizes) == 0 ? -1 : 0;
+  for (int d = 0; d < sizes.ndim() && last >= 0; ++d) {
+    TUTTI_CHECK(strides[d] >= 0, "empty_strided: invalid strides for dim {}: {} (sizes {}); strides are not negative", d,
+                strides[d], sizes);
+    last = checked_add(last, checked_mul(sizes[d] - 1, strides[d]));
+  }
+  Tensor t;
+  t.impl_ = make_impl(StorageRef::adopt(Storage::allocate(checked_mul(last + 1, itemsize(dtype)), device)), sizes,
+                      strides, 0, dtype);
+  return t;
+}
+
+Tensor Tensor::over(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset, DType dtype) {
+  check_sizes(sizes);
+  TUTTI_CHECK_EQ(sizes.ndim(), strides.ndim(), "view: sizes {} and strides {} differ in length", sizes, strides);
+  int64_t first = offset, last = offset;
+  for (int d = 0; d < sizes.ndim(); ++d) {
+    const int64_t reach = checked_mul(std::max<int64_t>(sizes[d] - 1, 0), strides[d]);
+    (reach < 0 ? first : last) += reach;
+  }
+  const int64_t capacity = storage->nbytes() / itemsize(dtype);
+  if (numel_of(sizes) > 0) {
+    TUTTI_CHECK(first >= 0 && last < capacity,
+                "view: sizes {}, strides {}, offset {} reach elements {} to {}, the storage holds {} of {}", sizes, strides,
+                offset, first, last, capacity, name_of(dtype));
+  }
+  Tensor t;
+  t.impl_ = make_impl(std::move(storage), sizes, strides, offset, dtype);
+  return t;
+}
+
+Tensor Tensor::from_memory(void* data, const Extents& sizes, DType dtype, std::function<void()> release, Device device) {
+  check_sizes(sizes);
+  const int64_t nbytes = checked_mul(numel_of(sizes), itemsize(dtype));
+  Tensor t;
+  t.impl_ = make_impl(StorageRef::adopt(Storage::wrap(data, nbytes, device, std::move(release))), sizes,
+                      contiguous_strides(sizes), 0, dtype);
+  return t;
+}
+
+Tensor Tensor::view_as(const Extents& sizes, const Extents& strides, int64_t offset) const {
+  return over(impl_->storage, sizes, strides, offset, dtype());
+}
+
+static void check_one_element(const Tensor& t) {
+  TUTTI_CHECK(t.numel() == 1, "item: the tensor {} has {} elements; expected exactly one", describe(t), t.numel());
+  TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "item: the tensor {} is not on the cpu; copy it there first", describe(t));
+}
+
+double Tensor::item() const {
+  check_one_element(*this);
+  return load_as_double(raw_data(), dtype());
+}
+
+int64_t Tensor::item_int() const {
+  check_one_element(*this);
+  return load_as_int64(raw_data(), dtype());
+}
+
+std::string describe(const Tensor& t) {
+  if (!t.defined()) return "<undefined>";
+  return fmt::format("{} {} {}", t.sizes(), name_of(t.dtype()), to_string(t.device()));
+}
+
+static void copy_dim(char* target, const char* source, const Tensor& t, const Tensor& s, int dim, int64_t item) {
+  if (dim == t.ndim()) {
+    std::memcpy(target, source, static_cast<size_t>(item));
+    return;
+  }
+  const int64_t n = t.extents()[dim], ts = t.strides()[dim] * item, ss = s.strides()[dim] * item;
+  if (dim == t.ndim() - 1 && ts == item && ss == item) {
+    std::memcpy(target, source, static_cast<size_t>(n * item));
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) copy_dim(target + i * ts, source + i * ss, t, s, dim + 1, item);
+}
+
+void copy_elements(const Tensor& target, const Tensor& source) {
+  TUTTI_CHECK(target.extents() == source.extents() && target.dtype() == source.dtype(),
+              "copy: the target is {}, the source {}; sizes and dtypes must agree", describe(target), describe(source));
+  if (target.numel() == 0) return;
+  copy_dim(static_cast<char*>(target.raw_data()), static_cast<const char*>(source.raw_data()), target, source, 0,
+           itemsize(target.dtype()));
+}
+
+Tensor to_contiguous(const Tensor& t) {
+  if (t.is_contiguous()) return t;
+  Tensor result = Tensor::empty(t.extents(), t.dtype(), t.device());
+  copy_elements(result, t);
+  return result;
+}
+
+}  // namespace tutti

@@ -1,0 +1,135 @@
+// Tensor: a value handle on a strided view of a storage.
+//
+// Copying a Tensor shares the storage; clone() (tutti/ops) copies the data. Sizes are SymInts so that code over tensors
+// can be traced; extents() are their integers, for code that touches memory. Zero-size and 0-dim tensors are ordinary.
+// Thread safety: handles may be copied and read from several threads; writing a storage needs exclusion by the caller.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/core/device.h"
+#include "tutti/core/dtype.h"
+#include "tutti/core/shape.h"
+#include "tutti/tensor/storage.h"
+
+namespace tutti {
+
+// Rooms above attach their state to a tensor through this (autograd's record of a tensor, for example).
+class TensorExtension {
+ public:
+  virtual ~TensorExtension() = default;
+};
+
+// Bits of the dispatch stages a tensor takes part in (see tutti/ops/dispatch.h).
+using StageMask = uint16_t;
+
+struct TensorImpl {
+  std::atomic<int32_t> references{1};
+  StageMask stages = 0;
+  DType dtype = DType::f32;
+  Device device;
+  Shape sizes;
+  Extents extents;  // the integers of sizes; meaningless while a size is symbolic
+  Extents strides;  // in elements
+  int64_t offset = 0;  // in elements
+  int64_t numel = 0;
+  bool contiguous = true;
+  StorageRef storage;
+  std::unique_ptr<TensorExtension> autograd;
+
+  void retain() { references.fetch_add(1, std::memory_order_relaxed); }
+  void release() {
+    if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: a missing value, such as a gradient that nobody needs
+
+  // Uninitialised memory.
+  static Tensor empty(const Extents& sizes, DType dtype = DType::f32, Device device = kCpu);
+  static Tensor empty_strided(const Extents& sizes, const Extents& strides, DType dtype, Device device = kCpu);
+  // A view of `storage`. UsageError when an element would lie outside it.
+  static Tensor over(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset, DType dtype);
+  // Memory of the caller, dense row-major; `release` runs when the last tensor on it is gone.
+  static Tensor from_memory(void* data, const Extents& sizes, DType dtype, std::function<void()> release,
+                            Device device = kCpu);
+  // Host values copied into a new tensor. The number of values must be the product of the sizes.
+  template <class T>
+  static Tensor of(const std::vector<T>& values, const Extents& sizes) {
+    Tensor t = empty(sizes, dtype_of<T>);
+    TUTTI_CHECK_EQ(static_cast<int64_t>(values.size()), t.numel(), "Tensor::of: {} values for shape {}", values.size(), sizes);
+    T* out = t.data<T>();
+    for (size_t i = 0; i < values.size(); ++i) out[i] = values[i];
+    return t;
+  }
+  template <class T>
+  static Tensor of(const std::vector<T>& values) {
+    return of(values, {static_cast<int64_t>(values.size())});
+  }
+  template <class T>
+  static Tensor scalar(T value) {
+    Tensor t = empty({}, dtype_of<T>);
+    *t.data<T>() = value;
+    return t;
+  }
+
+  bool defined() const { return static_cast<bool>(impl_); }
+  explicit operator bool() const { return defined(); }
+  bool is_same(const Tensor& other) const { return impl_.get() == other.impl_.get(); }
+
+  DType dtype() const { return impl_->dtype; }
+  Device device() const { return impl_->device; }
+  int ndim() const { return impl_->sizes.ndim(); }
+  SymInt size(int64_t dim) const { return impl_->sizes[static_cast<size_t>(normalize_dim(dim, ndim(), "size"))]; }
+  const Shape& sizes() const { return impl_->sizes; }
+  const Extents& extents() const { return impl_->extents; }
+  int64_t extent(int64_t dim) const { return impl_->extents[static_cast<size_t>(normalize_dim(dim, ndim(), "extent"))]; }
+  const Extents& strides() const { return impl_->strides; }
+  int64_t offset() const { return impl_->offset; }
+  int64_t numel() const { return impl_->numel; }
+  int64_t nbytes() const { return numel() * itemsize(dtype()); }
+  bool is_contiguous() const { return impl_->contiguous; }
+
+  // First element. The caller keeps the tensor alive while using the pointer.
+  void* raw_data() const {
+    return static_cast<char*>(impl_->storage->data()) + impl_->offset * itemsize(impl_->dtype);
+  }
+  template <class T>
+  T* data() const {
+    TUTTI_CHECK(dtype() == dtype_of<T>, "data: the tensor holds {}, {} was asked for", name_of(dtype()), name_of(dtype_of<T>));
+    return static_cast<T*>(raw_data());
+  }
+  // The value of a tensor of one element, converted.
+  double item() const;
+  int64_t item_int() const;
+
+  const StorageRef& storage() const { return impl_->storage; }
+  uint32_t version() const { return impl_->storage->version(); }
+  StageMask stages() const { return impl_->stages; }
+  TensorImpl* impl() const { return impl_.get(); }
+
+  // Another view of the same storage; knows nothing of autograd (the view ops in tutti/ops do).
+  Tensor view_as(const Extents& sizes, const Extents& strides, int64_t offset) const;
+
+ private:
+  Counted<TensorImpl> impl_;
+};
+
+// "[2, 3] f32 cpu", for error messages.
+std::string describe(const Tensor& t);
+
+// The elements as text, rows bracketed, long dims elided; for people.
+std::string to_string(const Tensor& t);
+
+// Raw copy of every element of `source` into `target` (same sizes and dtype, any strides, both on the host).
+void copy_elements(const Tensor& target, const Tensor& source);
+// A dense row-major tensor with the same elements: `t` itself when it already is one.
+Tensor to_contiguous(const Tensor& t);
+
+}  // namespace tutti
