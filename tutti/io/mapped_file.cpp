@@ -1,0 +1,44 @@
+#include "tutti/io/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void fail(std::string_view action, const std::string& path, int error) {
+  throw EnvironmentError(fmt::format("cannot {} '{}': {} (errno {})", action, path, detail::errno_text(error), error));
+}
+
+struct Descriptor {
+  int value;
+  ~Descriptor() { close(value); }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
+  const int opened = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0) fail("open", path_, errno);
+  const Descriptor descriptor{opened};
+  struct stat status{};
+  if (fstat(descriptor.value, &status) != 0) fail("examine", path_, errno);
+  TUTTI_CHECK_ENV(S_ISREG(status.st_mode), "cannot map '{}': it is not a regular file", path_);
+  nbytes_ = static_cast<size_t>(status.st_size);
+  if (nbytes_ == 0) return;  // mmap refuses a length of zero
+  void* mapping = mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, descriptor.value, 0);
+  if (mapping == MAP_FAILED) fail("map", path_, errno);
+  data_ = static_cast<const std::byte*>(mapping);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), nbytes_);
+}
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+// A file mapped read-only into memory.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+// Immutable after construction, so any thread may read. The mapping lives as long as the object; hold it in a
+// shared_ptr where views outlive a scope. The file must not be shortened meanwhile: replace it instead (AtomicFile).
+class MappedFile {
+ public:
+  // EnvironmentError naming path and reason when the file is missing, unreadable or not a regular file.
+  explicit MappedFile(std::string path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  size_t nbytes() const { return nbytes_; }
+  std::span<const std::byte> bytes() const { return {data_, nbytes_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), nbytes_}; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t nbytes_ = 0;
+};
+
+}  // namespace tutti
