@@ -1,0 +1,45 @@
+// Attrs: the typed, trivially copyable options of one op call, carried without knowing their type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+class Attrs {
+ public:
+  static constexpr size_t kCapacity = 256;
+
+  Attrs() = default;
+  template <class T>
+  static Attrs of(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity && alignof(T) <= 8);
+    Attrs a;
+    std::memcpy(a.bytes_, &value, sizeof(T));
+    a.size_ = sizeof(T);
+    return a;
+  }
+  Attrs(const Attrs& other) : size_(other.size_) { std::memcpy(bytes_, other.bytes_, size_); }
+  Attrs& operator=(const Attrs& other) {
+    size_ = other.size_;
+    std::memmove(bytes_, other.bytes_, size_);
+    return *this;
+  }
+
+  template <class T>
+  const T& as() const {
+    TUTTI_ASSERT(size_ == sizeof(T), "attrs hold {} bytes, {} were expected", size_, sizeof(T));
+    return *reinterpret_cast<const T*>(bytes_);
+  }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  alignas(8) std::byte bytes_[kCapacity];
+  size_t size_ = 0;
+};
+
+}  // namespace tutti

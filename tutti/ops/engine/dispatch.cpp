@@ -1,0 +1,108 @@
+#include "tutti/ops/engine/dispatch.h"
+
+#include <array>
+#include <atomic>
+#include <bit>
+
+#include "tutti/ops/engine/eager.h"
+
+namespace tutti {
+namespace {
+
+thread_local StageMask thread_added = 0;
+thread_local StageMask thread_removed = 0;
+
+std::array<std::atomic<Stage*>, 16>& stages() {
+  static std::array<std::atomic<Stage*>, 16> table{};
+  return table;
+}
+
+void allocate_outputs(const OpCall& call, const OutputMetas& metas, std::span<Tensor> outputs) {
+  const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
+  for (int k = 0; k < metas.count; ++k) {
+    const int written = call.op.writes[k];
+    outputs[static_cast<size_t>(k)] = written >= 0 ? call.inputs[static_cast<size_t>(written)]
+                                                   : Tensor::empty(concrete(metas.meta[k].sizes), metas.meta[k].dtype, device);
+  }
+}
+
+void check_writable(const OpCall& call) {
+  for (const int8_t written : call.op.writes) {
+    if (written < 0) continue;
+    const Tensor& target = call.inputs[static_cast<size_t>(written)];
+    TUTTI_CHECK(!target.storage()->is_read_only(), "{}: the tensor {} is read-only memory and cannot be written; clone() it",
+                call.op.name, describe(target));
+    target.storage()->bump_version();
+  }
+}
+
+}  // namespace
+
+void install_stage(StageBit bit, Stage* stage) {
+  Stage* expected = nullptr;
+  TUTTI_ASSERT(stages()[static_cast<size_t>(bit)].compare_exchange_strong(expected, stage), "stage bit {} is taken",
+               static_cast<int>(bit));
+}
+
+StageScope::StageScope(StageMask add, StageMask remove) : added_(thread_added), removed_(thread_removed) {
+  thread_added = static_cast<StageMask>(thread_added | add);
+  thread_removed = static_cast<StageMask>((thread_removed & ~add) | remove);
+}
+StageScope::~StageScope() {
+  thread_added = added_;
+  thread_removed = removed_;
+}
+StageMask removed_stages() { return thread_removed; }
+
+void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs) {
+  StageMask mask = thread_added;
+  for (const Tensor& t : inputs) {
+    TUTTI_CHECK(t.defined(), "{}: an input tensor is undefined", op.name);
+    mask |= t.stages();
+  }
+  mask &= static_cast<StageMask>(~thread_removed);
+  const OpCall call{op, inputs, attrs};
+  if (mask == 0) [[likely]] {
+    run_eager(call, outputs);
+    return;
+  }
+  const int bit = std::bit_width(mask) - 1;
+  Stage* stage = stages()[static_cast<size_t>(bit)].load(std::memory_order_acquire);
+  TUTTI_ASSERT(stage != nullptr, "a tensor carries stage bit {}, which nobody serves", bit);
+  stage->handle(call, outputs);
+}
+
+Tensor apply1(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs) {
+  Tensor output;
+  apply(op, inputs, attrs, {&output, 1});
+  return output;
+}
+
+void run_eager(const OpCall& call, std::span<Tensor> outputs) {
+  const OpDef& op = call.op;
+  for (const Tensor& t : call.inputs) {
+    TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "{}: the tensor {} is not on the cpu, where this op runs; copy it first",
+                op.name, describe(t));
+  }
+  if (op.view) {
+    outputs[0] = op.view(call);
+    return;
+  }
+  OutputMetas metas;
+  op.infer(call, metas);
+  check_writable(call);
+  allocate_outputs(call, metas, outputs);
+  if (op.kernel) op.kernel(call, outputs);
+  else run_recipe(call, outputs);
+}
+
+void run_reference(const OpCall& call, std::span<Tensor> outputs) {
+  OutputMetas metas;
+  call.op.infer(call, metas);
+  TUTTI_ASSERT(call.op.reference != nullptr, "{} has no reference kernel", call.op.name);
+  check_writable(call);
+  allocate_outputs(call, metas, outputs);
+  call.op.reference(call, outputs);
+}
+
+}  // namespace tutti

@@ -1,0 +1,214 @@
+#include "tutti/ops/engine/eager.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tutti/ops/engine/loop_nest.h"
+
+namespace tutti {
+
+Expr RecipeBuilder::reduce(codegen::ReduceOp op, Expr value, codegen::TreeKind tree) {
+  const bool index = op == codegen::ReduceOp::argmax || op == codegen::ReduceOp::argmin;
+  const bool truth = op == codegen::ReduceOp::any || op == codegen::ReduceOp::all;
+  const DType dtype = index ? DType::i64 : truth ? DType::boolean : value.dtype();
+  reductions.push_back({op, tree, value.id()});
+  return pool.leaf(ScalarOp::reduced, dtype, static_cast<int>(reductions.size()) - 1);
+}
+
+std::pair<Expr, Expr> RecipeBuilder::softmax_stats(Expr value) {
+  const Expr m = reduce(codegen::ReduceOp::softmax_max, value, codegen::TreeKind::aligned);
+  return {m, reduce(codegen::ReduceOp::softmax_sum, value, codegen::TreeKind::aligned)};
+}
+
+Expr RecipeBuilder::row_length(DType dtype) { return cast(pool.leaf(ScalarOp::row_length, DType::i64), dtype); }
+
+void RecipeBuilder::out(Expr value) { results.push_back(value); }
+
+namespace {
+
+using codegen::LoopKind;
+using codegen::StrideClass;
+
+constexpr size_t kMaxOperands = 16;
+
+// What selects a kernel: never a size.
+struct KernelKey {
+  const OpDef* op;
+  uint64_t variant;
+  LoopKind kind;
+  uint8_t count = 0;
+  std::array<uint8_t, kMaxOperands> operands{};  // dtype * 4 + stride class
+  friend bool operator==(const KernelKey&, const KernelKey&) = default;
+  size_t hash() const {
+    uint64_t h = reinterpret_cast<uintptr_t>(op) ^ variant * 0x9E3779B97F4A7C15ull ^ static_cast<uint64_t>(kind);
+    for (size_t i = 0; i < count; ++i) h = (h ^ operands[i]) * 0x9E3779B97F4A7C15ull;
+    return h >> 40;
+  }
+};
+
+const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
+  InlineDims<DType> output_dtypes;
+  for (const Tensor& t : outputs) output_dtypes.push_back(t.dtype());
+  RecipeBuilder builder(call, output_dtypes);
+  call.op.recipe.build(builder);
+  TUTTI_ASSERT(builder.results.size() == outputs.size(), "the recipe of {} has {} results", call.op.name,
+               builder.results.size());
+  codegen::KernelSpec spec;
+  spec.kind = key.kind;
+  spec.name = call.op.name;
+  const auto operand = [&](size_t i, DType dtype) {
+    return codegen::OperandSpec{dtype, static_cast<StrideClass>(key.operands[i] & 3)};
+  };
+  for (size_t i = 0; i < call.inputs.size(); ++i) spec.inputs.push_back(operand(i, call.inputs[i].dtype()));
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    spec.outputs.push_back(operand(call.inputs.size() + k, outputs[k].dtype()));
+    spec.results.push_back(cast(builder.results[k], compute_dtype(outputs[k].dtype())).id());
+  }
+  spec.nodes = builder.pool.nodes();
+  spec.reductions = builder.reductions;
+  return codegen::kernel_for(spec);
+}
+
+// The kernel of a call whose operands move along `inner` of the nest. A small table per thread answers without locks.
+const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind,
+                                   const LoopNest& nest, int inner) {
+  KernelKey key{&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : 0, kind};
+  const auto add = [&](DType dtype, size_t i) {
+    const int64_t n = inner >= 0 ? nest.sizes[inner] : 1;
+    const StrideClass c = inner >= 0 ? class_of(nest.operands[i].strides[inner], n) : StrideClass::broadcast;
+    key.operands[key.count++] = static_cast<uint8_t>(static_cast<int>(dtype) * 4 + static_cast<int>(c));
+  };
+  TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "{} has {} operands", call.op.name, nest.operands.size());
+  for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].dtype(), i);
+  for (size_t k = 0; k < outputs.size(); ++k) add(outputs[k].dtype(), call.inputs.size() + k);
+
+  struct Entry {
+    KernelKey key{};
+    const codegen::Kernel* kernel = nullptr;
+  };
+  thread_local std::array<Entry, 1024> table;
+  Entry& entry = table[key.hash() % table.size()];
+  if (entry.kernel == nullptr || !(entry.key == key)) entry = {key, &build_kernel(call, outputs, key)};
+  return *entry.kernel;
+}
+
+Extents iteration_sizes(const OpCall& call, std::span<const Tensor> outputs) {
+  if (call.inputs.empty()) return outputs[0].extents();
+  Shape sizes = call.inputs[0].sizes();
+  for (size_t i = 1; i < call.inputs.size(); ++i) sizes = broadcast_shapes(sizes, call.inputs[i].sizes(), call.op.name);
+  return concrete(sizes);
+}
+
+LoopNest make_nest(const Extents& sizes) {
+  LoopNest nest;
+  nest.sizes = sizes;
+  nest.logical = contiguous_strides(sizes);
+  nest.operands.reserve(kMaxOperands);
+  return nest;
+}
+
+void run_pointwise(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
+  LoopNest nest = make_nest(outputs[0].extents());
+  for (const Tensor& t : call.inputs) nest.add(t);
+  for (const Tensor& t : outputs) nest.add(t);
+  if (nest.count(0, nest.sizes.ndim()) == 0) return;
+  int end = nest.collapse(0, nest.sizes.ndim());
+  if (end == 0) nest.append_dim(1), end = 1;
+  const int inner = end - 1;
+  const codegen::Kernel& kernel = find_kernel(call, outputs, LoopKind::pointwise, nest, inner);
+  run_nest(nest, inner,
+           {.entry = kernel.entry, .params = params, .n_inner = nest.sizes[inner], .inner_dim = inner, .split_inner = true},
+           call.op.name);
+}
+
+// Rows: kept dims in front, the row's dims behind and merged to one. An input that cannot be merged is packed first.
+void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
+  const Extents sizes = iteration_sizes(call, outputs);
+  const int ndim = sizes.ndim();
+  const Recipe& recipe = call.op.recipe;
+  Dims row = recipe.row_dims ? recipe.row_dims(call) : Dims{};
+  if (!recipe.row_dims && ndim > 0) row.push_back(ndim - 1);
+  Dims order, kept;
+  for (int d = 0; d < ndim; ++d) {
+    if (std::find(row.begin(), row.end(), d) == row.end()) kept.push_back(d);
+  }
+  order = kept;
+  for (int64_t d : row) order.push_back(d);
+
+  const auto per_row = [&](size_t k) { return (recipe.per_row >> k & 1) != 0; };
+  const auto build = [&](std::span<const Tensor> inputs) {
+    LoopNest nest = make_nest(sizes);
+    for (const Tensor& t : inputs) nest.add(t);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (!per_row(k)) {
+        nest.add(outputs[k]);
+        continue;
+      }
+      NestOperand o{static_cast<char*>(outputs[k].raw_data()), itemsize(outputs[k].dtype()), Extents(sizes.size(), 0)};
+      int64_t stride = 1;
+      for (int i = kept.ndim() - 1; i >= 0; --i) {
+        o.strides[static_cast<size_t>(kept[i])] = sizes[kept[i]] == 1 ? 0 : stride;
+        stride *= sizes[kept[i]];
+      }
+      nest.operands.push_back(o);
+    }
+    nest.permute(order);
+    return nest;
+  };
+
+  LoopNest nest = build(call.inputs);
+  int total = nest.collapse(kept.ndim(), ndim);
+  std::vector<Tensor> packed;
+  if (total - kept.ndim() > 1) {
+    for (const Tensor& t : call.inputs) {
+      // Dense in the order (kept, row), which merges whatever the row dims are.
+      const Tensor wide = t.view_as(sizes, broadcast_strides(t, sizes), t.offset());
+      Extents permuted_sizes, permuted_strides;
+      for (int64_t d : order) permuted_sizes.push_back(sizes[d]), permuted_strides.push_back(wide.strides()[d]);
+      const Tensor dense = to_contiguous(wide.view_as(permuted_sizes, permuted_strides, t.offset()));
+      Extents strides(sizes.size(), 0);
+      for (size_t i = 0; i < order.size(); ++i) strides[static_cast<size_t>(order[i])] = dense.strides()[i];
+      packed.push_back(dense.view_as(sizes, strides, 0));
+    }
+    nest = build(packed);
+    total = nest.collapse(kept.ndim(), ndim);
+    TUTTI_ASSERT(total - kept.ndim() <= 1, "{}: rows of an output cannot be merged", call.op.name);
+  }
+  int outer_end = nest.collapse(0, kept.ndim());
+  if (nest.sizes.ndim() == outer_end) nest.append_dim(1);
+  const int reduce = nest.sizes.ndim() - 1;
+  const int64_t leaf = recipe.leaf ? recipe.leaf(call) : 0;
+  KernelRun run{.entry = nullptr, .params = params, .leaf = leaf > 0 ? leaf : 512};
+
+  const bool all_per_row = recipe.per_row + 1u == 1u << outputs.size();
+  const bool column = recipe.kind == LoopKind::row && all_per_row && outer_end > 0 && !nest.operands.empty() &&
+                      nest.operands[0].strides[reduce] != 1 && nest.operands[0].strides[outer_end - 1] == 1 &&
+                      nest.sizes[outer_end - 1] >= 4;
+  if (column) {
+    const int inner = outer_end - 1;
+    run.entry = find_kernel(call, outputs, LoopKind::column, nest, inner).entry;
+    run.n_inner = nest.sizes[inner];
+    run.n_reduce = nest.sizes[reduce];
+    run.inner_dim = inner;
+    run.reduce_dim = reduce;
+    run.split_inner = true;
+    run_nest(nest, inner, run, call.op.name);
+    return;
+  }
+  run.entry = find_kernel(call, outputs, recipe.kind, nest, reduce).entry;
+  run.n_inner = nest.sizes[reduce];
+  run.inner_dim = reduce;
+  run_nest(nest, outer_end, run, call.op.name);
+}
+
+}  // namespace
+
+void run_recipe(const OpCall& call, std::span<const Tensor> outputs) {
+  TUTTI_ASSERT(call.op.recipe.build != nullptr, "{} has neither recipe, kernel nor view", call.op.name);
+  codegen::ParamValue params[8];
+  if (call.op.recipe.params) call.op.recipe.params(call, params);
+  if (call.op.recipe.kind == LoopKind::pointwise) run_pointwise(call, outputs, params);
+  else run_rows(call, outputs, params);
+}
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+// LoopNest: the dims a kernel runs over, and how each operand moves along them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tutti/codegen/kernel.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti {
+
+struct NestOperand {
+  char* data;
+  int64_t itemsize;
+  Extents strides;  // elements, one per dim of the nest
+};
+
+// Outer dims first. `logical` holds the row-major strides of the whole iteration space, for linear_index.
+struct LoopNest {
+  Extents sizes;
+  Extents logical;
+  std::vector<NestOperand> operands;
+
+  // Adds `t` broadcast (right-aligned) to `sizes`.
+  void add(const Tensor& t);
+  // Merges neighbouring dims in [begin, end) that every operand crosses evenly; returns the new end.
+  int collapse(int begin, int end);
+  // Drops dims of size 1 in [begin, end); returns the new end.
+  int drop_ones(int begin, int end);
+  void permute(std::span<const int64_t> order);
+  int64_t count(int begin, int end) const;
+  void erase(int dim);
+  void append_dim(int64_t size);  // a dim that no operand moves along
+};
+
+codegen::StrideClass class_of(int64_t stride, int64_t size);
+
+// Strides of `t` for the broadcast shape `sizes` (0 where it repeats).
+Extents broadcast_strides(const Tensor& t, const Extents& sizes);
+
+// Calls `kernel` over all dims of the nest but the last `tail`, which the kernel itself loops over; `outer_dim` of
+// those in front is handed to the kernel as its outer loop. Runs in parallel when the work is large.
+struct KernelRun {
+  codegen::KernelEntry entry;
+  const codegen::ParamValue* params;
+  int64_t n_inner = 1;
+  int64_t n_reduce = 0;
+  int64_t leaf = 512;
+  int inner_dim = -1;   // dim of the nest, -1: none
+  int reduce_dim = -1;
+  bool split_inner = false;  // the inner loop may be cut between threads
+};
+// The outer dims are [0, outer_end). Throws what the kernel reported, naming `op`.
+void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const char* op);
+
+}  // namespace tutti

@@ -1,0 +1,168 @@
+// OpDef: everything Tutti knows about one op, as data.
+//
+// Autograd, the compiler, sharding, documentation and the contract tests are loops over the table of OpDefs; none of
+// them names an op. A facet speaks in words of core and never sees LLVM, a graph or a mesh.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/codegen/kernel.h"
+#include "tutti/core/expr.h"
+#include "tutti/ops/engine/attrs.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti {
+
+struct OpDef;
+
+// One call: what every facet gets.
+struct OpCall {
+  const OpDef& op;
+  std::span<const Tensor> inputs;
+  const Attrs& attrs;
+  const Tensor& operator[](size_t i) const { return inputs[i]; }
+};
+
+// Dtype and sizes of one output; the device is that of the first input unless `device` says otherwise.
+struct OutputMeta {
+  DType dtype = DType::f32;
+  Shape sizes;
+};
+inline constexpr int kMaxOutputs = 4;
+struct OutputMetas {
+  OutputMeta meta[kMaxOutputs];
+  int count = 0;
+  void add(DType dtype, const Shape& sizes) { meta[count++] = {dtype, sizes}; }
+};
+
+// ---- recipe ---------------------------------------------------------------------------------------------------------
+
+// Writes the per-element expressions of an op. Called once per class of operands, not per call.
+class RecipeBuilder {
+ public:
+  RecipeBuilder(const OpCall& call, std::span<const DType> outputs) : call(call), output_dtypes(outputs) {}
+  // Element of input `i`, widened to its compute dtype.
+  Expr in(int i) { return pool.arg(i, call.inputs[static_cast<size_t>(i)].dtype()); }
+  Expr param(int i, DType dtype) { return pool.param(i, dtype); }
+  Expr constant(double v, DType dtype) { return pool.constant(v, dtype); }
+  // The result of a reduction over the row, in the order these are called.
+  Expr reduce(codegen::ReduceOp op, Expr value, codegen::TreeKind tree = codegen::TreeKind::halving);
+  // (m, l): maximum and sum of exponentials of `value` over the row, numerics contract N10.
+  std::pair<Expr, Expr> softmax_stats(Expr value);
+  Expr row_length(DType dtype);  // number of elements of the row, converted
+  Expr linear_index() { return pool.leaf(ScalarOp::linear_index, DType::i64); }
+  Expr inner_index() { return pool.leaf(ScalarOp::inner_index, DType::i64); }
+  // Output `k` in order; rounded to its storage type when stored.
+  void out(Expr value);
+
+  const OpCall& call;
+  std::span<const DType> output_dtypes;
+  ExprPool pool;
+  std::vector<codegen::Reduction> reductions;
+  std::vector<Expr> results;
+};
+
+struct Recipe {
+  codegen::LoopKind kind = codegen::LoopKind::pointwise;
+  void (*build)(RecipeBuilder&) = nullptr;
+  // Row, column and scan recipes: the dims that make up a row, normalized. Defaults to the last.
+  Dims (*row_dims)(const OpCall&) = nullptr;
+  // Run-time scalars; returns how many were written (at most 8).
+  int (*params)(const OpCall&, codegen::ParamValue*) = nullptr;
+  // Row recipes: bit k is set when output k has one element per row.
+  uint32_t per_row = 0;
+  // What in the attrs changes the code; calls with equal variants share a kernel.
+  uint64_t (*variant)(const OpCall&) = nullptr;
+  // Elements per leaf of the reduction tree; 0 or absent: 512.
+  int64_t (*leaf)(const OpCall&) = nullptr;
+};
+
+// ---- gradient -------------------------------------------------------------------------------------------------------
+
+// What a vjp sees. Inputs and outputs that the op did not ask to save hold sizes and dtype only.
+struct VjpCall {
+  const OpDef& op;
+  std::span<const Tensor> inputs;    // undefined where not saved
+  std::span<const Tensor> outputs;   // undefined where not saved
+  std::span<const Tensor> grads;     // cotangents of the outputs; undefined means zero
+  const Attrs& attrs;
+  std::span<const OutputMeta> input_metas;
+  uint32_t needed;                   // bit i: input i wants its cotangent
+  bool needs(int i) const { return needed >> i & 1; }
+};
+
+struct Gradient {
+  // Writes the cotangent of each needed input; an undefined one means zero.
+  void (*vjp)(const VjpCall&, std::span<Tensor> input_grads) = nullptr;
+  uint32_t saves_inputs = 0;   // bit masks
+  uint32_t saves_outputs = 0;
+  const char* none = nullptr;  // instead of vjp: why there is no gradient
+};
+
+// ---- cost, samples --------------------------------------------------------------------------------------------------
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+// A call for the contract tests.
+struct Sample {
+  std::string name;
+  std::vector<Tensor> inputs;
+  Attrs attrs;
+};
+
+// Largest accepted |x - y| <= absolute + relative * |y| against the reference, per compute dtype.
+struct Tolerance {
+  double f32 = 1e-5;
+  double f64 = 1e-12;
+};
+
+// ---- the op ---------------------------------------------------------------------------------------------------------
+
+struct OpDef {
+  const char* name;
+  int num_inputs;       // -1: any number
+  int num_outputs = 1;
+  // Output k is input writes[k], written in place (-1: a fresh tensor).
+  int8_t writes[kMaxOutputs] = {-1, -1, -1, -1};
+
+  void (*infer)(const OpCall&, OutputMetas&);
+  // Plain loops with double accumulation; defines what is right. Outputs are allocated, dense.
+  void (*reference)(const OpCall&, std::span<const Tensor> outputs) = nullptr;
+  Gradient gradient;
+  // Exactly one of these three says how it runs.
+  Recipe recipe;
+  void (*kernel)(const OpCall&, std::span<const Tensor> outputs) = nullptr;  // outputs allocated, dense
+  Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
+  // Rule in the notation of docs/sharding_rules.md for the ranks of this call.
+  std::string (*sharding)(const OpCall&) = nullptr;
+  Cost (*cost)(const OpCall&) = nullptr;  // absent: one flop per output element, operands once
+  std::vector<Sample> (*samples)() = nullptr;
+  Tolerance tolerance;
+};
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+// Every op, in the order of file names then rows. Made by the build from the folder.
+std::span<const OpDef* const> op_table();
+// UsageError with the nearest name when there is none.
+const OpDef& find_op(std::string_view name);
+// Cost by the op's facet or the default.
+Cost cost_of(const OpCall& call);
+
+}  // namespace tutti
+
+// Adds rows to the op table; once per file, named after it: TUTTI_OPS(unary, kNeg, kAbs).
+#define TUTTI_OPS(stem, ...)                                             \
+  namespace tutti::ops_table {                                           \
+  std::span<const ::tutti::OpDef* const> stem##_rows();                  \
+  std::span<const ::tutti::OpDef* const> stem##_rows() {                 \
+    static const ::tutti::OpDef* const rows[] = {__VA_ARGS__};           \
+    return rows;                                                         \
+  }                                                                      \
+  }
