@@ -1,0 +1,54 @@
+#include "tutti/comm/run_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+TEST(RunRanks, GivesEveryRankItsOwnNumber) {
+  std::atomic<int> seen{0};
+  run_ranks(5, [&](ShmGroup& group) { seen += 1 << group.rank(); });
+  EXPECT_EQ(seen, 31);
+}
+
+TEST(RunRanks, ThrowsTheFirstErrorWithItsRankAndReleasesTheOthers) {
+  try {
+    run_ranks(4, [](ShmGroup& group) {
+      TUTTI_CHECK(group.rank() != 2, "no luck");
+      group.barrier();
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "rank 2: no luck");
+  }
+}
+
+TEST(RunRanks, PassesForeignExceptionsOn) {
+  EXPECT_THROW(run_ranks(2, [](ShmGroup& group) {
+                 if (group.rank() == 0) throw std::out_of_range("far");
+                 group.barrier();
+               }),
+               std::out_of_range);
+}
+
+TEST(RunRanks, TellsTheOthersWhichRankFailed) {
+  std::string seen;
+  EXPECT_THROW(run_ranks(2,
+                         [&](ShmGroup& group) {
+                           if (group.rank() == 1) throw std::runtime_error("bad luck");
+                           try {
+                             group.barrier();
+                           } catch (const EnvironmentError& error) {
+                             seen = error.what();
+                           }
+                         }),
+               std::runtime_error);
+  EXPECT_EQ(seen, "rank 1 failed: bad luck");
+}
+
+}  // namespace
+}  // namespace tutti::comm
