@@ -124,7 +124,9 @@ TEST(Launcher, LeavesNoRankBehindWhenItIsKilled) {
   prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-TEST(RankEnvironment, IsAbsentWithoutALauncher) { EXPECT_FALSE(read_rank_environment().has_value()); }
+TEST(RankEnvironment, IsAbsentWithoutALauncher) {
+  EXPECT_FALSE(read_rank_environment().has_value());
+}
 
 TEST(RankEnvironment, NamesTheVariableThatIsMissing) {
   setenv("TUTTI_RANK", "0", 1);

@@ -28,10 +28,11 @@ TEST(RunRanks, ThrowsTheFirstErrorWithItsRankAndReleasesTheOthers) {
 }
 
 TEST(RunRanks, PassesForeignExceptionsOn) {
-  EXPECT_THROW(run_ranks(2, [](ShmGroup& group) {
-                 if (group.rank() == 0) throw std::out_of_range("far");
-                 group.barrier();
-               }),
+  EXPECT_THROW(run_ranks(2,
+                         [](ShmGroup& group) {
+                           if (group.rank() == 0) throw std::out_of_range("far");
+                           group.barrier();
+                         }),
                std::out_of_range);
 }
 

@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <limits>
 
@@ -189,7 +189,9 @@ TEST(ShmGroup, StaysFailedAfterAFailure) {
   for (int i = 0; i < 2; ++i) EXPECT_THROW(group.barrier(), EnvironmentError);
 }
 
-TEST(ShmSegment, RefusesADescriptorThatIsNoSegment) { EXPECT_THROW(ShmSegment::open(0), EnvironmentError); }
+TEST(ShmSegment, RefusesADescriptorThatIsNoSegment) {
+  EXPECT_THROW(ShmSegment::open(0), EnvironmentError);
+}
 
 TEST(ShmSegment, RefusesTooManyRanks) {
   EXPECT_THROW(ShmSegment::create(0), UsageError);

@@ -50,7 +50,9 @@ TEST(TreeSum, KeepsNegativeZero) {
   EXPECT_TRUE(std::signbit(out));
 }
 
-TEST(TreeSum, RefusesNoAddends) { EXPECT_THROW(tree_sum_f32({}, 1, nullptr), UsageError); }
+TEST(TreeSum, RefusesNoAddends) {
+  EXPECT_THROW(tree_sum_f32({}, 1, nullptr), UsageError);
+}
 
 }  // namespace
 }  // namespace tutti::comm

@@ -68,8 +68,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& extra)
 
 class Launch {
  public:
-  explicit Launch(const LaunchOptions& options)
-      : options_(options), segment_(ShmSegment::create(options.ranks)) {
+  explicit Launch(const LaunchOptions& options) : options_(options), segment_(ShmSegment::create(options.ranks)) {
     for (int r = 0; r < options.ranks; ++r) start(r);
   }
 
@@ -195,6 +194,8 @@ std::string describe_exit(int rank, int pid, int wait_status) {
                      name ? fmt::format("SIG{}", name) : fmt::format("signal {}", WTERMSIG(wait_status)));
 }
 
-int launch_local(const LaunchOptions& options) { return Launch(options).run(); }
+int launch_local(const LaunchOptions& options) {
+  return Launch(options).run();
+}
 
 }  // namespace tutti::comm

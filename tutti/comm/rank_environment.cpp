@@ -29,10 +29,10 @@ int read_int(const char* name) {
 }  // namespace
 
 std::vector<std::string> RankEnvironment::to_variables() const {
-  return {fmt::format("TUTTI_RANK={}", rank),       fmt::format("TUTTI_WORLD_SIZE={}", world_size),
-          fmt::format("TUTTI_SHM_FD={}", shm_fd),   fmt::format("TUTTI_LAUNCHER_PID={}", launcher_pid),
-          fmt::format("RANK={}", rank),             fmt::format("WORLD_SIZE={}", world_size),
-          fmt::format("LOCAL_RANK={}", rank),       fmt::format("LOCAL_WORLD_SIZE={}", world_size)};
+  return {fmt::format("TUTTI_RANK={}", rank),     fmt::format("TUTTI_WORLD_SIZE={}", world_size),
+          fmt::format("TUTTI_SHM_FD={}", shm_fd), fmt::format("TUTTI_LAUNCHER_PID={}", launcher_pid),
+          fmt::format("RANK={}", rank),           fmt::format("WORLD_SIZE={}", world_size),
+          fmt::format("LOCAL_RANK={}", rank),     fmt::format("LOCAL_WORLD_SIZE={}", world_size)};
 }
 
 std::optional<RankEnvironment> read_rank_environment() {

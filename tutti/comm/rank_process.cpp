@@ -62,8 +62,7 @@ RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank) {
   posix_spawnattr_setsigmask(&spawn.attributes, &request.signal_mask);
   // A group of its own: Ctrl-C in a terminal reaches the launcher alone, which passes it on exactly once.
   posix_spawnattr_setpgroup(&spawn.attributes, 0);
-  posix_spawnattr_setflags(&spawn.attributes,
-                           POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&spawn.attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   const int error = posix_spawn(&pid_, request.program.c_str(), &spawn.files, &spawn.attributes,
                                 pointers(request.argv).data(), pointers(request.environment).data());
   if (pipe_fds[1] >= 0) close(pipe_fds[1]);

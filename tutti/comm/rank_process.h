@@ -37,7 +37,8 @@ class RankProcess {
   void signal(int number) const;
   // Collects the status of a process that has ended; false while it runs.
   bool reap();
-  // Prints the whole lines that have come in, behind "[rank r] "; at the end of the output also the last unfinished one.
+  // Prints the whole lines that have come in, behind "[rank r] "; at the end of the output also the last unfinished
+  // one.
   void forward_output();
 
  private:

@@ -85,7 +85,8 @@ void ShmGroup::all_reduce(uint32_t op, uint32_t dtype, std::span<T> values, cons
   if (size_ == 1) return;
   T* const slot = reinterpret_cast<T*>(segment_->slot(rank_));
   T* const result = reinterpret_cast<T*>(segment_->result());
-  run({.op = op, .dtype = dtype, .count = static_cast<int64_t>(values.size()), .root = 0}, sizeof(T),
+  run(
+      {.op = op, .dtype = dtype, .count = static_cast<int64_t>(values.size()), .root = 0}, sizeof(T),
       [&](Chunk chunk) { std::copy_n(values.data() + chunk.offset, chunk.count, slot); },
       [&](Chunk chunk) {
         const int64_t begin = chunk.count * rank_ / size_;
@@ -128,7 +129,8 @@ void ShmGroup::all_reduce_max_f64(std::span<double> values) {
 void ShmGroup::broadcast(std::span<std::byte> bytes, int root) {
   TUTTI_CHECK(root >= 0 && root < size_, "broadcast: root {} in a group of {} ranks", root, size_);
   if (size_ == 1) return;
-  run({.op = kBroadcast, .dtype = kBytes, .count = static_cast<int64_t>(bytes.size()), .root = root}, 1,
+  run(
+      {.op = kBroadcast, .dtype = kBytes, .count = static_cast<int64_t>(bytes.size()), .root = root}, 1,
       [&](Chunk chunk) {
         if (rank_ == root) std::memcpy(segment_->slot(root), bytes.data() + chunk.offset, chunk.count);
       },
@@ -142,7 +144,8 @@ void ShmGroup::all_gather(std::span<const std::byte> mine, std::span<std::byte> 
   TUTTI_CHECK(out.size() == mine.size() * static_cast<size_t>(size_),
               "all_gather: {} output bytes for {} ranks of {} bytes; expected {}", out.size(), size_, mine.size(),
               mine.size() * static_cast<size_t>(size_));
-  run({.op = kAllGather, .dtype = kBytes, .count = static_cast<int64_t>(mine.size()), .root = 0}, 1,
+  run(
+      {.op = kAllGather, .dtype = kBytes, .count = static_cast<int64_t>(mine.size()), .root = 0}, 1,
       [&](Chunk chunk) { std::memcpy(segment_->slot(rank_), mine.data() + chunk.offset, chunk.count); },
       [&](Chunk chunk) {
         for (int r = 0; r < size_; ++r) {
@@ -153,7 +156,8 @@ void ShmGroup::all_gather(std::span<const std::byte> mine, std::span<std::byte> 
 }
 
 void ShmGroup::barrier() {
-  run({.op = kBarrier, .dtype = kBytes, .count = 0, .root = 0}, 1, [](Chunk) {}, [](Chunk) {}, [](Chunk) {});
+  run(
+      {.op = kBarrier, .dtype = kBytes, .count = 0, .root = 0}, 1, [](Chunk) {}, [](Chunk) {}, [](Chunk) {});
 }
 
 }  // namespace tutti::comm

@@ -98,8 +98,10 @@ void ShmMeeting::sleep_for(uint32_t meeting, std::string_view what) {
       for (int r = 0; r < world_size_; ++r) {
         if (header_.ranks[r].arrived.load(std::memory_order_acquire) != meeting) late += fmt::format(" {}", r);
       }
-      problem = fmt::format("{}: not all ranks arrived within {} s; missing:{}. They may hang, or be slower than the "
-                            "timeout allows", what, static_cast<double>(timeout_.count()) / 1000, late);
+      problem = fmt::format(
+          "{}: not all ranks arrived within {} s; missing:{}. They may hang, or be slower than the "
+          "timeout allows",
+          what, static_cast<double>(timeout_.count()) / 1000, late);
     }
     // A peer that came and then went did come: look once more before judging.
     if (problem.empty() || met()) continue;

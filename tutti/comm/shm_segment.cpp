@@ -82,6 +82,8 @@ std::byte* ShmSegment::slot(int rank) const {
   return static_cast<std::byte*>(base_) + kHeaderBytes + static_cast<size_t>(rank) * header().chunk_bytes;
 }
 
-void ShmSegment::announce(int rank, pid_t pid) { header().ranks[rank].pid.store(pid, std::memory_order_release); }
+void ShmSegment::announce(int rank, pid_t pid) {
+  header().ranks[rank].pid.store(pid, std::memory_order_release);
+}
 
 }  // namespace tutti::comm

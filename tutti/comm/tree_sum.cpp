@@ -22,8 +22,7 @@ const float* sum_block(std::span<const float* const> addends, int64_t offset, in
   if (addends.size() == 1) return addends[0] + offset;
   const size_t left_size = (addends.size() + 1) / 2;
   const float* left = sum_block(addends.first(left_size), offset, count, depth + 1, into, scratch);
-  const float* right =
-      sum_block(addends.subspan(left_size), offset, count, depth + 1, scratch[depth].data(), scratch);
+  const float* right = sum_block(addends.subspan(left_size), offset, count, depth + 1, scratch[depth].data(), scratch);
   for (int64_t i = 0; i < count; ++i) into[i] = left[i] + right[i];
   return into;
 }
