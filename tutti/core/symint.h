@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace tutti {
 
