@@ -1,0 +1,71 @@
+#include "tutti/io/text_files.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/io/support/temporary_folder.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using testing::TemporaryFolder;
+using Paths = std::vector<std::string>;
+
+std::string message_of(const Paths& paths) {
+  try {
+    expand_text_paths(paths);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(TextFiles, KeepTheGivenOrder) {
+  TemporaryFolder folder;
+  const std::string b = folder.write("b", "");
+  const std::string a = folder.write("a", "");
+  EXPECT_EQ(expand_text_paths(Paths{b, a, b}), (Paths{b, a, b}));
+}
+
+TEST(TextFiles, ListAFolderInSortedOrderWithoutHiddenEntries) {
+  TemporaryFolder folder;
+  folder.write("b.txt", "");
+  folder.write("sub/a.txt", "");
+  folder.write("a.txt", "");
+  folder.write(".hidden", "");
+  folder.write(".git/config", "");
+  EXPECT_EQ(expand_text_paths(Paths{folder.path()}),
+            (Paths{folder / "a.txt", folder / "b.txt", folder / "sub/a.txt"}));
+}
+
+TEST(TextFiles, ExpandGlobsInSortedOrder) {
+  TemporaryFolder folder;
+  folder.write("2.txt", "");
+  folder.write("1.txt", "");
+  folder.write("3.bin", "");
+  EXPECT_EQ(expand_text_paths(Paths{folder / "*.txt"}), (Paths{folder / "1.txt", folder / "2.txt"}));
+}
+
+TEST(TextFiles, PreferAFileWhoseNameLooksLikeAGlob) {
+  TemporaryFolder folder;
+  const std::string odd = folder.write("[1].txt", "");
+  EXPECT_EQ(expand_text_paths(Paths{odd}), Paths{odd});
+}
+
+TEST(TextFiles, NameTheNearestEntryOfAMissingPath) {
+  TemporaryFolder folder;
+  folder.write("corpus.txt", "");
+  const std::string message = message_of({folder / "corpsu.txt"});
+  EXPECT_NE(message.find("does not exist; did you mean '" + (folder / "corpus.txt") + "'?"), std::string::npos)
+      << message;
+}
+
+TEST(TextFiles, RefuseNothing) {
+  TemporaryFolder folder;
+  EXPECT_NE(message_of({}).find("no data"), std::string::npos);
+  EXPECT_NE(message_of({folder.path()}).find("no file in the data folder"), std::string::npos);
+  EXPECT_NE(message_of({folder / "*.txt"}).find("no file matches"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,35 @@
+// Documents out of text files.
+//
+// What a file is follows from its name once .gz and .dz are taken off (compression itself is seen in the contents):
+//   .jsonl   one document per line, the string under "text"; blank lines are skipped
+//   .dict    a dict server's database: one document per entry. An entry starts at a line without indentation behind a
+//            blank line; the header entries "00-database-..." are skipped
+//   other    one document per file; a file above `large_file_nbytes` is cut into sections of at least `section_nbytes`,
+//            at the next blank line, else line end, else (within twice the size) in the middle, so that a book can be
+//            shuffled and a part of it held out
+// Bytes are kept as they are, valid UTF-8 or not. Documents without any byte besides white space are skipped.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti {
+
+struct TextSourceOptions {
+  int64_t large_file_nbytes = 64 << 10;
+  int64_t section_nbytes = 16 << 10;
+};
+
+// Calls `take` with each document of each file in order; the view is valid during the call only.
+// UsageError: malformed JSON line (file and line are named). EnvironmentError: unreadable file, damaged gzip.
+void for_each_document(std::span<const std::string> files, const std::function<void(std::string_view)>& take,
+                       const TextSourceOptions& options = {});
+
+// All documents of what `paths` name (text_files.h). UsageError when there is none.
+std::vector<std::string> read_documents(std::span<const std::string> paths, const TextSourceOptions& options = {});
+
+}  // namespace tutti
