@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <utility>
 
 #include "tutti/ops/engine/eager.h"
 
@@ -46,13 +47,15 @@ void install_stage(StageBit bit, Stage* stage) {
 
 StageScope::StageScope(StageMask add, StageMask remove) : added_(thread_added), removed_(thread_removed) {
   thread_added = static_cast<StageMask>(thread_added | add);
-  thread_removed = static_cast<StageMask>((thread_removed & ~add) | remove);
+  thread_removed = static_cast<StageMask>(thread_removed | remove);
 }
 StageScope::~StageScope() {
   thread_added = added_;
   thread_removed = removed_;
 }
 StageMask removed_stages() { return thread_removed; }
+ReplaceRemovedScope::ReplaceRemovedScope(StageMask removed) : previous_(std::exchange(thread_removed, removed)) {}
+ReplaceRemovedScope::~ReplaceRemovedScope() { thread_removed = previous_; }
 
 void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs) {
   StageMask mask = thread_added;

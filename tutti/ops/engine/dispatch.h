@@ -47,6 +47,17 @@ class StageScope {
   StageMask added_, removed_;
 };
 StageMask removed_stages();  // of this thread
+// Sets exactly which stages are taken from calls on this thread.
+class ReplaceRemovedScope {
+ public:
+  explicit ReplaceRemovedScope(StageMask removed);
+  ~ReplaceRemovedScope();
+  ReplaceRemovedScope(const ReplaceRemovedScope&) = delete;
+  ReplaceRemovedScope& operator=(const ReplaceRemovedScope&) = delete;
+
+ private:
+  StageMask previous_;
+};
 
 // Runs the op's own kernel now, without any stage. For stages and tests.
 void run_eager(const OpCall& call, std::span<Tensor> outputs);

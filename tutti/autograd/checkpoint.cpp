@@ -1,0 +1,61 @@
+#include "tutti/autograd/checkpoint.h"
+
+#include "tutti/autograd/backward.h"
+
+namespace tutti {
+namespace {
+
+struct CheckpointNode final : autograd::Node {
+  const char* name() const override { return "checkpoint"; }
+
+  void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t needed) override {
+    TUTTI_CHECK(!released, "backward of checkpoint: the graph was used before; pass retain_graph = true to the first backward");
+    TUTTI_CHECK(!is_grad_enabled(), "backward of checkpoint: gradients of gradients through a checkpointed region are not "
+                "supported; leave this region unchecked");
+    std::vector<Tensor> leaves;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      leaves.push_back(detach(inputs[i]));
+      if (needed >> i & 1) requires_grad_(leaves.back());
+    }
+    Tensor output;
+    {
+      EnableGradScope enable;
+      autograd::RegionScope region(order);
+      output = fn(leaves);
+    }
+    if (requires_grad(output)) autograd::backward_region(output, grads[0], order, leaves, input_grads);
+  }
+
+  void release_saved() override {
+    inputs.clear();
+    fn = nullptr;
+    released = true;
+  }
+
+  std::function<Tensor(std::span<const Tensor>)> fn;
+  std::vector<Tensor> inputs;
+  bool released = false;
+};
+
+}  // namespace
+
+Tensor checkpoint(std::function<Tensor(std::span<const Tensor>)> fn, std::span<const Tensor> inputs) {
+  if (!is_grad_enabled()) return fn(inputs);
+  TUTTI_CHECK(inputs.size() <= 32, "checkpoint: {} inputs were given; at most 32 are supported", inputs.size());
+  auto node = std::make_shared<CheckpointNode>();
+  node->order = autograd::next_order();
+  for (const Tensor& t : inputs) {
+    node->edges.push_back(autograd::edge_of(t));
+    node->inputs.push_back(t);
+  }
+  Tensor output;
+  {
+    NoGradScope no_grad;
+    output = detach(fn(inputs));
+  }
+  node->fn = std::move(fn);
+  autograd::set_history(output, node, 0);
+  return output;
+}
+
+}  // namespace tutti

@@ -1,0 +1,206 @@
+#include "tutti/autograd/tape.h"
+
+#include <utility>
+
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti {
+namespace autograd {
+namespace {
+
+struct OrderState {
+  Order next;
+  int level = 0;
+};
+OrderState& order_state() { return RankContext::current().slot<OrderState>(); }
+
+// A tensor kept for backward, with the version it had.
+struct Saved {
+  Tensor tensor;
+  uint32_t version = 0;
+  bool is_output = false;
+};
+
+struct OpNode final : Node {
+  explicit OpNode(const OpCall& call) : op(call.op), attrs(call.attrs) {}
+  const char* name() const override { return op.name; }
+
+  Tensor unpack(const Saved& saved, int index, const char* kind) {
+    if (!saved.tensor.defined()) return {};
+    TUTTI_CHECK(saved.tensor.version() == saved.version,
+                "backward of {}: its {} {} ({}) was changed in place after the forward (version {} then, {} now); "
+                "write to a clone() instead", op.name, kind, index, describe(saved.tensor), saved.version,
+                saved.tensor.version());
+    if (!saved.is_output || !is_grad_enabled()) return saved.tensor;
+    Tensor output = detached(saved.tensor);
+    set_history(output, shared_from_this(), index);
+    return output;
+  }
+
+  void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t needed) override {
+    TUTTI_CHECK(!released, "backward of {}: the graph was used before and its saved tensors are gone; "
+                "pass retain_graph = true to the first backward", op.name);
+    TUTTI_CHECK(op.gradient.vjp != nullptr, "{} has no gradient: {}", op.name,
+                op.gradient.none ? op.gradient.none : "none is defined");
+    std::vector<Tensor> saved_inputs, saved_outputs;
+    for (size_t i = 0; i < inputs.size(); ++i) saved_inputs.push_back(unpack(inputs[i], static_cast<int>(i), "input"));
+    for (size_t k = 0; k < outputs.size(); ++k) saved_outputs.push_back(unpack(outputs[k], static_cast<int>(k), "output"));
+    op.gradient.vjp({op, saved_inputs, saved_outputs, grads, attrs, metas, needed}, input_grads);
+  }
+
+  void release_saved() override {
+    inputs.clear();
+    outputs.clear();
+    released = true;
+  }
+
+  const OpDef& op;
+  Attrs attrs;
+  std::vector<Saved> inputs, outputs;
+  std::vector<OutputMeta> metas;
+  bool released = false;
+};
+
+class AutogradStage final : public Stage {
+ public:
+  void handle(const OpCall& call, std::span<Tensor> outputs) override {
+    const OpDef& op = call.op;
+    for (const int8_t written : op.writes) {
+      if (written < 0) continue;
+      TUTTI_CHECK(!requires_grad(call.inputs[static_cast<size_t>(written)]),
+                  "{}: writes in place to a tensor that autograd records ({}); use the out-of-place form, or NoGradScope",
+                  op.name, describe(call.inputs[static_cast<size_t>(written)]));
+    }
+    const Order order = next_order();
+    {
+      NoGradScope no_grad;
+      apply(op, call.inputs, call.attrs, outputs);
+    }
+    auto node = std::make_shared<OpNode>(call);
+    node->order = order;
+    node->num_outputs = op.num_outputs;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const Tensor& t = call.inputs[i];
+      node->edges.push_back(edge_of(t));
+      node->metas.push_back({t.dtype(), t.sizes()});
+      const bool keep = op.gradient.saves_inputs >> std::min<size_t>(i, 31) & 1;
+      node->inputs.push_back(keep ? Saved{t, t.version(), false} : Saved{});
+    }
+    for (int k = 0; k < op.num_outputs; ++k) {
+      const Tensor& t = outputs[static_cast<size_t>(k)];
+      const bool keep = op.gradient.saves_outputs >> k & 1;
+      node->outputs.push_back(keep ? Saved{detached(t), t.version(), true} : Saved{});
+      if (is_floating(t.dtype())) set_history(t, node, k);
+    }
+  }
+};
+
+const bool stage_installed = [] {
+  static AutogradStage stage;
+  install_stage(StageBit::autograd, &stage);
+  return true;
+}();
+
+}  // namespace
+
+Order next_order() {
+  OrderState& state = order_state();
+  ++state.next.place[static_cast<size_t>(state.level)];
+  return state.next;
+}
+
+RegionScope::RegionScope(const Order& region) : saved_(order_state().next), saved_level_(order_state().level) {
+  OrderState& state = order_state();
+  int level = Order::kLevels - 1;
+  while (level > 0 && region.place[static_cast<size_t>(level)] == 0) --level;
+  TUTTI_CHECK(level + 1 < Order::kLevels, "checkpointed regions are nested more than {} deep", Order::kLevels - 1);
+  state.next = region;
+  state.level = level + 1;
+}
+
+RegionScope::~RegionScope() {
+  order_state().next = saved_;
+  order_state().level = saved_level_;
+}
+
+// A long chain of nodes would recurse once per node while it is freed; take it apart in a loop instead.
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> pending;
+  for (Edge& e : edges) {
+    if (e.node) pending.push_back(std::move(e.node));
+  }
+  while (!pending.empty()) {
+    std::shared_ptr<Node> node = std::move(pending.back());
+    pending.pop_back();
+    if (node.use_count() != 1) continue;
+    node->release_saved();
+    for (Edge& e : node->edges) {
+      if (e.node) pending.push_back(std::move(e.node));
+    }
+  }
+}
+
+Meta* meta_of(const Tensor& t) { return static_cast<Meta*>(t.impl()->autograd.get()); }
+
+Meta& ensure_meta(const Tensor& t) {
+  if (!t.impl()->autograd) t.impl()->autograd = std::make_unique<Meta>();
+  return *meta_of(t);
+}
+
+Tensor detached(const Tensor& t) { return t.view_as(t.extents(), t.strides(), t.offset()); }
+
+void set_history(const Tensor& t, std::shared_ptr<Node> node, int index) {
+  Meta& meta = ensure_meta(t);
+  meta.node = std::move(node);
+  meta.index = index;
+  t.impl()->stages |= mask_of(StageBit::autograd);
+}
+
+Edge edge_of(const Tensor& t) {
+  const Meta* meta = meta_of(t);
+  if (meta == nullptr) return {};
+  if (meta->node) return {meta->node, meta->index, {}};
+  return meta->requires_grad ? Edge{nullptr, 0, t} : Edge{};
+}
+
+}  // namespace autograd
+
+const Tensor& requires_grad_(const Tensor& t, bool on) {
+  autograd::Meta& meta = autograd::ensure_meta(t);
+  TUTTI_CHECK(is_floating(t.dtype()), "requires_grad_: only float tensors have gradients, this one is {}", describe(t));
+  TUTTI_CHECK(!meta.node, "requires_grad_: the tensor is the result of {}; only leaves can be switched, detach() it first",
+              meta.node->name());
+  meta.requires_grad = on;
+  if (on) t.impl()->stages |= mask_of(StageBit::autograd);
+  else t.impl()->stages &= static_cast<StageMask>(~mask_of(StageBit::autograd));
+  return t;
+}
+
+bool requires_grad(const Tensor& t) {
+  const autograd::Meta* meta = autograd::meta_of(t);
+  return meta != nullptr && (meta->requires_grad || meta->node != nullptr);
+}
+
+Tensor grad_of(const Tensor& leaf) {
+  const autograd::Meta* meta = autograd::meta_of(leaf);
+  return meta ? meta->grad : Tensor{};
+}
+
+void set_grad(const Tensor& leaf, Tensor grad) { autograd::ensure_meta(leaf).grad = std::move(grad); }
+
+Tensor detach(const Tensor& t) { return autograd::detached(t); }
+
+void register_hook(const Tensor& t, autograd::Hook hook) {
+  TUTTI_CHECK(requires_grad(t), "register_hook: the tensor {} has no gradient", describe(t));
+  autograd::Meta& meta = *autograd::meta_of(t);
+  if (!meta.node) {
+    meta.hooks.push_back(std::move(hook));
+    return;
+  }
+  meta.node->hooks.resize(static_cast<size_t>(meta.node->num_outputs));
+  meta.node->hooks[static_cast<size_t>(meta.index)].push_back(std::move(hook));
+}
+
+bool is_grad_enabled() { return (removed_stages() & mask_of(StageBit::autograd)) == 0; }
+
+}  // namespace tutti
