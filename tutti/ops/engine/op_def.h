@@ -102,6 +102,13 @@ struct Gradient {
   const char* none = nullptr;  // instead of vjp: why there is no gradient
 };
 
+// ---- sharding -------------------------------------------------------------------------------------------------------
+
+// The part of an output that one rank holds.
+struct LocalBox {
+  Extents sizes, offsets;
+};
+
 // ---- cost, samples --------------------------------------------------------------------------------------------------
 
 struct Cost {
@@ -141,6 +148,8 @@ struct OpDef {
   Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
   // Rule in the notation of docs/sharding_rules.md for the ranks of this call.
   std::string (*sharding)(const OpCall&) = nullptr;
+  // Attrs of the call by which a rank computes its `part` of output 0 of the whole call; absent: the attrs as they are.
+  Attrs (*local_attrs)(const OpCall& whole, const LocalBox& part) = nullptr;
   Cost (*cost)(const OpCall&) = nullptr;  // absent: one flop per output element, operands once
   std::vector<Sample> (*samples)() = nullptr;
   Tolerance tolerance;
