@@ -27,7 +27,7 @@ class LrSchedule {
   struct Options {
     int64_t warmup_steps = 0;
     int64_t total_steps = 1;
-    std::optional<double> decay_ratio;  // share of all steps, 0 to 1
+    std::optional<double> decay_ratio = std::nullopt;  // share of all steps, 0 to 1
     LrDecay decay = LrDecay::kLinear;
     double min_factor = 0.0;  // 0 to 1
   };

@@ -1,0 +1,148 @@
+// What a user reads when a configuration is wrong.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "tutti/core/error.h"
+#include "tutti/train/config_toml.h"
+
+namespace tutti::train {
+namespace {
+
+std::string complaint(const std::function<void(Config&)>& action) {
+  Config config;
+  try {
+    action(config);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+std::string toml_complaint(std::string_view text) {
+  return complaint([&](Config& config) { read_toml(config, text, "a.toml"); });
+}
+
+std::string flag_complaint(std::string_view flag) {
+  return complaint([&](Config& config) { apply_override(config, flag); });
+}
+
+TEST(ConfigMessages, MalformedTomlNamesFileLineAndColumn) {
+  const std::string text = toml_complaint("[training]\nsteps = \n");
+  EXPECT_EQ(text.rfind("a.toml:2:", 0), 0u) << text;
+}
+
+TEST(ConfigMessages, UnterminatedTextNamesItsLine) {
+  const std::string text = toml_complaint("[run]\nname = \"abc\n");
+  EXPECT_EQ(text.rfind("a.toml:2:", 0), 0u) << text;
+}
+
+TEST(ConfigMessages, AKeyGivenTwiceIsNamed) {
+  const std::string text = toml_complaint("[training]\nsteps = 1\nsteps = 2\n");
+  EXPECT_EQ(text.rfind("a.toml:3:", 0), 0u) << text;
+  EXPECT_NE(text.find("steps"), std::string::npos) << text;
+}
+
+TEST(ConfigMessages, AnUnknownKeyNamesTheNearest) {
+  EXPECT_EQ(toml_complaint("[training]\n\n  setps = 5\n").substr(0, 75),
+            "a.toml:3:3: unknown key in [training] 'setps'; did you mean 'steps'? Known:");
+}
+
+TEST(ConfigMessages, AnUnknownSectionNamesTheNearest) {
+  EXPECT_EQ(toml_complaint("[trainin]\nsteps = 5\n").substr(0, 64),
+            "a.toml:2:1: unknown section 'trainin'; did you mean 'training'? ");
+}
+
+TEST(ConfigMessages, AnEmptyUnknownSectionIsNoticed) {
+  EXPECT_NE(toml_complaint("[trainin]\n").find("did you mean 'training'?"), std::string::npos);
+}
+
+TEST(ConfigMessages, AWrongTypeSaysExpectedAndFound) {
+  EXPECT_EQ(toml_complaint("[training]\nsteps = \"ten\"\n"),
+            "a.toml:2:9: training.steps: expected a whole number, found \"ten\"");
+  EXPECT_EQ(toml_complaint("[training]\nsteps = 1.5\n"),
+            "a.toml:2:9: training.steps: expected a whole number, found 1.5");
+  EXPECT_EQ(toml_complaint("[data]\npaths = \"x\"\n"), "a.toml:2:9: data.paths: expected a list of texts, found \"x\"");
+  EXPECT_EQ(toml_complaint("[data]\npaths = [1]\n"),
+            "a.toml:2:9: data.paths: expected a list of texts, found a list that holds something other than texts");
+  EXPECT_EQ(toml_complaint("[run.name]\nx = 1\n"), "a.toml:1:1: run.name: expected a text, found a table");
+}
+
+TEST(ConfigMessages, AValueOutOfRangeSaysTheRange) {
+  EXPECT_EQ(toml_complaint("[training]\nsteps = 0\n"), "a.toml:2:9: training.steps: expected 1 or more, found 0");
+  EXPECT_EQ(toml_complaint("[data]\nvalidation_fraction = 0.75\n"),
+            "a.toml:2:23: data.validation_fraction: expected 0 to 0.5, found 0.75");
+  EXPECT_EQ(toml_complaint("[optimizer]\neps = 0\n"), "a.toml:2:7: optimizer.eps: expected more than 0, found 0");
+  EXPECT_EQ(toml_complaint("[optimizer]\nlr = nan\n"), "a.toml:2:6: optimizer.lr: expected 0 or more, found nan");
+  EXPECT_EQ(toml_complaint("[numerics]\nvirtual_shards = 6\n"),
+            "a.toml:2:18: numerics.virtual_shards: expected a power of two, 1 to 4096, found 6");
+}
+
+TEST(ConfigMessages, AnUnknownChoiceNamesTheNearest) {
+  EXPECT_EQ(toml_complaint("[optimizer]\nname = \"adam\"\n"),
+            "a.toml:2:8: optimizer.name: expected one of: adamw, sgd, found 'adam'; did you mean 'adamw'?");
+}
+
+TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
+  EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = 2\n"),
+            "a.toml:2:26: parallelism.tensor_parallel_degree: 2 is not supported yet by this version; expected 1");
+  EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = -1\n"), "(no error)");
+  EXPECT_EQ(flag_complaint("--training.compile=true"),
+            "--training.compile: true is not supported yet by this version; expected false");
+  EXPECT_EQ(flag_complaint("--numerics.mode=fast"),
+            "--numerics.mode: \"fast\" is not supported yet by this version; expected \"strict\"");
+}
+
+TEST(ConfigMessages, AValueOutsideOfSectionsIsNoticed) {
+  EXPECT_EQ(toml_complaint("steps = 5\n"), "a.toml:1:1: 'steps' stands outside of any [section]");
+}
+
+TEST(ConfigMessages, FlagsAreCheckedLikeTheFile) {
+  EXPECT_EQ(flag_complaint("--training.steps=ten"), "--training.steps: expected a whole number, found 'ten'");
+  EXPECT_EQ(flag_complaint("--training.steps=0"), "--training.steps: expected 1 or more, found 0");
+  EXPECT_EQ(flag_complaint("--metrics.report=yes"), "--metrics.report: expected true or false, found 'yes'");
+  EXPECT_EQ(flag_complaint("--training.step=1").substr(0, 76),
+            "--training.step: unknown key in [training] 'step'; did you mean 'steps'? Kno");
+  EXPECT_EQ(flag_complaint("--steps=1"), "'--steps=1': expected --section.key=value");
+  EXPECT_EQ(flag_complaint("--training.steps"), "'--training.steps': expected --section.key=value");
+}
+
+TEST(ConfigMessages, VariablesAreCheckedLikeTheFile) {
+  const auto variable_complaint = [](const std::string& variable) {
+    return complaint([&](Config& config) { apply_environment(config, std::vector<std::string>{variable}); });
+  };
+  EXPECT_EQ(variable_complaint("TUTTI_TRAINING_STEPS=x"), "TUTTI_TRAINING_STEPS: expected a whole number, found 'x'");
+  EXPECT_EQ(variable_complaint("TUTTI_TRAINING_STEP=1").substr(0, 86),
+            "unknown environment variable 'TUTTI_TRAINING_STEP'; did you mean 'TUTTI_TRAINING_STEPS");
+}
+
+TEST(ConfigMessages, AMissingFileIsNamed) {
+  EXPECT_EQ(complaint([](Config&) { load_config("/no/such.toml"); }), "config file /no/such.toml does not exist");
+  EXPECT_EQ(complaint([](Config&) { load_config("/"); }), "/ is a folder; expected a TOML file");
+}
+
+TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
+  const auto invalid = [](const std::function<void(Config&)>& change) {
+    return complaint([&](Config& config) {
+      config.data.paths = {"x"};
+      change(config);
+      validate(config);
+    });
+  };
+  EXPECT_EQ(invalid([](Config& c) { c.training.global_batch_tokens = 1000; }),
+            "training.global_batch_tokens = 1000 is no multiple of data.sequence_length = 256; try 1024");
+  EXPECT_EQ(invalid([](Config& c) { c.training.global_batch_tokens = 256 * 9; }),
+            "training.global_batch_tokens / data.sequence_length = 9 sequences cannot be divided evenly over "
+            "numerics.virtual_shards = 8; try training.global_batch_tokens = 4096");
+  EXPECT_EQ(invalid([](Config& c) { c.lr_scheduler.warmup_steps = 2000; }),
+            "lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000");
+  EXPECT_EQ(invalid([](Config& c) { c.data.paths.clear(); }),
+            "data.paths is empty; name at least one file or folder of text");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.data_parallel_replicate_degree = 16; }),
+            "parallelism.data_parallel_replicate_degree = 16 is more than numerics.virtual_shards = 8; every rank "
+            "needs at least one shard of the batch");
+}
+
+}  // namespace
+}  // namespace tutti::train

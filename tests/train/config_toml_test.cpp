@@ -1,0 +1,114 @@
+#include "tutti/train/config_toml.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/train/config_fields.h"
+
+namespace tutti::train {
+namespace {
+
+Config read(std::string_view text) {
+  Config config;
+  read_toml(config, text, "a.toml");
+  return config;
+}
+
+bool equal(const Config& a, const Config& b) {
+  return to_toml(a) == to_toml(b);
+}
+
+TEST(ConfigToml, ReadsEveryTypeOfValue) {
+  const Config config = read(R"(
+[data]
+paths = ["a.txt", "b"]
+validation_fraction = 0.25
+[training]
+steps = 7
+[metrics]
+tensorboard = false
+[run]
+name = "first"
+)");
+  EXPECT_EQ(config.data.paths, (std::vector<std::string>{"a.txt", "b"}));
+  EXPECT_EQ(config.data.validation_fraction, 0.25);
+  EXPECT_EQ(config.training.steps, 7);
+  EXPECT_FALSE(config.metrics.tensorboard);
+  EXPECT_EQ(config.run.name, "first");
+}
+
+TEST(ConfigToml, KeepsDefaultsOfAbsentKeys) {
+  EXPECT_TRUE(equal(read(""), Config{}));
+}
+
+TEST(ConfigToml, TakesAWholeNumberForANumber) {
+  EXPECT_EQ(read("[optimizer]\nlr = 1").optimizer.lr, 1.0);
+}
+
+TEST(ConfigToml, WritesWhatItReadsBack) {
+  Config config;
+  config.data.paths = {"with \"quotes\"", "back\\slash", "tab\tline\nbell\x07", "ümlaut"};
+  config.optimizer.lr = 0.1 + 0.2;
+  config.optimizer.eps = 1e-8;
+  config.training.max_norm = 3;
+  config.run.name = "x";
+  const Config again = read(to_toml(config));
+  EXPECT_EQ(again.data.paths, config.data.paths);
+  EXPECT_EQ(again.optimizer.lr, config.optimizer.lr);
+  EXPECT_TRUE(equal(again, config));
+}
+
+TEST(ConfigToml, WritesEveryKey) {
+  const std::string text = to_toml(Config{});
+  for (const Field& field : config_fields()) {
+    EXPECT_NE(text.find("\n" + field.key + " = "), std::string::npos) << field.name();
+  }
+}
+
+TEST(ConfigToml, FlagsSetEveryTypeOfValue) {
+  Config config;
+  apply_override(config, "--training.steps=12");
+  apply_override(config, "--optimizer.lr=3e-4");
+  apply_override(config, "--run.name=a=b");
+  apply_override(config, "--metrics.report=false");
+  apply_override(config, "--data.paths=one,two");
+  EXPECT_EQ(config.training.steps, 12);
+  EXPECT_EQ(config.optimizer.lr, 3e-4);
+  EXPECT_EQ(config.run.name, "a=b");
+  EXPECT_FALSE(config.metrics.report);
+  EXPECT_EQ(config.data.paths, (std::vector<std::string>{"one", "two"}));
+}
+
+TEST(ConfigToml, AListFlagMayBeWrittenAsInToml) {
+  Config config;
+  apply_override(config, R"(--data.paths=["one, with comma", "two"])");
+  EXPECT_EQ(config.data.paths, (std::vector<std::string>{"one, with comma", "two"}));
+}
+
+TEST(ConfigToml, EnvironmentVariablesSetKeys) {
+  Config config;
+  apply_environment(config, std::vector<std::string>{"PATH=/bin", "TUTTI_TRAINING_STEPS=5", "TUTTI_CACHE_DIR=/tmp/x",
+                                                     "TUTTI_LR_SCHEDULER_DECAY_TYPE=cosine"});
+  EXPECT_EQ(config.training.steps, 5);
+  EXPECT_EQ(config.lr_scheduler.decay_type, "cosine");
+}
+
+TEST(ConfigFields, DefaultsObeyTheirOwnRules) {
+  Config config;
+  for (const Field& field : config_fields())
+    EXPECT_NO_THROW(set_value(field, config, default_of(field))) << field.name();
+}
+
+TEST(ConfigFields, StandInExistingSectionsOnceEach) {
+  std::vector<std::string> names;
+  for (const Field& field : config_fields()) {
+    EXPECT_NO_THROW(find_section(field.section));
+    EXPECT_EQ(std::count(names.begin(), names.end(), field.name()), 0) << field.name();
+    names.push_back(field.name());
+  }
+}
+
+}  // namespace
+}  // namespace tutti::train

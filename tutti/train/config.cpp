@@ -1,0 +1,44 @@
+#include "tutti/train/config.h"
+
+#include "tutti/core/error.h"
+#include "tutti/train/config_fields.h"
+
+namespace tutti::train {
+
+void validate(const Config& config) {
+  const int64_t batch = config.training.global_batch_tokens;
+  const int64_t length = config.data.sequence_length;
+  TUTTI_CHECK(batch % length == 0,
+              "training.global_batch_tokens = {} is no multiple of data.sequence_length = {}; try {}", batch, length,
+              (batch + length - 1) / length * length);
+  const int64_t sequences = batch / length;
+  TUTTI_CHECK(sequences % config.numerics.virtual_shards == 0,
+              "training.global_batch_tokens / data.sequence_length = {} sequences cannot be divided evenly over "
+              "numerics.virtual_shards = {}; try training.global_batch_tokens = {}",
+              sequences, config.numerics.virtual_shards,
+              (sequences / config.numerics.virtual_shards + 1) * config.numerics.virtual_shards * length);
+  TUTTI_CHECK(config.parallelism.data_parallel_replicate_degree <= config.numerics.virtual_shards,
+              "parallelism.data_parallel_replicate_degree = {} is more than numerics.virtual_shards = {}; every rank "
+              "needs at least one shard of the batch",
+              config.parallelism.data_parallel_replicate_degree, config.numerics.virtual_shards);
+  TUTTI_CHECK(config.lr_scheduler.warmup_steps <= config.training.steps,
+              "lr_scheduler.warmup_steps = {} is more than training.steps = {}", config.lr_scheduler.warmup_steps,
+              config.training.steps);
+  TUTTI_CHECK(!config.data.paths.empty(), "data.paths is empty; name at least one file or folder of text");
+  TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
+              "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
+              config.validation.every);
+}
+
+std::vector<std::string> changes_that_forbid_resuming(const Config& saved, const Config& now) {
+  std::vector<std::string> changes;
+  for (const Field& field : config_fields()) {
+    const FieldValue before = value_of(field, saved);
+    const FieldValue after = value_of(field, now);
+    if (!field.fixed_for_run || before == after) continue;
+    changes.push_back(fmt::format("{}: {} -> {}", field.name(), to_toml(before), to_toml(after)));
+  }
+  return changes;
+}
+
+}  // namespace tutti::train

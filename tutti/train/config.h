@@ -1,0 +1,133 @@
+// What a training run is told: one struct per section of the TOML file, with the defaults.
+//
+// Meaning, unit and legal values of every key stand once, in the table of config_fields.cpp; parsing, writing, help and
+// docs/config.md come from there. -1 means "the rest" or "as many as fit" where a key allows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::train {
+
+struct ModelConfig {
+  std::string name = "qwen3";
+  std::string flavor = "quickstart";
+};
+
+struct DataConfig {
+  std::vector<std::string> paths;
+  double validation_fraction = 0.01;
+  std::string tokenizer = "byte";
+  int64_t sequence_length = 256;
+};
+
+struct TrainingConfig {
+  int64_t steps = 1000;
+  int64_t global_batch_tokens = 8192;
+  bool compile = false;
+  double max_norm = 1.0;
+  std::string dtype = "float32";
+  std::string mixed_precision_param = "float32";
+  std::string mixed_precision_reduce = "float32";
+  int64_t seed = 42;
+};
+
+struct NumericsConfig {
+  std::string mode = "strict";
+  int64_t virtual_shards = 8;
+  int64_t token_grain = 128;
+};
+
+struct RuntimeConfig {
+  int64_t threads = -1;
+  std::string transport = "shm";
+  std::string symm_backend = "native";
+};
+
+struct ParallelismConfig {
+  int64_t data_parallel_replicate_degree = -1;
+  int64_t data_parallel_shard_degree = 1;
+  int64_t tensor_parallel_degree = 1;
+  int64_t context_parallel_degree = 1;
+  int64_t pipeline_parallel_degree = 1;
+  int64_t expert_parallel_degree = 1;
+  bool enable_sequence_parallel = true;
+  std::string fsdp_reshard_after_forward = "default";
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double lr = 8e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.0;
+};
+
+struct LrSchedulerConfig {
+  int64_t warmup_steps = 200;
+  double decay_ratio = -1;
+  std::string decay_type = "linear";
+  double min_lr_factor = 0.0;
+};
+
+struct ActivationCheckpointConfig {
+  std::string mode = "none";
+};
+
+struct ValidationConfig {
+  int64_t every = 100;
+  int64_t steps = -1;
+  int64_t sample_tokens = 200;
+  std::string sample_prompt = "The ";
+};
+
+struct CheckpointConfig {
+  int64_t every = 500;
+  int64_t keep_latest = 3;
+  bool async = false;
+  std::string initial_load_path;
+};
+
+struct MetricsConfig {
+  bool tensorboard = true;
+  bool report = true;
+  double peak_gflops = 0;
+};
+
+struct ProfilerConfig {
+  bool enable = false;
+};
+
+struct RunConfig {
+  std::string name;
+  std::string dir = "runs";
+};
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  TrainingConfig training;
+  NumericsConfig numerics;
+  RuntimeConfig runtime;
+  ParallelismConfig parallelism;
+  OptimizerConfig optimizer;
+  LrSchedulerConfig lr_scheduler;
+  ActivationCheckpointConfig activation_checkpoint;
+  ValidationConfig validation;
+  CheckpointConfig checkpoint;
+  MetricsConfig metrics;
+  ProfilerConfig profiler;
+  RunConfig run;
+};
+
+// Rules between keys (each key alone is checked where it is set). UsageError naming the keys and how to fix them.
+void validate(const Config& config);
+
+// "section.key: old -> new" for every key that differs and must not while a run continues: those that decide the
+// model, the data, and the numbers.
+std::vector<std::string> changes_that_forbid_resuming(const Config& saved, const Config& now);
+
+}  // namespace tutti::train

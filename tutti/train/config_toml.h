@@ -1,0 +1,34 @@
+// Config from a TOML file, environment variables and flags, and back to TOML.
+//
+// A later source wins: defaults, file, environment (TUTTI_<SECTION>_<KEY>), flags (--section.key=value). All of them go
+// through the same checks, and every complaint names its place: file:line:column, variable or flag.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tutti/train/config.h"
+
+namespace tutti::train {
+
+// Sets what `text` says on top of `config`. `source` is the name of the file in messages. UsageError on malformed TOML,
+// unknown sections and keys (naming the nearest), wrong types and illegal values.
+void read_toml(Config& config, std::string_view text, std::string_view source);
+
+// The same for a file; UsageError when it is missing, EnvironmentError when it cannot be read.
+Config load_config(const std::filesystem::path& path);
+
+// One flag, "--section.key=value". Texts need no quotes; a list is written "a,b" or as in TOML.
+void apply_override(Config& config, std::string_view flag);
+
+// All TUTTI_<SECTION>_<KEY> of `environment` ("NAME=value"); an unknown key of a known section is an error.
+void apply_environment(Config& config, std::span<const std::string> environment);
+void apply_environment(Config& config);
+
+// Every key with its value; reading it back gives the same Config.
+std::string to_toml(const Config& config);
+
+}  // namespace tutti::train
