@@ -129,7 +129,7 @@ std::string to_toml(const FieldValue& value) {
     std::string operator()(const TextList& v) const {
       std::string out;
       for (const std::string& text : v) out += fmt::format("{}{}", out.empty() ? "" : ", ", quoted(text));
-  XX
+      return fmt::format("[{}]", out);
     }
   };
   return std::visit(Writer{}, value);
