@@ -1,0 +1,145 @@
+#include "tutti/io/bpe_tokenizer.h"
+
+#include <filesystem>
+#include <mutex>
+#include <unordered_map>
+
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+#include "tutti/io/atomic_file.h"
+#include "tutti/io/mapped_file.h"
+#include "tutti/io/nfc.h"
+#include "tutti/io/regex_split.h"
+
+namespace tutti {
+namespace {
+
+// Real text repeats its words: with this many remembered, a dictionary of 40 MB is merged once per 50 pieces.
+constexpr size_t kRememberedPieces = size_t{1} << 17;
+constexpr size_t kRememberedPieceNbytes = 48;
+
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return hash64(text); }
+};
+
+}  // namespace
+
+struct BpeTokenizer::Engine {
+  explicit Engine(const BpeModel& model)
+      : added_tokens(model.added_tokens), merger(model.byte_ids, model.merges), normalizes_nfc(model.normalizes_nfc) {
+    for (const std::string& pattern : model.split_patterns) splitters.emplace_back(pattern);
+    if (!model.ignores_merges) return;
+    for (size_t id = 0; id < model.vocab.size(); ++id) {
+      if (model.vocab[id]) whole_pieces.emplace(*model.vocab[id], static_cast<int32_t>(id));
+    }
+  }
+
+  void encode_stretch(std::string_view text, std::vector<int32_t>& ids) {
+    if (normalizes_nfc) text = io::to_nfc(text, normalized);
+    piece_ends.assign(text.empty() ? 0 : 1, text.size());
+    for (const io::RegexSplitter& splitter : splitters) {
+      finer_ends.clear();
+      size_t begin = 0;
+      for (const size_t end : piece_ends) {
+        splitter.split(text.substr(begin, end - begin), begin, finer_ends);
+        begin = end;
+      }
+      piece_ends.swap(finer_ends);
+    }
+    size_t begin = 0;
+    for (const size_t end : piece_ends) {
+      encode_piece(text.substr(begin, end - begin), ids);
+      begin = end;
+    }
+  }
+
+  void merge_piece(std::string_view piece, std::vector<int32_t>& ids) const {
+    const auto whole = whole_pieces.find(piece);
+    if (whole != whole_pieces.end()) {
+      ids.push_back(whole->second);
+    } else {
+      merger.encode(piece, ids);
+    }
+  }
+
+  void encode_piece(std::string_view piece, std::vector<int32_t>& ids) {
+    if (piece.size() > kRememberedPieceNbytes) return merge_piece(piece, ids);
+    const auto known = remembered.find(piece);
+    if (known != remembered.end()) {
+      ids.insert(ids.end(), known->second.begin(), known->second.end());
+      return;
+    }
+    std::vector<int32_t> made;
+    merge_piece(piece, made);
+    ids.insert(ids.end(), made.begin(), made.end());
+    if (remembered.size() == kRememberedPieces) remembered.clear();
+    remembered.emplace(piece, std::move(made));
+  }
+
+  io::AddedTokenFinder added_tokens;
+  io::BpeMerger merger;
+  std::vector<io::RegexSplitter> splitters;
+  bool normalizes_nfc;
+  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_pieces;  // with ignores_merges only
+
+  std::mutex mutex;  // guards what follows
+  std::unordered_map<std::string, std::vector<int32_t>, StringHash, std::equal_to<>> remembered;
+  std::vector<size_t> piece_ends, finer_ends;
+  std::string normalized;
+};
+
+BpeTokenizer::BpeTokenizer(BpeModel model)
+    : model_(std::move(model)), engine_(std::make_unique<Engine>(model_)), fingerprint_(hash64(to_json())) {
+  tokens_.resize(model_.vocab.size());
+  for (size_t id = 0; id < model_.vocab.size(); ++id) {
+    if (model_.vocab[id]) tokens_[id] = {*model_.vocab[id], true, false};
+  }
+  for (const AddedToken& token : model_.added_tokens) {
+    if (token.id >= static_cast<int32_t>(tokens_.size())) tokens_.resize(static_cast<size_t>(token.id) + 1);
+    tokens_[static_cast<size_t>(token.id)] = {token.content, true, token.special};
+  }
+  // The markers are not in tokenizer.json, and change what documents become.
+  fingerprint_ = hash64(fmt::format("{} {}", model_.bos_id.value_or(-1), model_.eos_id.value_or(-1)), fingerprint_);
+}
+
+BpeTokenizer::~BpeTokenizer() = default;
+
+std::unique_ptr<BpeTokenizer> BpeTokenizer::load(const std::string& path) {
+  const MappedFile file(path);
+  const std::string beside = (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
+  std::error_code error;
+  if (!std::filesystem::exists(beside, error)) return parse(file.text(), path);
+  const MappedFile config(beside);
+  return std::make_unique<BpeTokenizer>(io::parse_tokenizer_json(file.text(), config.text(), path));
+}
+
+std::unique_ptr<BpeTokenizer> BpeTokenizer::parse(std::string_view json, std::string_view name) {
+  return std::make_unique<BpeTokenizer>(io::parse_tokenizer_json(json, "", name));
+}
+
+void BpeTokenizer::save(const std::string& path) const { write_file_atomically(path, to_json()); }
+
+void BpeTokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids) const {
+  const std::lock_guard lock(engine_->mutex);
+  for (size_t position = 0; position < text.size();) {
+    const io::AddedTokenFinder::Match match = engine_->added_tokens.find(text, position);
+    if (match.begin > position) engine_->encode_stretch(text.substr(position, match.begin - position), ids);
+    if (match.end > match.begin) ids.push_back(match.id);
+    position = match.end;
+  }
+}
+
+std::string_view BpeTokenizer::token_bytes(int32_t id) const {
+  TUTTI_CHECK(id >= 0 && id < static_cast<int32_t>(tokens_.size()) && tokens_[static_cast<size_t>(id)].exists,
+              "tokenizer {} has no token {}; ids are 0 to {}", name(), id, vocab_size() - 1);
+  return tokens_[static_cast<size_t>(id)].bytes;
+}
+
+bool BpeTokenizer::is_special(int32_t id) const {
+  return id >= 0 && id < static_cast<int32_t>(tokens_.size()) && tokens_[static_cast<size_t>(id)].special;
+}
+
+std::string BpeTokenizer::name() const { return fmt::format("bpe-{}", vocab_size()); }
+
+}  // namespace tutti

@@ -1,0 +1,54 @@
+// Byte-level byte pair encoding, as GPT-2, Llama 3 and Qwen use it, in HuggingFace's tokenizer.json.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tutti/io/bpe_model.h"
+#include "tutti/io/tokenizer.h"
+
+namespace tutti {
+
+// Any thread may call; encode_into() calls take turns, because pieces that were met before are remembered.
+class BpeTokenizer final : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeModel model);
+  ~BpeTokenizer() override;
+
+  // Reads tokenizer.json and, when it stands beside it, tokenizer_config.json, which names the BOS and EOS tokens.
+  // What is supported stands at parse_tokenizer_json. UsageError for a file that says something else, EnvironmentError
+  // for one that cannot be read.
+  static std::unique_ptr<BpeTokenizer> load(const std::string& path);
+  // The same from memory; `name` stands for the file in messages.
+  static std::unique_ptr<BpeTokenizer> parse(std::string_view json, std::string_view name);
+  std::string to_json() const { return io::tokenizer_json_of(model_); }
+  // Writes tokenizer.json atomically.
+  void save(const std::string& path) const;
+
+  const BpeModel& model() const { return model_; }
+
+  // Added tokens are found in the text first; the stretches between are normalized, split and merged.
+  void encode_into(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::string_view token_bytes(int32_t id) const override;
+  bool is_special(int32_t id) const override;
+  int64_t vocab_size() const override { return static_cast<int64_t>(tokens_.size()); }
+  std::optional<int32_t> bos_id() const override { return model_.bos_id; }
+  std::optional<int32_t> eos_id() const override { return model_.eos_id; }
+  std::string name() const override;
+  uint64_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  struct Engine;
+  struct Token {
+    std::string bytes;
+    bool exists = false;
+    bool special = false;
+  };
+
+  BpeModel model_;
+  std::vector<Token> tokens_;  // by id
+  std::unique_ptr<Engine> engine_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace tutti
