@@ -1,0 +1,25 @@
+// The identity of a kernel: 128-bit hash of everything that determines its machine code.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tutti/codegen/kernel.h"
+
+namespace tutti::codegen {
+
+struct CacheKey {
+  uint64_t high = 0, low = 0;
+  bool operator==(const CacheKey&) const = default;
+  std::string hex() const;
+};
+
+struct CacheKeyHash {
+  size_t operator()(const CacheKey& key) const { return static_cast<size_t>(key.low); }
+};
+
+// `spec_key` is KernelSpec::key().
+CacheKey cache_key(std::string_view spec_key, CpuTarget target);
+
+}  // namespace tutti::codegen

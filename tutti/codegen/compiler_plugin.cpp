@@ -1,0 +1,94 @@
+#include "tutti/codegen/compiler_plugin.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "tutti/codegen/llvm/plugin.h"
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+
+namespace tutti::codegen {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFileName = "libtutti_llvm.so";
+
+std::vector<fs::path> search_folders() {
+  std::vector<fs::path> homes;
+  std::error_code ignored;
+  Dl_info self;
+  if (dladdr(reinterpret_cast<const void*>(&compiler_plugin_path), &self) && self.dli_fname)
+    homes.push_back(fs::absolute(self.dli_fname, ignored).parent_path());
+  homes.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path());
+  std::vector<fs::path> folders = homes;
+  for (const fs::path& home : homes) {
+    folders.push_back(home.parent_path() / "lib");
+    folders.push_back(home.parent_path() / "lib" / "tutti");
+  }
+  return folders;
+}
+
+std::string find_plugin() {
+  if (const char* path = std::getenv("TUTTI_LLVM_PLUGIN"); path && *path) {
+    TUTTI_CHECK_ENV(fs::exists(path), "TUTTI_LLVM_PLUGIN={}: no such file", path);
+    return path;
+  }
+  std::string places;
+  std::error_code ignored;
+  for (const fs::path& folder : search_folders()) {
+    if (fs::exists(folder / kFileName, ignored)) return folder / kFileName;
+    places += fmt::format("{}{}", places.empty() ? "" : ", ", folder.string());
+  }
+  throw EnvironmentError(fmt::format(
+      "a kernel must be compiled, but {} is in none of: {}. Install it beside the program or set TUTTI_LLVM_PLUGIN to it",
+      kFileName, places));
+}
+
+CompileFunction open_plugin() {
+  const std::string& path = compiler_plugin_path();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  TUTTI_CHECK_ENV(library, "cannot open the code generator {}: {}; is libLLVM 19 installed?", path, dlerror());
+  auto* compile = reinterpret_cast<CompileFunction>(dlsym(library, kCompileFunctionName));
+  TUTTI_CHECK_ENV(compile, "{} is not a code generator of this Tutti: it has no {}", path, kCompileFunctionName);
+  return compile;
+}
+
+}  // namespace
+
+std::string compiler_plugin_path() {
+  static const std::string path = find_plugin();
+  return path;
+}
+
+uint64_t compiler_fingerprint() {
+  static const uint64_t fingerprint = [] {
+    const std::string path = compiler_plugin_path();
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    TUTTI_CHECK_ENV(!bytes.empty(), "cannot read the code generator {}", path);
+    return hash64(bytes);
+  }();
+  return fingerprint;
+}
+
+std::string compile_object(const KernelSpec& spec, CpuTarget target) {
+  static const CompileFunction compile = open_plugin();
+  std::string bytes;
+  const CompileSink sink = [](void* context, const char* data, size_t nbytes) {
+    static_cast<std::string*>(context)->assign(data, nbytes);
+  };
+  switch (compile(&spec, target, sink, &bytes)) {
+    case CompileStatus::object: return bytes;
+    case CompileStatus::usage_error: throw UsageError(bytes);
+    case CompileStatus::internal_error: break;
+  }
+  throw InternalError(fmt::format("kernel '{}': {}", spec.name, bytes));
+}
+
+}  // namespace tutti::codegen

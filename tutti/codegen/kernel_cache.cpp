@@ -1,0 +1,82 @@
+#include "tutti/codegen/kernel_cache.h"
+
+#include <chrono>
+#include <optional>
+
+#include "tutti/codegen/compiler_plugin.h"
+#include "tutti/codegen/kernel_check.h"
+#include "tutti/codegen/llvm/plugin.h"
+#include "tutti/codegen/object_loader.h"
+
+namespace tutti::codegen {
+
+KernelCache::Slot& KernelCache::slot(const CacheKey& key) {
+  {
+    const std::shared_lock guard(mutex_);
+    if (const auto it = slots_.find(key); it != slots_.end()) return *it->second;
+  }
+  const std::unique_lock guard(mutex_);
+  std::unique_ptr<Slot>& made = slots_[key];
+  if (!made) made = std::make_unique<Slot>();
+  return *made;
+}
+
+const Kernel& KernelCache::get(const KernelSpec& spec, CpuTarget target) {
+  const std::string spec_key = spec.key();
+  const CacheKey key = cache_key(spec_key, target);
+  Slot& place = slot(key);
+  if (const Kernel* kernel = place.ready.load(std::memory_order_acquire)) {
+    memory_hits_.fetch_add(1, std::memory_order_relaxed);
+    return *kernel;
+  }
+  const std::lock_guard guard(place.mutex);
+  if (place.kernel) {  // another thread made it while this one waited
+    memory_hits_.fetch_add(1, std::memory_order_relaxed);
+    return *place.kernel;
+  }
+  check_kernel(spec);
+  place.kernel = std::make_unique<const Kernel>(make({key, spec_key, target, 0}, spec));
+  place.ready.store(place.kernel.get(), std::memory_order_release);
+  return *place.kernel;
+}
+
+Kernel KernelCache::make(CacheEntryName name, const KernelSpec& spec) {
+  const auto from_disk = [&](const CodeBlob& blob) {
+    const std::lock_guard guard(statistics_mutex_);
+    ++statistics_.disk_hits;
+    return Kernel{map_code(blob.bytes, blob.entry), spec.name, 0.0};
+  };
+  if (disk_.is_usable()) {
+    name.fingerprint = compiler_fingerprint();
+    if (const auto blob = disk_.read(name)) return from_disk(*blob);
+  }
+  const CacheLock lock = disk_.lock(name.key);
+  if (const auto blob = disk_.read(name)) return from_disk(*blob);
+
+  const auto start = std::chrono::steady_clock::now();
+  const CodeBlob blob = link_object(compile_object(spec, name.target), kKernelEntryName);
+  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+  disk_.write(name, blob);
+  const std::lock_guard guard(statistics_mutex_);
+  ++statistics_.compiled;
+  statistics_.compile_ms += elapsed.count();
+  return {map_code(blob.bytes, blob.entry), spec.name, elapsed.count()};
+}
+
+CacheStatistics KernelCache::statistics() const {
+  const std::lock_guard guard(statistics_mutex_);
+  CacheStatistics all = statistics_;
+  all.memory_hits = memory_hits_.load(std::memory_order_relaxed);
+  return all;
+}
+
+KernelCache& process_kernel_cache() {
+  static KernelCache* const cache = new KernelCache(disk_cache_options_from_environment());  // outlives all threads
+  return *cache;
+}
+
+const Kernel& compile_for(const KernelSpec& spec, CpuTarget target) { return process_kernel_cache().get(spec, target); }
+const Kernel& kernel_for(const KernelSpec& spec) { return compile_for(spec, cpu_target()); }
+CacheStatistics cache_statistics() { return process_kernel_cache().statistics(); }
+
+}  // namespace tutti::codegen

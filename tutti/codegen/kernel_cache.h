@@ -1,0 +1,49 @@
+// The kernels of this process: compiled or read once, then kept. Several threads asking for one kernel wait for a
+// single compilation; so do several processes, through the disk cache.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+
+#include "tutti/codegen/disk_cache.h"
+#include "tutti/codegen/kernel.h"
+
+namespace tutti::codegen {
+
+class KernelCache {
+ public:
+  explicit KernelCache(DiskCacheOptions options) : disk_(std::move(options)) {}
+
+  // Any thread. Errors of the compilation reach every thread that waits for it; the next call tries again.
+  const Kernel& get(const KernelSpec& spec, CpuTarget target);
+  CacheStatistics statistics() const;
+
+ private:
+  struct Slot {
+    std::mutex mutex;
+    std::unique_ptr<const Kernel> kernel;     // guarded by mutex until `ready`
+    std::atomic<const Kernel*> ready = nullptr;
+  };
+
+  Slot& slot(const CacheKey& key);
+  Kernel make(CacheEntryName name, const KernelSpec& spec);
+
+  DiskCache disk_;
+  mutable std::shared_mutex mutex_;  // of slots_
+  std::unordered_map<CacheKey, std::unique_ptr<Slot>, CacheKeyHash> slots_;
+  std::atomic<int64_t> memory_hits_ = 0;
+  mutable std::mutex statistics_mutex_;
+  CacheStatistics statistics_;  // all but memory_hits
+};
+
+// The cache behind kernel_for.
+KernelCache& process_kernel_cache();
+
+// kernel_for with a chosen instruction set, which the machine must have.
+const Kernel& compile_for(const KernelSpec& spec, CpuTarget target);
+
+}  // namespace tutti::codegen

@@ -1,0 +1,16 @@
+// From a module to a relocatable object: target, optimization passes, code generation.
+#pragma once
+
+#include <llvm/IR/Module.h>
+
+#include <string>
+
+#include "tutti/codegen/kernel.h"
+
+namespace tutti::codegen {
+
+// The bytes of an ELF object: position-independent, referring to nothing outside itself. InternalError when the module
+// is not well formed.
+std::string to_machine_code(llvm::Module& module, CpuTarget target);
+
+}  // namespace tutti::codegen

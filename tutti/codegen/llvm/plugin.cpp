@@ -1,0 +1,51 @@
+#include "tutti/codegen/llvm/plugin.h"
+
+#include <llvm/Config/llvm-config.h>
+#include <llvm/IR/LLVMContext.h>
+
+#include <exception>
+#include <string>
+
+#include "tutti/codegen/llvm/emitter.h"
+#include "tutti/codegen/llvm/machine_code.h"
+#include "tutti/core/error.h"
+
+namespace tutti::codegen {
+namespace {
+
+// Part of the file's bytes, whose hash is part of every cache key: code made by another LLVM is not taken over.
+[[gnu::used]] const char kMadeWith[] = "LLVM " LLVM_VERSION_STRING;
+
+std::string compile(const KernelSpec& spec, CpuTarget target) {
+  llvm::LLVMContext context;
+  Emitter emitter(context, spec, target);
+  switch (spec.kind) {
+    case LoopKind::pointwise: emit_pointwise(emitter, kKernelEntryName); break;
+    case LoopKind::row: emit_row(emitter, kKernelEntryName); break;
+    case LoopKind::column: emit_column(emitter, kKernelEntryName); break;
+    case LoopKind::scan: emit_scan(emitter, kKernelEntryName); break;
+  }
+  return to_machine_code(*emitter.module, target);
+}
+
+}  // namespace
+}  // namespace tutti::codegen
+
+extern "C" [[gnu::visibility("default")]] tutti::codegen::CompileStatus tutti_llvm_compile(
+    const tutti::codegen::KernelSpec* spec, tutti::codegen::CpuTarget target, tutti::codegen::CompileSink sink,
+    void* context) {
+  using tutti::codegen::CompileStatus;
+  std::string bytes;
+  CompileStatus status = CompileStatus::object;
+  try {
+    bytes = tutti::codegen::compile(*spec, target);
+  } catch (const tutti::UsageError& error) {
+    bytes = error.what();
+    status = CompileStatus::usage_error;
+  } catch (const std::exception& error) {
+    bytes = error.what();
+    status = CompileStatus::internal_error;
+  }
+  sink(context, bytes.data(), bytes.size());
+  return status;
+}

@@ -1,0 +1,26 @@
+// The border of libtutti_llvm.so: one C function, found by name. Exceptions and allocations stay on their side.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "tutti/codegen/kernel.h"
+
+namespace tutti::codegen {
+
+// Receives the result's bytes; called once.
+using CompileSink = void (*)(void* context, const char* data, size_t nbytes);
+
+enum class CompileStatus : int {
+  object,          // the sink got a relocatable ELF object that defines kKernelEntryName
+  usage_error,     // the sink got the text of an error the caller of the kernel can fix
+  internal_error,  // the sink got the text of our own error
+};
+
+// May be called from several threads at once.
+using CompileFunction = CompileStatus (*)(const KernelSpec* spec, CpuTarget target, CompileSink sink, void* context);
+
+inline constexpr const char* kCompileFunctionName = "tutti_llvm_compile";
+inline constexpr const char* kKernelEntryName = "tutti_kernel";
+
+}  // namespace tutti::codegen
