@@ -1,5 +1,6 @@
 #include "tutti/core/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -13,8 +14,9 @@ constexpr std::array<std::string_view, kNumDTypes> kNames = {"f64", "f32", "bf16
                                                              "i64", "i32", "i16",  "i8",  "u8",       "bool"};
 
 // Rounds a float to a binary format with `exponent_bits` and `mantissa_bits`, ties to even, denormals kept.
-// Returns sign, exponent and mantissa packed; overflow gives exponent all ones with mantissa zero.
-uint32_t round_to_small_float(float value, int exponent_bits, int mantissa_bits) {
+// Returns sign, exponent and mantissa packed. A value that rounds past `largest` (packed too) gives `largest`, which is
+// infinity for the formats that have one.
+uint32_t round_to_small_float(float value, int exponent_bits, int mantissa_bits, uint64_t largest) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 31 << (exponent_bits + mantissa_bits);
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -34,12 +36,10 @@ uint32_t round_to_small_float(float value, int exponent_bits, int mantissa_bits)
   const uint64_t kept = mantissa >> drop;
   const uint64_t rest = mantissa & ((uint64_t{1} << drop) - 1);
   const uint64_t half = uint64_t{1} << (drop - 1);
-  uint64_t rounded = kept + (rest > half || (rest == half && (kept & 1)));
+  const uint64_t rounded = kept + (rest > half || (rest == half && (kept & 1)));
   // The hidden bit adds one to the exponent of a normal number; a carry out of the mantissa does the same.
-  uint64_t packed = (exponent == 0 ? rounded : (static_cast<uint64_t>(exponent - 1) << mantissa_bits) + rounded);
-  const uint64_t infinity = ((uint64_t{1} << exponent_bits) - 1) << mantissa_bits;
-  if (packed > infinity) packed = infinity;
-  return sign | static_cast<uint32_t>(packed);
+  const uint64_t packed = (exponent == 0 ? rounded : (static_cast<uint64_t>(exponent - 1) << mantissa_bits) + rounded);
+  return sign | static_cast<uint32_t>(std::min(packed, largest));
 }
 
 float small_float_to_float(uint32_t bits, int exponent_bits, int mantissa_bits) {
@@ -52,6 +52,12 @@ float small_float_to_float(uint32_t bits, int exponent_bits, int mantissa_bits) 
                            static_cast<int>(exponent) - bias - mantissa_bits);
 }
 
+// Toward zero. NaN and values outside int64 give the smallest int64, as the x86 conversion does.
+int64_t truncated(double value) {
+  const bool in_range = value >= -9223372036854775808.0 && value < 9223372036854775808.0;
+  return in_range ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::min();
+}
+
 }  // namespace
 
 bfloat16 to_bfloat16(float value) {
@@ -62,7 +68,7 @@ bfloat16 to_bfloat16(float value) {
 
 float16 to_float16(float value) {
   if (std::isnan(value)) return {static_cast<uint16_t>(std::signbit(value) ? 0xfe00 : 0x7e00)};
-  return {static_cast<uint16_t>(round_to_small_float(value, 5, 10))};
+  return {static_cast<uint16_t>(round_to_small_float(value, 5, 10, 0x7c00))};
 }
 
 float to_float(float16 value) {
@@ -76,7 +82,7 @@ float to_float(float16 value) {
 
 float8_e5m2 to_float8_e5m2(float value) {
   if (std::isnan(value)) return {static_cast<uint8_t>(std::signbit(value) ? 0xfe : 0x7e)};
-  return {static_cast<uint8_t>(round_to_small_float(value, 5, 2))};
+  return {static_cast<uint8_t>(round_to_small_float(value, 5, 2, 0x7c))};
 }
 
 float to_float(float8_e5m2 value) {
@@ -87,7 +93,7 @@ float8_e4m3fn to_float8_e4m3fn(float value) {
   const uint8_t sign = std::signbit(value) ? 0x80 : 0;
   // 448 is the largest finite value; 464 lies halfway to the missing 480 and rounds to even, which is 448.
   if (std::isnan(value) || std::fabs(value) > 464.0f) return {static_cast<uint8_t>(sign | 0x7f)};
-  return {static_cast<uint8_t>(round_to_small_float(value, 4, 3))};
+  return {static_cast<uint8_t>(round_to_small_float(value, 4, 3, 0x7e))};
 }
 
 float to_float(float8_e4m3fn value) {
@@ -133,8 +139,9 @@ double load_as_double(const void* element, DType dtype) {
 int64_t load_as_int64(const void* element, DType dtype) {
   return visit_dtype(dtype, [&]<class T>() -> int64_t {
     const T value = *static_cast<const T*>(element);
-    if constexpr (requires { to_float(value); } && !std::is_arithmetic_v<T>) return static_cast<int64_t>(to_float(value));
-    else return static_cast<int64_t>(value);
+    if constexpr (std::is_integral_v<T>) return static_cast<int64_t>(value);
+    else if constexpr (std::is_floating_point_v<T>) return truncated(value);
+    else return truncated(to_float(value));
   });
 }
 
@@ -149,9 +156,7 @@ void store_from_double(void* element, DType dtype, double value) {
     case DType::boolean: *static_cast<bool*>(element) = value != 0.0; return;
     default: break;
   }
-  // Out of the range of int64 the result is the smallest int64, as the x86 conversion gives.
-  const bool in_range = value >= -9223372036854775808.0 && value < 9223372036854775808.0;
-  store_from_int64(element, dtype, in_range ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::min());
+  store_from_int64(element, dtype, truncated(value));
 }
 
 void store_from_int64(void* element, DType dtype, int64_t value) {
