@@ -57,6 +57,7 @@ Expr apply_scalar(ScalarOp op, Expr a) {
 }
 
 Expr apply_scalar(ScalarOp op, Expr a, Expr b) {
+  TUTTI_ASSERT(a.pool() == b.pool(), "{} of expressions of two recipes", name_of(op));
   TUTTI_ASSERT(a.dtype() == b.dtype(), "{} of {} and {}", name_of(op), name_of(a.dtype()), name_of(b.dtype()));
   return make(op, gives_boolean(op) ? DType::boolean : a.dtype(), a, b);
 }
@@ -86,7 +87,10 @@ Expr ExprPool::arg(int index, DType storage) { return leaf(ScalarOp::arg, comput
 Expr ExprPool::param(int index, DType dtype) { return leaf(ScalarOp::param, dtype, index); }
 
 Expr ExprPool::constant(double value, DType dtype) {
-  if (!is_floating(dtype)) return constant_int(static_cast<int64_t>(value), dtype);
+  if (!is_floating(dtype)) {
+    TUTTI_CHECK(value >= -0x1p63 && value < 0x1p63, "the constant {} does not fit {}", value, name_of(dtype));
+    return constant_int(static_cast<int64_t>(value), dtype);
+  }
   // An f32 node holds the f32 nearest to the given value.
   const double held = dtype == DType::f32 ? static_cast<double>(static_cast<float>(value)) : value;
   return {this, push({.op = ScalarOp::constant, .dtype = dtype, .f = held})};
@@ -94,7 +98,9 @@ Expr ExprPool::constant(double value, DType dtype) {
 
 Expr ExprPool::constant_int(int64_t value, DType dtype) {
   if (is_floating(dtype)) return constant(static_cast<double>(value), dtype);
-  return {this, push({.op = ScalarOp::constant, .dtype = dtype, .i = value})};
+  uint64_t held = 0;  // wrapped to the width of the node
+  store_from_int64(&held, dtype, value);
+  return {this, push({.op = ScalarOp::constant, .dtype = dtype, .i = load_as_int64(&held, dtype)})};
 }
 
 Expr ExprPool::leaf(ScalarOp op, DType dtype, int index) {
