@@ -40,7 +40,7 @@ std::string nearest_match(std::string_view name, std::span<const std::string> ca
 std::string unknown_name_message(std::string_view what, std::string_view name, std::span<const std::string> known) {
   const std::string nearest = nearest_match(name, known);
   std::string message = fmt::format("unknown {} '{}'", what, name);
-  if (!nearest.empty()) message += fmt::format("; did you mean '{}'?", nearest);
+  message += nearest.empty() ? "." : fmt::format("; did you mean '{}'?", nearest);
   return message + fmt::format(" Known: {}", fmt::join(known, ", "));
 }
 
