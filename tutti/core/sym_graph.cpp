@@ -11,6 +11,9 @@ namespace {
 
 thread_local SymGraph* current_graph = nullptr;
 
+// A shared node is written once for each use, so text grows exponentially with depth.
+constexpr int kDeepestText = 8;
+
 const char* symbol_of(SymOp op) {
   static constexpr const char* names[] = {"",    "",    "+",   "-",  "*",  "-",  "//", "truncdiv", "%", "fmod",
                                           "**",  "min", "max", "==", "!=", "<",  "<=", ">",        ">="};
@@ -75,15 +78,31 @@ int64_t SymGraph::make(SymOp op, int64_t a, int64_t b) {
   return it->second;
 }
 
+// Operands come before their users, so one pass down finds the nodes that matter and one pass up computes them: linear
+// in the graph however often a node is shared, and no recursion.
 int64_t SymGraph::evaluate_node(int64_t index, std::span<const int64_t> bindings) const {
-  const SymNode& n = node(index);
-  if (n.op == SymOp::constant) return n.a;
-  if (n.op == SymOp::symbol) {
-    TUTTI_CHECK(n.a < static_cast<int64_t>(bindings.size()), "symbol '{}' has no value: {} bindings were given",
-                names_[static_cast<size_t>(n.a)], bindings.size());
-    return bindings[static_cast<size_t>(n.a)];
+  std::vector<char> needed(static_cast<size_t>(index) + 1, 0);
+  std::vector<int64_t> values(needed.size(), 0);
+  needed[static_cast<size_t>(index)] = 1;
+  const auto is_leaf = [](const SymNode& n) { return n.op == SymOp::constant || n.op == SymOp::symbol; };
+  for (size_t i = needed.size(); i-- > 0;) {
+    if (!needed[i] || is_leaf(nodes_[i])) continue;
+    needed[static_cast<size_t>(nodes_[i].a)] = needed[static_cast<size_t>(nodes_[i].b)] = 1;
   }
-  return evaluate_sym_op(n.op, evaluate_node(n.a, bindings), evaluate_node(n.b, bindings));
+  for (size_t i = 0; i < needed.size(); ++i) {
+    if (!needed[i]) continue;
+    const SymNode& n = nodes_[i];
+    if (n.op == SymOp::constant) {
+      values[i] = n.a;
+    } else if (n.op == SymOp::symbol) {
+      TUTTI_CHECK(n.a < static_cast<int64_t>(bindings.size()), "symbol '{}' has no value: {} bindings were given",
+                  names_[static_cast<size_t>(n.a)], bindings.size());
+      values[i] = bindings[static_cast<size_t>(n.a)];
+    } else {
+      values[i] = evaluate_sym_op(n.op, values[static_cast<size_t>(n.a)], values[static_cast<size_t>(n.b)]);
+    }
+  }
+  return values[static_cast<size_t>(index)];
 }
 
 int64_t SymGraph::evaluate(SymInt expression, std::span<const int64_t> bindings) const {
@@ -96,12 +115,15 @@ int64_t SymGraph::guard(int64_t index) {
   return answer;
 }
 
-std::string SymGraph::to_string(int64_t index) const {
+std::string SymGraph::to_string(int64_t index) const { return to_string(index, 0); }
+
+std::string SymGraph::to_string(int64_t index, int depth) const {
   const SymNode& n = node(index);
   if (n.op == SymOp::constant) return std::to_string(n.a);
   if (n.op == SymOp::symbol) return names_[static_cast<size_t>(n.a)];
-  if (n.op == SymOp::neg) return "-" + to_string(n.a);
-  return fmt::format("({} {} {})", to_string(n.a), symbol_of(n.op), to_string(n.b));
+  if (depth == kDeepestText) return "...";
+  if (n.op == SymOp::neg) return fmt::format("-{}", to_string(n.a, depth + 1));
+  return fmt::format("({} {} {})", to_string(n.a, depth + 1), symbol_of(n.op), to_string(n.b, depth + 1));
 }
 
 }  // namespace tutti

@@ -45,7 +45,7 @@ class SymGraph {
 
   // The value of `expression` when symbol i has bindings[i]. Throws SymIntOverflow or IntegerDivideByZero.
   int64_t evaluate(SymInt expression, std::span<const int64_t> bindings) const;
-  std::string to_string(int64_t index) const;
+  std::string to_string(int64_t index) const;  // deep parts as "..."
 
   // A fact that the trace relied on: comparison node and the answer given.
   struct Guard {
@@ -57,6 +57,7 @@ class SymGraph {
 
  private:
   int64_t evaluate_node(int64_t index, std::span<const int64_t> bindings) const;
+  std::string to_string(int64_t index, int depth) const;
   std::vector<SymNode> nodes_;
   std::vector<std::string> names_;
   std::vector<int64_t> hints_;

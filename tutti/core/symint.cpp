@@ -23,11 +23,15 @@ ConstantTable& constants() {
   return table;
 }
 
-SymInt binary(SymOp op, SymInt a, SymInt b) {
-  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]] return evaluate_sym_op(op, a.value(), b.value());
+SymGraph& running_graph() {
   SymGraph* graph = SymGraph::current();
   TUTTI_CHECK(graph != nullptr, "a symbolic size was used after its trace ended; sizes of a trace cannot leave it");
-  return SymInt::of_node(graph->make(op, a.node(), b.node()));
+  return *graph;
+}
+
+SymInt binary(SymOp op, SymInt a, SymInt b) {
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]] return evaluate_sym_op(op, a.value(), b.value());
+  return SymInt::of_node(running_graph().make(op, a.node(), b.node()));
 }
 
 }  // namespace
@@ -60,16 +64,16 @@ int64_t SymInt::slow_value() const {
 SymInt SymInt::of_node(int64_t node) {
   SymInt result;
   result.rep_ = kTagBase + kFirstNodeTag + node;
-  const SymGraph* graph = SymGraph::current();
-  if (graph->node(node).op == SymOp::constant) return graph->node(node).a;
+  const SymNode& n = running_graph().node(node);
+  if (n.op == SymOp::constant) return n.a;
   return result;
 }
 
 int64_t SymInt::node() const {
-  return is_symbolic() ? rep_ - kTagBase - kFirstNodeTag : SymGraph::current()->constant(value());
+  return is_symbolic() ? rep_ - kTagBase - kFirstNodeTag : running_graph().constant(value());
 }
 
-int64_t SymInt::guard_int() const { return is_symbolic() ? SymGraph::current()->guard(node()) : value(); }
+int64_t SymInt::guard_int() const { return is_symbolic() ? running_graph().guard(node()) : value(); }
 
 std::string SymInt::to_string() const {
   if (!is_symbolic()) return std::to_string(value());
@@ -77,7 +81,7 @@ std::string SymInt::to_string() const {
   return graph ? graph->to_string(node()) : "<symbol of an ended trace>";
 }
 
-bool SymBool::guard() const { return SymGraph::current()->guard(node_) != 0; }
+bool SymBool::guard() const { return running_graph().guard(node_) != 0; }
 
 SymBool SymInt::compare(SymOp op, SymInt a, SymInt b) {
   if (!a.is_symbolic() && !b.is_symbolic()) [[likely]] return evaluate_sym_op(op, a.value(), b.value()) != 0;
