@@ -93,6 +93,7 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   }
   OutputMetas metas;
   op.infer(call, metas);
+  if (op.check) op.check(call);
   check_writable(call);
   allocate_outputs(call, metas, outputs);
   if (op.kernel) op.kernel(call, outputs);

@@ -70,10 +70,10 @@ struct Recipe {
   void (*build)(RecipeBuilder&) = nullptr;
   // Row, column and scan recipes: the dims that make up a row, normalized. Defaults to the last.
   Dims (*row_dims)(const OpCall&) = nullptr;
-  // Run-time scalars; returns how many were written (at most 8).
-  int (*params)(const OpCall&, codegen::ParamValue*) = nullptr;
   // Row recipes: bit k is set when output k has one element per row.
   uint32_t per_row = 0;
+  // Run-time scalars; returns how many were written (at most 8).
+  int (*params)(const OpCall&, codegen::ParamValue*) = nullptr;
   // What in the attrs changes the code; calls with equal variants share a kernel.
   uint64_t (*variant)(const OpCall&) = nullptr;
   // Elements per leaf of the reduction tree; 0 or absent: 512.
@@ -141,9 +141,11 @@ struct OpDef {
   void (*infer)(const OpCall&, OutputMetas&);
   // Plain loops with double accumulation; defines what is right. Outputs are allocated, dense.
   void (*reference)(const OpCall&, std::span<const Tensor> outputs) = nullptr;
-  Gradient gradient;
+  Gradient gradient = {};
+  // Looks at the data before an eager run (labels in range, indices in range); throws UsageError.
+  void (*check)(const OpCall&) = nullptr;
   // Exactly one of these three says how it runs.
-  Recipe recipe;
+  Recipe recipe = {};
   void (*kernel)(const OpCall&, std::span<const Tensor> outputs) = nullptr;  // outputs allocated, dense
   Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
   // Rule in the notation of docs/sharding_rules.md for the ranks of this call.
@@ -152,7 +154,7 @@ struct OpDef {
   Attrs (*local_attrs)(const OpCall& whole, const LocalBox& part) = nullptr;
   Cost (*cost)(const OpCall&) = nullptr;  // absent: one flop per output element, operands once
   std::vector<Sample> (*samples)() = nullptr;
-  Tolerance tolerance;
+  Tolerance tolerance = {};
 };
 
 // ---- the table ------------------------------------------------------------------------------------------------------

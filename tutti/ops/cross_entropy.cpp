@@ -1,0 +1,142 @@
+#include "tutti/ops/cross_entropy.h"
+
+#include <cmath>
+
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/reshape.h"
+
+namespace tutti {
+namespace {
+
+using codegen::LoopKind;
+using codegen::ReduceOp;
+
+extern const OpDef kCrossEntropy, kCrossEntropyBackward;
+
+// Inputs are logits [T, V] and labels [T, 1]; outputs the loss [T, 1] and lse [T, 1].
+void infer(const OpCall& call, OutputMetas& out) {
+  const DType dtype = compute_dtype(call[0].dtype());
+  out.add(dtype, {call[0].size(0), 1});
+  out.add(dtype, {call[0].size(0), 1});
+}
+
+void check_labels(const OpCall& call) {
+  const Tensor& labels = call[&call.op == &kCrossEntropy ? 1 : 2];
+  const int64_t classes = call[0].extent(1);
+  for (int64_t t = 0; t < labels.extent(0); ++t) {
+    const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
+    TUTTI_CHECK(label == kIgnoreLabel || (label >= 0 && label < classes),
+                "cross_entropy: label {} at row {} is outside [0, {}); use {} for rows to ignore", label, t, classes, kIgnoreLabel);
+  }
+}
+
+void build(RecipeBuilder& b) {
+  const Expr x = b.in(0), label = cast(b.in(1), DType::i64);
+  const auto [m, l] = b.softmax_stats(x);
+  const Expr hit = apply_scalar(ScalarOp::eq, b.inner_index(), label);
+  // One element is the label's logit, all others are the identity of the sum: the sum is exact.
+  const Expr target = b.reduce(ReduceOp::sum, where(hit, x, b.constant(-0.0, x.dtype())));
+  const Expr lse = m + apply_scalar(ScalarOp::log, l);
+  const Expr ignored = apply_scalar(ScalarOp::eq, label, b.pool.constant_int(kIgnoreLabel, DType::i64));
+  b.out(where(ignored, b.constant(0.0, x.dtype()), lse - target));
+  b.out(lse);
+}
+
+// d logits = (exp(x - lse) - [i == label]) * g
+void build_backward(RecipeBuilder& b) {
+  const Expr x = b.in(0), g = cast(b.in(1), x.dtype()), label = cast(b.in(2), DType::i64), lse = cast(b.in(3), x.dtype());
+  const Expr p = apply_scalar(ScalarOp::exp, x - lse);
+  const Expr hit = apply_scalar(ScalarOp::eq, b.inner_index(), label);
+  const Expr ignored = apply_scalar(ScalarOp::eq, label, b.pool.constant_int(kIgnoreLabel, DType::i64));
+  const Expr d = where(hit, p - b.constant(1.0, x.dtype()), p) * g;
+  b.out(where(ignored, b.constant(0.0, x.dtype()), d));
+}
+
+void infer_backward(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
+
+double logit(const Tensor& x, int64_t t, int64_t v) { return facets::read_double(x, t * x.strides()[0] + v * x.strides()[1]); }
+
+double lse_of(const Tensor& x, int64_t t) {
+  double m = -INFINITY, sum = 0;
+  for (int64_t v = 0; v < x.extent(1); ++v) m = std::max(m, logit(x, t, v));
+  for (int64_t v = 0; v < x.extent(1); ++v) sum += std::exp(logit(x, t, v) - m);
+  return m + std::log(sum);
+}
+
+void reference(const OpCall& call, std::span<const Tensor> outputs) {
+  const Tensor &x = call[0], &labels = call[1];
+  for (int64_t t = 0; t < x.extent(0); ++t) {
+    const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
+    const double lse = lse_of(x, t);
+    facets::write_double(outputs[0], t, label == kIgnoreLabel ? 0.0 : lse - logit(x, t, label));
+    facets::write_double(outputs[1], t, lse);
+  }
+}
+
+void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
+  const Tensor &x = call[0], &g = call[1], &labels = call[2], &lse = call[3];
+  for (int64_t t = 0; t < x.extent(0); ++t) {
+    const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
+    for (int64_t v = 0; v < x.extent(1); ++v) {
+      const double p = std::exp(logit(x, t, v) - facets::read_double(lse, t * lse.strides()[0]));
+      const double d = (p - (v == label)) * facets::read_double(g, t * g.strides()[0]);
+      facets::write_double(outputs[0], t * x.extent(1) + v, label == kIgnoreLabel ? 0.0 : d);
+    }
+  }
+}
+
+void vjp(const VjpCall& call, std::span<Tensor> grads) {
+  TUTTI_CHECK(!call.grads[1].defined(), "cross_entropy: the statistics output has no gradient");
+  if (!call.grads[0].defined() || !call.needs(0)) return;
+  grads[0] = call_op(kCrossEntropyBackward, {}, call.inputs[0], call.grads[0], call.inputs[1], call.outputs[1]);
+}
+
+std::vector<Sample> samples(bool backward) {
+  std::vector<Sample> list;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    for (const Extents& sizes : {Extents{5, 7}, Extents{3, 33}, Extents{2, 1300}, Extents{1, 1}, Extents{0, 4}}) {
+      const Tensor x = facets::sample_tensor(3, sizes, dtype, -6, 6);
+      const Tensor labels = facets::sample_tensor(4, {sizes[0], 1}, DType::i64, 0, static_cast<double>(sizes[1]));
+      if (sizes[0] > 1) facets::write_int64(labels, 1, kIgnoreLabel);
+      Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {x, labels}, {}};
+      if (backward) {
+        const Tensor lse = Tensor::empty({sizes[0], 1}, compute_dtype(dtype));
+        for (int64_t t = 0; t < sizes[0]; ++t) facets::write_double(lse, t, lse_of(x, t));
+        s.inputs = {x, facets::sample_tensor(5, {sizes[0], 1}, compute_dtype(dtype)), labels, lse};
+      }
+      list.push_back(s);
+    }
+  }
+  return list;
+}
+
+const OpDef kCrossEntropy{.name = "cross_entropy", .num_inputs = 2, .num_outputs = 2, .infer = infer, .reference = reference,
+                          .gradient = {.vjp = vjp, .saves_inputs = 0b11, .saves_outputs = 0b10},
+                          .check = check_labels,
+                          .recipe = {.kind = LoopKind::row, .build = build, .per_row = 0b11},
+                          .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> y[a1] s[a1] | |"); },
+                          .samples = [] { return samples(false); }};
+const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward", .num_inputs = 4, .infer = infer_backward,
+                                  .reference = reference_backward,
+                                  .gradient = {.none = "gradients of this gradient are not defined; write the loss with log_softmax to have them"},
+                                  .check = check_labels,
+                                  .recipe = {.kind = LoopKind::row, .build = build_backward},
+                                  .sharding = [](const OpCall&) { return std::string("#x[aC] g[a1] #t[a1] #s[a1] -> y[aC] | | lin"); },
+                                  .samples = [] { return samples(true); }, .tolerance = {.f32 = 3e-5}};
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
+  TUTTI_CHECK(logits.ndim() == 2 && is_floating(logits.dtype()), "cross_entropy: logits must be float [tokens, classes], got {}",
+              describe(logits));
+  TUTTI_CHECK(labels.ndim() == 1 && is_integral(labels.dtype()) && labels.size(0) == logits.size(0),
+              "cross_entropy: labels must be integers [{}], got {}", logits.size(0), describe(labels));
+  const Tensor inputs[] = {logits, reshape(labels, {-1, 1})};
+  Tensor outputs[2];
+  apply(kCrossEntropy, inputs, {}, outputs);
+  return reshape(outputs[0], {-1});
+}
+
+}  // namespace tutti
+
+TUTTI_OPS(cross_entropy, &::tutti::kCrossEntropy, &::tutti::kCrossEntropyBackward)

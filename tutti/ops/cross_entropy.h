@@ -1,0 +1,16 @@
+// Cross entropy of class logits.
+#pragma once
+
+#include "tutti/tensor/tensor.h"
+
+namespace tutti {
+
+inline constexpr int64_t kIgnoreLabel = -100;
+
+// Loss of each row: logsumexp(logits) - logits[label], in f32 (f64 for f64); 0 where the label is kIgnoreLabel.
+// The statistics are the (m, l) monoid of numerics contract N10. Divide by the number of valid labels yourself: it is a
+// number of the whole batch, not of this tensor.
+// Shapes: logits [T, V], labels [T] (i64 or i32) -> [T]. Errors: a label outside [0, V) that is not kIgnoreLabel.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+
+}  // namespace tutti

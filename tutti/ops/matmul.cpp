@@ -1,0 +1,285 @@
+#include "tutti/ops/matmul.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/codegen/gemm.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/expand.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/sum_to.h"
+
+namespace tutti {
+namespace {
+
+extern const OpDef kMatmul;
+
+struct MatmulAttrs {
+  DType out_dtype;
+  ContractionAxis axis;
+};
+
+codegen::ContractionTree tree_for(ContractionAxis axis, int64_t k) {
+  return axis == ContractionAxis::tokens ? codegen::ContractionTree::halving(k, token_grain())
+                                         : codegen::ContractionTree::halving(k);
+}
+
+void infer(const OpCall& call, OutputMetas& out) {
+  Shape sizes = call[0].sizes();
+  sizes.back() = call[1].sizes().back();
+  out.add(call.attrs.as<MatmulAttrs>().out_dtype, sizes);
+}
+
+// Both operands have the same batch dims; offsets of batch `index` in elements.
+int64_t batch_offset(const Tensor& t, int64_t index) {
+  int64_t offset = 0;
+  for (int d = t.ndim() - 3; d >= 0; --d) {
+    offset += index % t.extents()[d] * t.strides()[d];
+    index /= t.extents()[d];
+  }
+  return offset;
+}
+
+struct Problem {
+  int64_t batch, m, n, k;
+};
+Problem problem_of(const OpCall& call) {
+  const Extents& a = call[0].extents();
+  int64_t batch = 1;
+  for (int d = 0; d < a.ndim() - 2; ++d) batch *= a[d];
+  return {batch, a[a.size() - 2], call[1].extents().back(), a.back()};
+}
+
+codegen::GemmOperand operand(const Tensor& t, int64_t batch) {
+  const size_t n = static_cast<size_t>(t.ndim());
+  return {static_cast<const char*>(t.raw_data()) + batch_offset(t, batch) * itemsize(t.dtype()), t.dtype(),
+          t.strides()[n - 2], t.strides()[n - 1]};
+}
+
+void kernel(const OpCall& call, std::span<const Tensor> outputs) {
+  const Problem p = problem_of(call);
+  const codegen::ContractionTree tree = tree_for(call.attrs.as<MatmulAttrs>().axis, p.k);
+  const Tensor& c = outputs[0];
+  char* out = static_cast<char*>(c.raw_data());
+  const auto one = [&](int64_t b) {
+    codegen::gemm(p.m, p.n, p.k, operand(call[0], b), operand(call[1], b), out + b * p.m * p.n * itemsize(c.dtype()), c.dtype(),
+                  p.n, tree);
+  };
+  if (p.batch == 1) {
+    one(0);
+    return;
+  }
+  // Small products run side by side, large ones take the threads one after the other.
+  const bool small = p.m * p.n * p.k < 1 << 21;
+  if (!small) {
+    for (int64_t b = 0; b < p.batch; ++b) one(b);
+    return;
+  }
+  ThreadPool::current().parallel_for(p.batch, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) one(b);
+  });
+}
+
+// The tree of the contract with every leaf and node in double.
+double reference_sum(const Tensor& a, const Tensor& b, int64_t a0, int64_t b0, int64_t begin, int64_t end) {
+  const int64_t as = a.strides().back(), bs = b.strides()[static_cast<size_t>(b.ndim() - 2)];
+  double sum = 0;
+  for (int64_t k = begin; k < end; ++k) sum += facets::read_double(a, a0 + k * as) * facets::read_double(b, b0 + k * bs);
+  return sum;
+}
+
+void reference(const OpCall& call, std::span<const Tensor> outputs) {
+  const Problem p = problem_of(call);
+  const Tensor &a = call[0], &b = call[1];
+  for (int64_t batch = 0; batch < p.batch; ++batch) {
+    for (int64_t i = 0; i < p.m; ++i) {
+      for (int64_t j = 0; j < p.n; ++j) {
+        const int64_t a0 = batch_offset(a, batch) + i * a.strides()[static_cast<size_t>(a.ndim() - 2)];
+        const int64_t b0 = batch_offset(b, batch) + j * b.strides().back();
+        facets::write_double(outputs[0], (batch * p.m + i) * p.n + j, reference_sum(a, b, a0, b0, 0, p.k));
+      }
+    }
+  }
+}
+
+Tensor product(const Tensor& a, const Tensor& b, DType out, ContractionAxis axis) {
+  return call_op(kMatmul, Attrs::of(MatmulAttrs{out, axis}), a, b);
+}
+
+DType gradient_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+// dA = G B^T contracts features; dB = A^T G contracts rows, which are tokens when B is a plain matrix (a weight), whose
+// gradient then stays f32 (N4).
+void vjp(const VjpCall& call, std::span<Tensor> grads) {
+  const Tensor& g = call.grads[0];
+  if (!g.defined()) return;
+  const bool weight = call.input_metas[1].sizes.ndim() == 2;
+  if (call.needs(0))
+    grads[0] = product(g, transpose(call.inputs[1], -1, -2), call.input_metas[0].dtype, ContractionAxis::features);
+  if (call.needs(1)) {
+    const DType out = weight ? gradient_dtype(call.input_metas[1].dtype) : call.input_metas[1].dtype;
+    grads[1] = product(transpose(call.inputs[0], -1, -2), g, out, weight ? ContractionAxis::tokens : ContractionAxis::features);
+  }
+}
+
+std::string sharding(const OpCall& call) {
+  std::string batch;
+  for (int d = 0; d < call[0].ndim() - 2; ++d) batch += static_cast<char>('a' + d);
+  return fmt::format("A[{0}mk] B[{0}kn] -> C[{0}mn] | sum{{k}} | bilin", batch);
+}
+
+Cost cost(const OpCall& call) {
+  const Problem p = problem_of(call);
+  const double item = static_cast<double>(itemsize(call.attrs.as<MatmulAttrs>().out_dtype));
+  return {2.0 * static_cast<double>(p.batch * p.m) * static_cast<double>(p.n * p.k),
+          static_cast<double>(call[0].nbytes() + call[1].nbytes()) + static_cast<double>(p.batch * p.m * p.n) * item};
+}
+
+std::vector<Sample> samples() {
+  using facets::sample_tensor;
+  std::vector<Sample> list;
+  const auto add = [&](const char* name, const Extents& a, const Extents& b, DType dtype, DType out) {
+    list.push_back({name, {sample_tensor(1, a, dtype), sample_tensor(2, b, dtype)},
+                    Attrs::of(MatmulAttrs{out, ContractionAxis::features})});
+  };
+  add("square_f32", {17, 17}, {17, 17}, DType::f32, DType::f32);
+  add("odd_f32", {3, 300}, {300, 7}, DType::f32, DType::f32);
+  add("row_f32", {1, 33}, {33, 65}, DType::f32, DType::f32);
+  add("batched_f32", {2, 3, 5, 9}, {2, 3, 9, 4}, DType::f32, DType::f32);
+  add("f64", {5, 6}, {6, 3}, DType::f64, DType::f64);
+  add("bf16", {9, 130}, {130, 5}, DType::bf16, DType::bf16);
+  add("bf16_to_f32", {9, 130}, {130, 5}, DType::bf16, DType::f32);
+  add("f16", {4, 31}, {31, 8}, DType::f16, DType::f16);
+  add("no_rows_f32", {0, 4}, {4, 3}, DType::f32, DType::f32);
+  add("no_inner_f32", {2, 0}, {0, 3}, DType::f32, DType::f32);
+  return list;
+}
+
+const OpDef kMatmul{.name = "matmul",
+                    .num_inputs = 2,
+                    .infer = infer,
+                    .reference = reference,
+                    .gradient = {.vjp = vjp, .saves_inputs = 0b11},
+                    .kernel = kernel,  // the tree GEMM of codegen: register tiles and packing are no loop recipe
+                    .sharding = sharding,
+                    .cost = cost,
+                    .samples = samples,
+                    .tolerance = {.f32 = 2e-5}};
+
+Tensor expand_batch(const Tensor& t, const Shape& batch) {
+  Shape sizes = batch;
+  sizes.push_back(t.size(-2));
+  sizes.push_back(t.size(-1));
+  return sizes == t.sizes() ? t : expand(t, sizes);
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
+  TUTTI_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul: both operands need at least one dim: a is {}, b is {}", a.sizes(), b.sizes());
+  TUTTI_CHECK(is_floating(a.dtype()) && is_floating(b.dtype()) && !is_fp8(a.dtype()) && !is_fp8(b.dtype()),
+              "matmul: needs float operands (f64, f32, bf16, f16): a is {}, b is {}; cast() them", describe(a), describe(b));
+  if (a.ndim() == 1) return squeeze_dim(matmul(reshape(a, {1, a.size(0)}), b, options), b.ndim() == 1 ? 0 : -2);
+  if (b.ndim() == 1) return squeeze_dim(matmul(a, reshape(b, {b.size(0), 1}), options), -1);
+  if (!(a.size(-1) == b.size(-2))) {
+    const bool transposed_fits = a.size(-1) == b.size(-1);
+    throw UsageError(fmt::format("matmul: inner sizes differ: a is {}, b is {}; expected b.size(-2) == {}.{}", a.sizes(),
+                                 b.sizes(), a.size(-1), transposed_fits ? " Did you mean transpose(b, -1, -2)?" : ""));
+  }
+  const DType out = options.out_dtype.value_or(promote(a.dtype(), b.dtype()));
+  if (b.ndim() == 2 && a.ndim() > 2) {  // leading dims of a are rows of one matrix: tokens in their order
+    Shape sizes = a.sizes();
+    sizes.back() = b.size(1);
+    return reshape(product(reshape(a, {-1, a.size(-1)}), b, out, options.axis), sizes);
+  }
+  const auto batch_of = [](const Tensor& t) {
+    Shape sizes = t.sizes();
+    sizes.pop_back();
+    sizes.pop_back();
+    return sizes;
+  };
+  if (a.ndim() == 2 && b.ndim() == 2) return product(a, b, out, options.axis);
+  const Shape batch = broadcast_shapes(batch_of(a), batch_of(b), "matmul");
+  return product(expand_batch(a, batch), expand_batch(b, batch), out, options.axis);
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  TUTTI_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0),
+              "bmm: needs [b, m, k] and [b, k, n] with one batch size: a is {}, b is {}", a.sizes(), b.sizes());
+  return matmul(a, b);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight) {
+  TUTTI_CHECK(weight.ndim() == 2 && x.ndim() >= 1 && x.size(-1) == weight.size(1),
+              "linear: x is {}, weight {}; expected weight [out, in] with in == {}", x.sizes(), weight.sizes(),
+              x.ndim() ? x.size(-1) : SymInt(0));
+  return matmul(x, transpose(weight, 0, 1));
+}
+
+Tensor einsum(std::string_view equation, const Tensor& a, const Tensor& b) {
+  const size_t comma = equation.find(','), arrow = equation.find("->");
+  TUTTI_CHECK(comma != std::string_view::npos && arrow != std::string_view::npos && comma < arrow,
+              "einsum: '{}' is not of the form 'ab,bc->ac'", equation);
+  const std::string as(equation.substr(0, comma)), bs(equation.substr(comma + 1, arrow - comma - 1)),
+      os(equation.substr(arrow + 2));
+  const auto check = [&](const std::string& letters, int ndim) {
+    TUTTI_CHECK(static_cast<int>(letters.size()) == ndim, "einsum: '{}' names {} dims for a tensor of {}", letters, letters.size(), ndim);
+    for (size_t i = 0; i < letters.size(); ++i) {
+      TUTTI_CHECK(std::isalpha(static_cast<unsigned char>(letters[i])) && letters.find(letters[i], i + 1) == std::string::npos,
+                  "einsum: '{}' in '{}': each dim is one letter, used once per operand", letters, equation);
+    }
+  };
+  check(as, a.ndim());
+  check(bs, b.ndim());
+  check(os, static_cast<int>(os.size()));
+  const auto has = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
+  // Letters of one operand only that the output lacks are summed first; then every letter is a batch, a row of a, a
+  // column of b or contracted.
+  const auto reduce_private = [&](Tensor t, std::string letters, const std::string& other) {
+    Dims dims;
+    std::string kept;
+    for (size_t i = 0; i < letters.size(); ++i) {
+      if (has(other, letters[i]) || has(os, letters[i])) kept += letters[i];
+      else dims.push_back(static_cast<int64_t>(i));
+    }
+    if (!dims.empty()) t = sum(t, {.dims = dims});
+    return std::pair(t, kept);
+  };
+  const auto [ra, la] = reduce_private(a, as, bs);
+  const auto [rb, lb] = reduce_private(b, bs, as);
+  std::string batch, rows, columns, inner;
+  for (char c : la) (has(lb, c) ? (has(os, c) ? batch : inner) : rows) += c;
+  for (char c : lb) {
+    if (!has(la, c)) columns += c;
+  }
+  for (char c : os) TUTTI_CHECK(has(la, c) || has(lb, c), "einsum: output letter '{}' of '{}' is in no operand", c, equation);
+  const auto arrange = [](const Tensor& t, const std::string& letters, const std::string& order) {
+    Dims dims;
+    for (char c : order) dims.push_back(static_cast<int64_t>(letters.find(c)));
+    return permute(t, dims);
+  };
+  const auto size_of = [&](char c) { return has(la, c) ? ra.size(static_cast<int64_t>(la.find(c))) : rb.size(static_cast<int64_t>(lb.find(c))); };
+  const auto product_of = [&](const std::string& letters) {
+    SymInt n = 1;
+    for (char c : letters) n *= size_of(c);
+    return n;
+  };
+  for (char c : batch + inner) {
+    TUTTI_CHECK(ra.size(static_cast<int64_t>(la.find(c))) == rb.size(static_cast<int64_t>(lb.find(c))),
+                "einsum: letter '{}' of '{}' has size {} in a and {} in b", c, equation, ra.size(static_cast<int64_t>(la.find(c))),
+                rb.size(static_cast<int64_t>(lb.find(c))));
+  }
+  const Tensor x = reshape(arrange(ra, la, batch + rows + inner), {product_of(batch), product_of(rows), product_of(inner)});
+  const Tensor y = reshape(arrange(rb, lb, batch + inner + columns), {product_of(batch), product_of(inner), product_of(columns)});
+  Shape sizes;
+  const std::string order = batch + rows + columns;
+  for (char c : order) sizes.push_back(size_of(c));
+  return arrange(reshape(matmul(x, y), sizes), order, os);
+}
+
+}  // namespace tutti
+
+TUTTI_OPS(matmul, &::tutti::kMatmul)

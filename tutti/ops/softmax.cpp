@@ -1,0 +1,179 @@
+#include "tutti/ops/softmax.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tutti/ops/binary.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/squeeze.h"
+#include "tutti/ops/unary.h"
+
+namespace tutti {
+namespace {
+
+using codegen::LoopKind;
+using codegen::ReduceOp;
+
+extern const OpDef kSoftmax, kSoftmaxBackward, kLogSoftmax, kLogSoftmaxBackward, kLogsumexp;
+
+void infer_same(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
+void infer_row(const OpCall& call, OutputMetas& out) {
+  Shape sizes = call[0].sizes();
+  sizes.back() = 1;
+  out.add(call[0].dtype(), sizes);
+}
+
+void build_softmax(RecipeBuilder& b) {
+  const Expr x = b.in(0);
+  const auto [m, l] = b.softmax_stats(x);
+  b.out(apply_scalar(ScalarOp::exp, x - m) / l);
+}
+void build_log_softmax(RecipeBuilder& b) {
+  const Expr x = b.in(0);
+  const auto [m, l] = b.softmax_stats(x);
+  b.out((x - m) - apply_scalar(ScalarOp::log, l));
+}
+void build_logsumexp(RecipeBuilder& b) {
+  const auto [m, l] = b.softmax_stats(b.in(0));
+  b.out(m + apply_scalar(ScalarOp::log, l));
+}
+// dx = y (g - sum(g y))
+void build_softmax_backward(RecipeBuilder& b) {
+  const Expr g = cast(b.in(0), b.in(1).dtype()), y = b.in(1);
+  b.out(y * (g - b.reduce(ReduceOp::sum, g * y)));
+}
+// dx = g - exp(y) sum(g)
+void build_log_softmax_backward(RecipeBuilder& b) {
+  const Expr g = cast(b.in(0), b.in(1).dtype());
+  b.out(g - apply_scalar(ScalarOp::exp, b.in(1)) * b.reduce(ReduceOp::sum, g));
+}
+
+// visit(row begin, n) over dense rows of `sizes`.
+template <class Visit>
+void rows_of(const Tensor& x, Visit visit) {
+  const int64_t n = x.extents().back();
+  for (int64_t r = 0; n > 0 && r < x.numel() / n; ++r) visit(r, n);
+}
+std::vector<double> values(const Tensor& t) {
+  std::vector<double> result;
+  const Tensor list[] = {t};
+  facets::for_each_element(t.extents(), list, [&](int64_t, const int64_t* at) { result.push_back(facets::read_double(t, at[0])); });
+  return result;
+}
+double log_sum_exp(const double* x, int64_t n) {
+  double m = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (int64_t i = 0; i < n; ++i) m = std::max(m, x[i]);
+  if (std::isinf(m)) return m;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - m);
+  return m + std::log(sum);
+}
+
+void reference_softmax(const OpCall& call, std::span<const Tensor> outputs) {
+  const auto x = values(call[0]);
+  rows_of(call[0], [&](int64_t r, int64_t n) {
+    const double lse = log_sum_exp(&x[r * n], n);
+    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, std::exp(x[i] - lse));
+  });
+}
+void reference_log_softmax(const OpCall& call, std::span<const Tensor> outputs) {
+  const auto x = values(call[0]);
+  rows_of(call[0], [&](int64_t r, int64_t n) {
+    const double lse = log_sum_exp(&x[r * n], n);
+    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, x[i] - lse);
+  });
+}
+void reference_logsumexp(const OpCall& call, std::span<const Tensor> outputs) {
+  const auto x = values(call[0]);
+  for (int64_t r = 0; r < outputs[0].numel(); ++r) {
+    const int64_t n = call[0].extents().back();
+    facets::write_double(outputs[0], r, log_sum_exp(x.data() + r * n, n));
+  }
+}
+void reference_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
+  const auto g = values(call[0]), y = values(call[1]);
+  rows_of(call[1], [&](int64_t r, int64_t n) {
+    double sum = 0;
+    for (int64_t i = r * n; i < r * n + n; ++i) sum += g[i] * y[i];
+    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, y[i] * (g[i] - sum));
+  });
+}
+void reference_log_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
+  const auto g = values(call[0]), y = values(call[1]);
+  rows_of(call[1], [&](int64_t r, int64_t n) {
+    double sum = 0;
+    for (int64_t i = r * n; i < r * n + n; ++i) sum += g[i];
+    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, g[i] - std::exp(y[i]) * sum);
+  });
+}
+
+void vjp_softmax(const VjpCall& call, std::span<Tensor> grads) {
+  if (call.grads[0].defined()) grads[0] = call_op(kSoftmaxBackward, {}, call.grads[0], call.outputs[0]);
+}
+void vjp_log_softmax(const VjpCall& call, std::span<Tensor> grads) {
+  if (call.grads[0].defined()) grads[0] = call_op(kLogSoftmaxBackward, {}, call.grads[0], call.outputs[0]);
+}
+void vjp_logsumexp(const VjpCall& call, std::span<Tensor> grads) {
+  if (call.grads[0].defined()) grads[0] = mul(call.grads[0], exp(sub(call.inputs[0], call.outputs[0])));
+}
+void infer_backward(const OpCall& call, OutputMetas& out) { out.add(call[1].dtype(), call[1].sizes()); }
+
+std::string sharding(const OpCall& call) {
+  std::string row, inputs;
+  for (int d = 0; d < call[0].ndim(); ++d) row += d + 1 == call[0].ndim() ? 'Z' : static_cast<char>('a' + d);
+  for (size_t i = 0; i < call.inputs.size(); ++i) inputs += fmt::format("#x[{}] ", row);
+  std::string out = row;
+  if (&call.op == &kLogsumexp) out.back() = '1';
+  return fmt::format("{}-> y[{}] | |", inputs, out);
+}
+
+template <int kInputs>
+std::vector<Sample> samples() {
+  std::vector<Sample> list;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    for (const Extents& sizes : {Extents{5, 7}, Extents{3, 2, 33}, Extents{2, 1300}, Extents{1}, Extents{2, 1}}) {
+      Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {}, {}};
+      for (int i = 0; i < kInputs; ++i) s.inputs.push_back(facets::sample_tensor(static_cast<uint64_t>(i) + 3, sizes, dtype, i ? 0.01 : -6.0, i ? 0.9 : 6.0));
+      list.push_back(s);
+    }
+  }
+  return list;
+}
+
+const OpDef kSoftmax{.name = "softmax", .num_inputs = 1, .infer = infer_same, .reference = reference_softmax,
+                     .gradient = {.vjp = vjp_softmax, .saves_outputs = 1},
+                     .recipe = {.kind = LoopKind::row, .build = build_softmax}, .sharding = sharding, .samples = samples<1>};
+const OpDef kLogSoftmax{.name = "log_softmax", .num_inputs = 1, .infer = infer_same, .reference = reference_log_softmax,
+                        .gradient = {.vjp = vjp_log_softmax, .saves_outputs = 1},
+                        .recipe = {.kind = LoopKind::row, .build = build_log_softmax}, .sharding = sharding, .samples = samples<1>};
+const OpDef kLogsumexp{.name = "logsumexp", .num_inputs = 1, .infer = infer_row, .reference = reference_logsumexp,
+                       .gradient = {.vjp = vjp_logsumexp, .saves_inputs = 1, .saves_outputs = 1},
+                       .recipe = {.kind = LoopKind::row, .build = build_logsumexp, .per_row = 1}, .sharding = sharding, .samples = samples<1>};
+constexpr const char* kOnce = "gradients of this gradient are not defined; write it with exp, sum and truediv to have them";
+const OpDef kSoftmaxBackward{.name = "softmax_backward", .num_inputs = 2, .infer = infer_backward,
+                             .reference = reference_softmax_backward, .gradient = {.none = kOnce},
+                             .recipe = {.kind = LoopKind::row, .build = build_softmax_backward}, .sharding = sharding,
+                             .samples = samples<2>, .tolerance = {.f32 = 1e-4}};
+const OpDef kLogSoftmaxBackward{.name = "log_softmax_backward", .num_inputs = 2, .infer = infer_backward,
+                                .reference = reference_log_softmax_backward, .gradient = {.none = kOnce},
+                                .recipe = {.kind = LoopKind::row, .build = build_log_softmax_backward}, .sharding = sharding,
+                                .samples = samples<2>, .tolerance = {.f32 = 1e-4}};
+
+// Runs a last-dim op along `dim`.
+Tensor along(const OpDef& op, const Tensor& x, int64_t dim) {
+  TUTTI_CHECK(is_floating(x.dtype()), "{}: needs a float tensor, got {}", op.name, describe(x));
+  const int at = normalize_dim(dim, x.ndim(), op.name);
+  if (at == x.ndim() - 1) return call_op(op, {}, x);
+  return transpose(call_op(op, {}, transpose(x, at, -1)), at, -1);
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int64_t dim) { return along(kSoftmax, x, dim); }
+Tensor log_softmax(const Tensor& x, int64_t dim) { return along(kLogSoftmax, x, dim); }
+Tensor logsumexp(const Tensor& x, int64_t dim) { return squeeze(along(kLogsumexp, x, dim), dim); }
+
+}  // namespace tutti
+
+TUTTI_OPS(softmax, &::tutti::kSoftmax, &::tutti::kLogSoftmax, &::tutti::kLogsumexp, &::tutti::kSoftmaxBackward,
+          &::tutti::kLogSoftmaxBackward)
