@@ -1,0 +1,119 @@
+#include "tutti/train/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tutti/core/error.h"
+#include "tutti/io/atomic_file.h"
+
+namespace tutti::train {
+namespace {
+
+template <class T>
+std::string json_number(T value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+}
+
+std::string read_whole(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  TUTTI_CHECK_ENV(file.good(), "cannot read {}: {}", path.string(), detail::errno_text(errno));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+std::string hex_float(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%a", value);
+  return text;
+}
+
+std::string to_json(const StepRecord& r) {
+  std::string line = fmt::format(
+      R"({{"step":{},"loss":{},"loss_hex":"{}","grad_norm":{},"grad_norm_hex":"{}","lr":{},"tokens_seen":{})", r.step,
+      json_number(r.loss), hex_float(r.loss), json_number(r.grad_norm), hex_float(r.grad_norm), json_number(r.lr),
+      r.tokens_seen);
+  line += fmt::format(
+      R"(,"tokens_per_s":{},"tflops":{},"mfu":{},"step_ms":{},"data_ms":{},"comm_ms":{},"memory_peak_bytes":{})",
+      json_number(r.tokens_per_s), json_number(r.tflops), r.mfu ? json_number(*r.mfu) : "null", json_number(r.step_ms),
+      json_number(r.data_ms), json_number(r.comm_ms), r.memory_peak_bytes);
+  if (r.val_bits_per_byte) line += fmt::format(R"(,"val_bits_per_byte":{})", json_number(*r.val_bits_per_byte));
+  return line + "}";
+}
+
+StepRecord parse_record(std::string_view line, std::string_view where) {
+  try {
+    const auto json = nlohmann::json::parse(line);
+    const auto number = [&](const char* key) {
+      const auto& value = json.at(key);
+      return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+    };
+    const auto exact = [&](const char* key) { return std::strtod(json.at(key).get<std::string>().c_str(), nullptr); };
+    StepRecord record{.step = json.at("step").get<int64_t>(),
+                      .loss = static_cast<float>(exact("loss_hex")),
+                      .grad_norm = exact("grad_norm_hex"),
+                      .lr = number("lr"),
+                      .tokens_seen = json.at("tokens_seen").get<int64_t>(),
+                      .tokens_per_s = number("tokens_per_s"),
+                      .tflops = number("tflops"),
+                      .step_ms = number("step_ms"),
+                      .data_ms = number("data_ms"),
+                      .comm_ms = number("comm_ms"),
+                      .memory_peak_bytes = json.at("memory_peak_bytes").get<int64_t>()};
+    if (!json.at("mfu").is_null()) record.mfu = number("mfu");
+    if (json.contains("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
+    return record;
+  } catch (const nlohmann::json::exception& error) {
+    throw UsageError(fmt::format("{}: not a metrics record: {}", where, error.what()));
+  }
+}
+
+std::vector<StepRecord> read_metrics(const std::filesystem::path& path) {
+  const std::string text = read_whole(path);
+  std::vector<StepRecord> records;
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    records.push_back(parse_record(std::string_view(text).substr(begin, end - begin),
+                                   fmt::format("{}:{}", path.string(), records.size() + 1)));
+  }
+  return records;
+}
+
+MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
+  std::string kept;
+  if (resumed_step > 0 && std::filesystem::exists(path_)) {
+    for (const StepRecord& record : read_metrics(path_)) {
+      if (record.step <= resumed_step) kept += to_json(record) + "\n";
+    }
+  }
+  write_file_atomically(path_.string(), kept);
+  fd_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  TUTTI_CHECK_ENV(fd_ >= 0, "cannot append to {}: {}", path_.string(), detail::errno_text(errno));
+}
+
+MetricsWriter::~MetricsWriter() {
+  close(fd_);
+}
+
+void MetricsWriter::write(const StepRecord& record) {
+  const std::string line = to_json(record) + "\n";
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    TUTTI_CHECK_ENV(written > 0, "cannot write step {} to {}: {}", record.step, path_.string(),
+                    detail::errno_text(errno));
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,62 @@
+// metrics.jsonl: what is known about every step, one JSON object a line.
+//
+// Keys: step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent; null when
+// the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, and val_bits_per_byte on the steps
+// that were validated. The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
+// NaN and infinity are null in JSON; the hex value says which.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::train {
+
+struct StepRecord {
+  int64_t step = 0;  // from 1
+  float loss = 0;    // mean over the valid labels of the global batch, in nats
+  double grad_norm = 0;
+  double lr = 0;
+  int64_t tokens_seen = 0;
+  double tokens_per_s = 0;
+  double tflops = 0;
+  std::optional<double> mfu = std::nullopt;  // percent
+  double step_ms = 0;
+  double data_ms = 0;
+  double comm_ms = 0;
+  int64_t memory_peak_bytes = 0;
+  std::optional<double> val_bits_per_byte = std::nullopt;
+};
+
+// C hex float, as printf("%a"): "0x1.8p+1".
+std::string hex_float(double value);
+
+// One line, without the newline.
+std::string to_json(const StepRecord& record);
+// UsageError saying `where` when the line is no such record.
+StepRecord parse_record(std::string_view line, std::string_view where);
+
+// All records of a file, in its order. A torn last line (no newline: the writer was killed) is left out.
+std::vector<StepRecord> read_metrics(const std::filesystem::path& path);
+
+// Appends to a metrics file. Belongs to one thread of rank 0.
+class MetricsWriter {
+ public:
+  // Keeps the records up to `resumed_step` (0: none) and drops what a run that was cut off wrote behind its checkpoint.
+  MetricsWriter(std::filesystem::path path, int64_t resumed_step);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  // The line is with the operating system when this returns. EnvironmentError when the disk is full.
+  void write(const StepRecord& record);
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+}  // namespace tutti::train
