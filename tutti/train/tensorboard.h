@@ -1,0 +1,54 @@
+// A TensorBoard event file with scalars.
+//
+// Framing (TFRecord): length (u64), masked CRC of the length, payload, masked CRC of the payload, all little endian;
+// the payload is an Event message in protocol buffer encoding. Source: tensorflow/core/lib/io/record_writer.h and
+// tensorflow/core/util/event.proto.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tutti/train/metrics.h"
+
+namespace tutti::train {
+
+// CRC-32C (Castagnoli) of the bytes.
+uint32_t crc32c(std::string_view bytes);
+// The form it has in event files: rotated right by 15 bits, plus a constant.
+uint32_t masked_crc32c(std::string_view bytes);
+
+using Scalars = std::vector<std::pair<std::string, float>>;
+
+// The payload of one event. `wall_time` is in seconds since 1970.
+std::string encode_scalars(double wall_time, int64_t step, const Scalars& scalars);
+std::string encode_file_version(double wall_time);
+// The payload as it stands in the file.
+std::string frame_record(std::string_view payload);
+
+// What is plotted of a step.
+Scalars scalars_of(const StepRecord& record);
+
+// Belongs to one thread of rank 0. Events are with the operating system when write() returns.
+class TensorboardWriter {
+ public:
+  // A new file "events.out.tfevents.<seconds>.<host>.<pid>" in `folder`, which is made if need be. A resumed run has a
+  // file per start; TensorBoard joins them.
+  explicit TensorboardWriter(const std::filesystem::path& folder);
+  ~TensorboardWriter();
+  TensorboardWriter(const TensorboardWriter&) = delete;
+  TensorboardWriter& operator=(const TensorboardWriter&) = delete;
+
+  void write(int64_t step, const Scalars& scalars);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void append(std::string_view payload);
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+}  // namespace tutti::train
