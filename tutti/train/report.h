@@ -1,0 +1,40 @@
+// report.html: what a run did, on one page that loads nothing from anywhere.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tutti/train/config.h"
+#include "tutti/train/metrics.h"
+
+namespace tutti::train {
+
+struct ReportSample {
+  int64_t step = 0;
+  std::string text;  // prompt and what the model wrote; bytes that are no UTF-8 are replaced
+};
+
+struct Report {
+  std::string title;
+  Config config;
+  std::vector<StepRecord> records;
+  // Bits per byte of an order-2 byte model on the same held-out text.
+  std::optional<double> order2_bits_per_byte = std::nullopt;
+  std::vector<ReportSample> samples;                         // oldest first
+  std::vector<std::pair<std::string, std::string>> model;    // "parameters" -> "2,883,584"
+  std::vector<std::pair<std::string, std::string>> machine;  // "CPU" -> "..."
+};
+
+std::string render_report(const Report& report);
+// Replaces the file as a whole.
+void write_report(const std::filesystem::path& path, const Report& report);
+
+// The text with every malformed UTF-8 sequence replaced by U+FFFD and control characters by a visible mark.
+std::string displayable(std::string_view text);
+
+}  // namespace tutti::train

@@ -1,0 +1,43 @@
+// The look of report.html.
+#pragma once
+
+namespace tutti::train {
+
+constexpr const char* kReportStyle = R"css(
+:root{--bg:#f6f6f3;--card:#fff;--ink:#1c1d22;--dim:#6c6e78;--rule:#e4e4df;--main:#2f5fd0;--accent:#c2571a}
+@media(prefers-color-scheme:dark){:root{--bg:#15161a;--card:#1e2026;--ink:#e9e9ec;--dim:#9698a3;--rule:#30323b;
+--main:#7ea2ff;--accent:#f0995f}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+header,main{max-width:1120px;margin:0 auto;padding:0 24px}
+header{padding-top:36px}h1{margin:0;font-size:28px;letter-spacing:-.01em}header p{margin:2px 0 22px;color:var(--dim)}
+h2{font-size:18px;margin:34px 0 12px}h3{font-size:14px;margin:0 0 6px;color:var(--dim);font-weight:600}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:14px;margin-bottom:14px}
+.tile,figure,.config section,details,.facts section table{background:var(--card);border:1px solid var(--rule);
+border-radius:10px}
+.tile{padding:14px 16px;display:flex;flex-direction:column}.tile span{color:var(--dim);font-size:13px}
+.tile strong{font-size:26px;line-height:1.25;font-variant-numeric:tabular-nums}.tile small{color:var(--dim)}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:14px}
+figure{margin:0;padding:14px 16px 8px}figcaption{display:flex;gap:8px;align-items:baseline;flex-wrap:wrap}
+figcaption i{color:var(--dim);font-style:normal;font-size:13px}.legend{margin-left:auto;font-size:12.5px;
+color:var(--dim);display:flex;gap:14px}
+.key::before{content:"";display:inline-block;width:16px;border-top:2px solid var(--main);vertical-align:middle;
+margin-right:5px}.key.faint::before{opacity:.35}.key.reference::before{border-top:2px dashed var(--accent)}
+svg{display:block;width:100%;height:auto}svg path{fill:none}
+.grid{stroke:var(--rule)}.axis{stroke:var(--dim);opacity:.6}.tick{fill:var(--dim);font-size:11.5px}
+svg .line,svg .marked{stroke:var(--main);stroke-width:2;stroke-linejoin:round}
+svg .faint{stroke:var(--main);opacity:.35;stroke-width:1}.dot{fill:var(--main)}
+svg .reference{stroke:var(--accent);stroke-width:1.5;stroke-dasharray:6 5}
+.empty{color:var(--dim);padding:18px 0;margin:0}
+details{padding:10px 16px;margin-bottom:10px}summary{cursor:pointer;color:var(--dim)}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0 4px;font:13.5px/1.55 ui-monospace,monospace}
+table{border-collapse:collapse;width:100%;font-size:13.5px}th{text-align:left;font-weight:500;color:var(--dim);
+padding:3px 12px 3px 0;vertical-align:top;white-space:nowrap}td{padding:3px 0;overflow-wrap:anywhere;
+font-variant-numeric:tabular-nums}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:0 14px}
+.facts table{display:block;padding:10px 16px}
+.config{columns:2 460px;column-gap:14px;padding-bottom:48px}.config section{break-inside:avoid;padding:12px 16px;
+margin-bottom:14px}
+)css";
+
+}  // namespace tutti::train

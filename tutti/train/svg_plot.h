@@ -1,0 +1,47 @@
+// Line plots as inline SVG, for pages that load nothing from anywhere. Colours come from the page's CSS classes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::train {
+
+// Text as it may stand in HTML, in element content and in quoted attributes alike.
+std::string escape_html(std::string_view text);
+
+struct PlotPoint {
+  double x = 0;
+  double y = 0;  // a point that is not finite breaks the line
+};
+
+struct PlotSeries {
+  std::string label;
+  std::string css_class;  // "line", "faint" or "marked" (dots on a line)
+  std::vector<PlotPoint> points;
+};
+
+struct Plot {
+  std::string title;
+  std::string unit;
+  std::vector<PlotSeries> series;
+  // A dashed horizontal line to compare with.
+  std::optional<double> reference = std::nullopt;
+  std::string reference_label = {};
+};
+
+// Round numbers (1, 2, 5 times a power of ten) inside [low, high], at most `most` of them.
+std::vector<double> axis_ticks(double low, double high, int most);
+// Short text of a number on an axis: "0.001", "12.5", "40k", "1.2M", "3e-05".
+std::string axis_text(double value);
+
+// At most `most` points that keep every peak: the lowest and highest of each stretch.
+std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, size_t most);
+// Exponential moving average over about `window` points.
+std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, double window);
+
+// A <figure>; says "no data" when there is nothing to draw.
+std::string render_plot(const Plot& plot);
+
+}  // namespace tutti::train
