@@ -1,0 +1,86 @@
+#include "tutti/train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr const char* kLockName = ".lock";
+
+bool holds_a_run(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().filename() != kLockName) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::filesystem::path& dir, const std::string& name, Options options) : path_(dir / name) {
+  TUTTI_CHECK(!name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos,
+              "run.name is '{}'; expected the name of one folder", name);
+  make_and_lock();
+  try {
+    if (options.fresh && holds_a_run(path_)) move_aside();
+  } catch (...) {
+    unlock();
+    throw;
+  }
+}
+
+RunFolder::~RunFolder() {
+  unlock();
+}
+
+void RunFolder::make_and_lock() {
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  TUTTI_CHECK_ENV(!error, "cannot make the run folder {}: {}", path_.string(), error.message());
+  const std::filesystem::path lock = path_ / kLockName;
+  lock_fd_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  TUTTI_CHECK_ENV(lock_fd_ >= 0, "cannot write in the run folder {}: {}", path_.string(), detail::errno_text(errno));
+  char holder[32] = {};
+  if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    const bool known = pread(lock_fd_, holder, sizeof holder - 1, 0) > 0;
+    unlock();
+    throw EnvironmentError(fmt::format("another run{} is using {}; wait for it, or choose another run.name",
+                                       known ? fmt::format(" (pid {})", holder) : "", path_.string()));
+  }
+  // Only for the message above: the kernel keeps the lock, so a stale pid does no harm.
+  const std::string pid = fmt::format("{}", getpid());
+  const bool written =
+      ftruncate(lock_fd_, 0) == 0 && pwrite(lock_fd_, pid.data(), pid.size(), 0) == static_cast<ssize_t>(pid.size());
+  if (!written) {
+    const int cause = errno;
+    unlock();
+    throw EnvironmentError(
+        fmt::format("cannot write in the run folder {}: {}", path_.string(), detail::errno_text(cause)));
+  }
+}
+
+void RunFolder::move_aside() {
+  std::filesystem::path aside;
+  for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n) {
+    aside = path_.parent_path() / fmt::format("{}.old-{}", path_.filename().string(), n);
+  }
+  std::error_code error;
+  std::filesystem::rename(path_, aside, error);
+  TUTTI_CHECK_ENV(!error, "cannot move {} to {}: {}", path_.string(), aside.string(), error.message());
+  moved_to_ = aside;
+  // The lock went with the old folder.
+  unlock();
+  make_and_lock();
+}
+
+void RunFolder::unlock() {
+  if (lock_fd_ >= 0) close(std::exchange(lock_fd_, -1));
+}
+
+}  // namespace tutti::train
