@@ -21,4 +21,10 @@ int64_t Tokenizer::text_nbytes(int32_t id) const {
   return is_special(id) ? 0 : static_cast<int64_t>(token_bytes(id).size());
 }
 
+int64_t Tokenizer::text_nbytes(std::span<const int32_t> ids) const {
+  int64_t nbytes = 0;
+  for (const int32_t id : ids) nbytes += text_nbytes(id);
+  return nbytes;
+}
+
 }  // namespace tutti

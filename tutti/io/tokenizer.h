@@ -37,6 +37,8 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
   // Bytes of document text that a token stands for: 0 for special tokens. The denominator of bits per byte.
   int64_t text_nbytes(int32_t id) const;
+  // The same summed over `ids`.
+  int64_t text_nbytes(std::span<const int32_t> ids) const;
 };
 
 }  // namespace tutti

@@ -1,0 +1,52 @@
+// A corpus as token ids, document by document.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/io/tokenizer.h"
+
+namespace tutti {
+
+// A value; copies share the tokens. Immutable, so any thread may read.
+class TokenCorpus {
+ public:
+  // `offsets` has one entry more than there are documents; document i is tokens[offsets[i] .. offsets[i + 1]).
+  // `owner` keeps both alive.
+  TokenCorpus(std::span<const int64_t> offsets, std::span<const int32_t> tokens, std::shared_ptr<const void> owner)
+      : offsets_(offsets), tokens_(tokens), owner_(std::move(owner)) {}
+
+  int64_t document_count() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+  int64_t token_count() const { return static_cast<int64_t>(tokens_.size()); }
+  // The tokens of a document's text, without BOS and EOS.
+  std::span<const int32_t> document(int64_t index) const;
+  std::span<const int64_t> offsets() const { return offsets_; }
+  std::span<const int32_t> tokens() const { return tokens_; }
+
+ private:
+  std::span<const int64_t> offsets_;
+  std::span<const int32_t> tokens_;
+  std::shared_ptr<const void> owner_;
+};
+
+// Encodes documents as they are handed over.
+class TokenCorpusBuilder {
+ public:
+  explicit TokenCorpusBuilder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void add(std::string_view document);
+  TokenCorpus finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<int64_t> offsets_ = {0};
+  std::vector<int32_t> tokens_;
+};
+
+TokenCorpus tokenize(std::span<const std::string> documents, const Tokenizer& tokenizer);
+
+}  // namespace tutti

@@ -1,0 +1,79 @@
+#include "tutti/io/tokenizer_source.h"
+
+#include <charconv>
+#include <filesystem>
+
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+#include "tutti/io/bpe_tokenizer.h"
+#include "tutti/io/bpe_trainer.h"
+#include "tutti/io/byte_tokenizer.h"
+#include "tutti/io/data_cache.h"
+#include "tutti/io/text_files.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kBpePrefix = "bpe:";
+constexpr size_t kKeptFiles = 8;
+// Part of the names of cached tokenizers: raise it when the trainer learns something else from the same text.
+constexpr int kTrainerVersion = 1;
+
+int64_t vocab_size_of(const std::string& spec) {
+  const char* begin = spec.data() + kBpePrefix.size();
+  const char* end = spec.data() + spec.size();
+  int64_t size = 0;
+  const auto [stopped, error] = std::from_chars(begin, end, size);
+  TUTTI_CHECK(error == std::errc() && stopped == end, "tokenizer '{}': expected a number behind bpe:, such as bpe:2048",
+              spec);
+  return size;
+}
+
+// The tokenizer kept in the file, or nothing when it is absent or damaged.
+std::unique_ptr<Tokenizer> load_kept(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return nullptr;
+  try {
+    return BpeTokenizer::load(path);
+  } catch (const UsageError&) {
+    return nullptr;
+  }
+}
+
+std::unique_ptr<BpeTokenizer> learn(int64_t vocab_size, std::span<const std::string> paths,
+                                    const TextSourceOptions& options) {
+  return std::make_unique<BpeTokenizer>(train_bpe(read_documents(paths, options), {.vocab_size = vocab_size}));
+}
+
+std::unique_ptr<Tokenizer> open_bpe(int64_t vocab_size, std::span<const std::string> paths, const std::string& folder,
+                                    const TextSourceOptions& options) {
+  if (folder.empty()) return learn(vocab_size, paths, options);
+  const uint64_t key = hash64(fmt::format("{} {}", kTrainerVersion, vocab_size),
+                              io::data_key(expand_text_paths(paths), options));
+  const std::string path = fmt::format("{}/tokenizer-{:016x}.json", folder, key);
+  if (std::unique_ptr<Tokenizer> kept = load_kept(path)) return kept;
+  const io::DataCacheLock lock(folder);
+  // Another process may have learned it while this one waited.
+  if (std::unique_ptr<Tokenizer> kept = load_kept(path)) return kept;
+  std::unique_ptr<BpeTokenizer> learned = learn(vocab_size, paths, options);
+  learned->save(path);
+  io::keep_newest(folder, "tokenizer-", kKeptFiles);
+  return learned;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec, std::span<const std::string> paths,
+                                          const std::string& cache_folder, const TextSourceOptions& options) {
+  if (spec == "byte") return std::make_unique<ByteTokenizer>();
+  if (spec.starts_with(kBpePrefix)) return open_bpe(vocab_size_of(spec), paths, cache_folder, options);
+  std::error_code error;
+  if (fs::is_directory(spec, error)) return BpeTokenizer::load((fs::path(spec) / "tokenizer.json").string());
+  TUTTI_CHECK(fs::exists(spec, error),
+              "tokenizer '{}' is neither 'byte', 'bpe:N' nor the path of a tokenizer.json that exists", spec);
+  return BpeTokenizer::load(spec);
+}
+
+}  // namespace tutti
