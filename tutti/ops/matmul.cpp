@@ -10,7 +10,9 @@
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/squeeze.h"
 #include "tutti/ops/sum_to.h"
+#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 namespace {
@@ -182,8 +184,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   TUTTI_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul: both operands need at least one dim: a is {}, b is {}", a.sizes(), b.sizes());
   TUTTI_CHECK(is_floating(a.dtype()) && is_floating(b.dtype()) && !is_fp8(a.dtype()) && !is_fp8(b.dtype()),
               "matmul: needs float operands (f64, f32, bf16, f16): a is {}, b is {}; cast() them", describe(a), describe(b));
-  if (a.ndim() == 1) return squeeze_dim(matmul(reshape(a, {1, a.size(0)}), b, options), b.ndim() == 1 ? 0 : -2);
-  if (b.ndim() == 1) return squeeze_dim(matmul(a, reshape(b, {b.size(0), 1}), options), -1);
+  if (a.ndim() == 1) return squeeze(matmul(reshape(a, {1, a.size(0)}), b, options), b.ndim() == 1 ? 0 : -2);
+  if (b.ndim() == 1) return squeeze(matmul(a, reshape(b, {b.size(0), 1}), options), -1);
   if (!(a.size(-1) == b.size(-2))) {
     const bool transposed_fits = a.size(-1) == b.size(-1);
     throw UsageError(fmt::format("matmul: inner sizes differ: a is {}, b is {}; expected b.size(-2) == {}.{}", a.sizes(),

@@ -30,6 +30,7 @@ using codegen::LoopKind;
 using codegen::StrideClass;
 
 constexpr size_t kMaxOperands = 16;
+constexpr size_t kMaxParams = 16;
 
 // What selects a kernel: never a size.
 struct KernelKey {
@@ -205,7 +206,7 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
 
 void run_recipe(const OpCall& call, std::span<const Tensor> outputs) {
   TUTTI_ASSERT(call.op.recipe.build != nullptr, "{} has neither recipe, kernel nor view", call.op.name);
-  codegen::ParamValue params[8];
+  codegen::ParamValue params[kMaxParams];
   if (call.op.recipe.params) call.op.recipe.params(call, params);
   if (call.op.recipe.kind == LoopKind::pointwise) run_pointwise(call, outputs, params);
   else run_rows(call, outputs, params);

@@ -72,7 +72,7 @@ struct Recipe {
   Dims (*row_dims)(const OpCall&) = nullptr;
   // Row recipes: bit k is set when output k has one element per row.
   uint32_t per_row = 0;
-  // Run-time scalars; returns how many were written (at most 8).
+  // Run-time scalars; returns how many were written (at most 16).
   int (*params)(const OpCall&, codegen::ParamValue*) = nullptr;
   // What in the attrs changes the code; calls with equal variants share a kernel.
   uint64_t (*variant)(const OpCall&) = nullptr;
