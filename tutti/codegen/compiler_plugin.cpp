@@ -25,7 +25,8 @@ std::vector<fs::path> search_folders() {
   Dl_info self;
   if (dladdr(reinterpret_cast<const void*>(&compiler_plugin_path), &self) && self.dli_fname)
     homes.push_back(fs::absolute(self.dli_fname, ignored).parent_path());
-  homes.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path());
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  if (homes.empty() || homes.front() != program) homes.push_back(program);
   std::vector<fs::path> folders = homes;
   for (const fs::path& home : homes) {
     folders.push_back(home.parent_path() / "lib");

@@ -1,3 +1,4 @@
+#include "tutti/codegen/llvm/math.h"
 #include "tutti/codegen/llvm/scalar_ops.h"
 #include "tutti/core/error.h"
 

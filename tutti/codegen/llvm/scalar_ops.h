@@ -25,9 +25,6 @@ llvm::Value* emit_float_op(const OpContext& c, ScalarOp op, llvm::ArrayRef<llvm:
 llvm::Value* emit_integer_op(const OpContext& c, ScalarOp op, DType dtype, llvm::ArrayRef<llvm::Value*> v);
 llvm::Value* emit_boolean_op(const OpContext& c, ScalarOp op, llvm::ArrayRef<llvm::Value*> v);
 
-// exp, tanh, pow, ... of f32 or f64 lanes: the polynomials of math.h.
-llvm::Value* emit_transcendental(llvm::IRBuilderBase& b, ScalarOp op, llvm::ArrayRef<llvm::Value*> v);
-
 // C fmod of f32 or f64 lanes, exact.
 llvm::Value* emit_fmod(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 
