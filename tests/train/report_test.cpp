@@ -42,7 +42,8 @@ TEST(Report, LoadsNothingFromElsewhere) {
 
 TEST(Report, ShowsAllPlots) {
   const std::string html = render_report(example());
-  for (const char* title : {"Train loss", "Validation", "Learning rate", "Gradient norm", "Throughput"}) {
+  for (const char* title :
+       {"Train loss", "Validation", "Learning rate", "Gradient norm", "Throughput", "Time per step"}) {
     EXPECT_NE(html.find("aria-label=\"" + std::string(title)), std::string::npos) << title;
   }
   EXPECT_NE(html.find("order-2 byte model 3.200"), std::string::npos);

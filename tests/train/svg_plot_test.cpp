@@ -42,8 +42,14 @@ TEST(Thinned, KeepsPeaksAndOrder) {
   EXPECT_EQ(std::max_element(kept.begin(), kept.end(), [](auto a, auto b) { return a.y < b.y; })->x, 5431);
 }
 
-TEST(Smoothed, KeepsAConstantFromTheFirstPoint) {
-  for (const PlotPoint& point : smoothed({{1, 3}, {2, 3}, {3, 3}}, 10)) EXPECT_NEAR(point.y, 3, 1e-12);
+TEST(Smoothed, KeepsAStraightLine) {
+  std::vector<PlotPoint> points;
+  for (int i = 0; i < 100; ++i) points.push_back({static_cast<double>(i), 3.0 * i});
+  for (const PlotPoint& point : smoothed(points, 10)) EXPECT_NEAR(point.y, 3 * point.x, 1e-9);
+}
+
+TEST(Smoothed, LeavesOutWhatIsNotFinite) {
+  EXPECT_EQ(smoothed({{1, 3}, {2, std::nan("")}, {3, 3}}, 5).size(), 2u);
 }
 
 TEST(RenderPlot, SaysWhenThereIsNoData) {

@@ -20,7 +20,7 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 std::string grouped(int64_t value) {
   std::string digits = fmt::format("{}", value);
   for (ptrdiff_t at = static_cast<ptrdiff_t>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3) {
-    digits.insert(static_cast<size_t>(at), ",");
+    digits.insert(static_cast<size_t>(at), 1, ',');
   }
   return digits;
 }
@@ -80,7 +80,7 @@ std::string tiles(const Report& report) {
 std::string plots(const Report& report) {
   const auto& records = report.records;
   const auto loss = points_of(records, [](const StepRecord& r) { return std::optional<double>(r.loss); });
-  const double window = std::max(5.0, static_cast<double>(records.size()) / 40);
+  const size_t window = std::max<size_t>(5, records.size() / 40);
   std::string html =
       render_plot({.title = "Train loss",
                    .unit = "nats per token",
@@ -103,6 +103,12 @@ std::string plots(const Report& report) {
   html += render_plot({.title = "Throughput",
                        .unit = "tokens per second",
                        .series = {{"each step", "faint", rate}, {"smoothed", "line", smoothed(rate, window)}}});
+  const auto step = points_of(records, [](const StepRecord& r) { return std::optional(r.step_ms); });
+  const auto comm = points_of(records, [](const StepRecord& r) { return std::optional(r.comm_ms); });
+  html += render_plot({.title = "Time per step",
+                       .unit = "milliseconds, smoothed",
+                       .series = {{"whole step", "line", smoothed(step, window)},
+                                  {"exchange between ranks", "second", smoothed(comm, window)}}});
   return fmt::format("<div class=\"plots\">{}</div>", html);
 }
 

@@ -22,10 +22,11 @@ figure{margin:0;padding:14px 16px 8px}figcaption{display:flex;gap:8px;align-item
 figcaption i{color:var(--dim);font-style:normal;font-size:13px}.legend{margin-left:auto;font-size:12.5px;
 color:var(--dim);display:flex;gap:14px}
 .key::before{content:"";display:inline-block;width:16px;border-top:2px solid var(--main);vertical-align:middle;
-margin-right:5px}.key.faint::before{opacity:.35}.key.reference::before{border-top:2px dashed var(--accent)}
+margin-right:5px}.key.faint::before{opacity:.35}.key.second::before{border-color:var(--accent)}.key.reference::before{border-top:2px dashed var(--accent)}
 svg{display:block;width:100%;height:auto}svg path{fill:none}
 .grid{stroke:var(--rule)}.axis{stroke:var(--dim);opacity:.6}.tick{fill:var(--dim);font-size:11.5px}
-svg .line,svg .marked{stroke:var(--main);stroke-width:2;stroke-linejoin:round}
+svg .line,svg .marked,svg .second{stroke:var(--main);stroke-width:2;stroke-linejoin:round}
+svg .second{stroke:var(--accent)}
 svg .faint{stroke:var(--main);opacity:.35;stroke-width:1}.dot{fill:var(--main)}
 svg .reference{stroke:var(--accent);stroke-width:1.5;stroke-dasharray:6 5}
 .empty{color:var(--dim);padding:18px 0;margin:0}
@@ -36,6 +37,7 @@ padding:3px 12px 3px 0;vertical-align:top;white-space:nowrap}td{padding:3px 0;ov
 font-variant-numeric:tabular-nums}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:0 14px}
 .facts table{display:block;padding:10px 16px}
+.config table{table-layout:fixed}.config th{width:50%}
 .config{columns:2 460px;column-gap:14px;padding-bottom:48px}.config section{break-inside:avoid;padding:12px 16px;
 margin-bottom:14px}
 )css";

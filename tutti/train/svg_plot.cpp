@@ -154,17 +154,18 @@ std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, size_t most
   return kept;
 }
 
-std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, double window) {
+std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, size_t window) {
   std::vector<PlotPoint> out;
-  double sum = 0;
-  double weight = 0;
-  const double keep = 1.0 - 1.0 / std::max(window, 1.0);
+  std::vector<double> sums{0};  // sums[i]: of the first i values
   for (const PlotPoint& point : points) {
     if (!std::isfinite(point.y)) continue;
-    // Divided by the weight so far, so that the first values are not drawn towards zero.
-    sum = keep * sum + (1.0 - keep) * point.y;
-    weight = keep * weight + (1.0 - keep);
-    out.push_back({point.x, sum / weight});
+    out.push_back(point);
+    sums.push_back(sums.back() + point.y);
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    // As far to the left as to the right, so that a slope is not shifted; shorter at the ends.
+    const size_t reach = std::min({window / 2, i, out.size() - 1 - i});
+    out[i].y = (sums[i + reach + 1] - sums[i - reach]) / static_cast<double>(2 * reach + 1);
   }
   return out;
 }

@@ -18,7 +18,7 @@ struct PlotPoint {
 
 struct PlotSeries {
   std::string label;
-  std::string css_class;  // "line", "faint" or "marked" (dots on a line)
+  std::string css_class;  // "line", "second", "faint" or "marked" (dots on a line)
   std::vector<PlotPoint> points;
 };
 
@@ -38,8 +38,8 @@ std::string axis_text(double value);
 
 // At most `most` points that keep every peak: the lowest and highest of each stretch.
 std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, size_t most);
-// Exponential moving average over about `window` points.
-std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, double window);
+// Each finite point as the mean of about `window` points around it.
+std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, size_t window);
 
 // A <figure>; says "no data" when there is nothing to draw.
 std::string render_plot(const Plot& plot);
