@@ -1,5 +1,6 @@
 #include "tutti/ops/reshape.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "tutti/ops/copy.h"

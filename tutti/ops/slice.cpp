@@ -1,5 +1,7 @@
 #include "tutti/ops/slice.h"
 
+#include <algorithm>
+
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/squeeze.h"
