@@ -1,0 +1,64 @@
+// Damaged configuration files end in a UsageError that names a place, never in anything else.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "tutti/core/error.h"
+#include "tutti/train/config_toml.h"
+
+namespace tutti::train {
+namespace {
+
+std::string damaged(std::string text, std::mt19937& random) {
+  const std::string alphabet = "[]{}=\"'#\\\n\t ,.-+_0123456789eEinfatrue\xc3\xff\x01";
+  for (int edits = 1 + static_cast<int>(random() % 4); edits > 0 && !text.empty(); --edits) {
+    const size_t at = random() % text.size();
+    switch (random() % 4) {
+      case 0:
+        text.erase(at, 1 + random() % 8);
+        break;
+      case 1:
+        text.insert(at, 1, alphabet[random() % alphabet.size()]);
+        break;
+      case 2:
+        text[at] = alphabet[random() % alphabet.size()];
+        break;
+      default:
+        text.insert(at, text.substr(random() % text.size(), random() % 30));
+    }
+  }
+  return text;
+}
+
+TEST(ConfigFuzz, DamagedFilesAreUnderstoodOrRefused) {
+  const std::string good = to_toml(Config{});
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    const std::string text = damaged(good, random);
+    try {
+      Config config;
+      read_toml(config, text, "a.toml");
+      EXPECT_NO_THROW(to_toml(config)) << "seed " << seed;
+    } catch (const UsageError& error) {
+      EXPECT_EQ(std::string(error.what()).rfind("a.toml:", 0), 0u) << "seed " << seed << ": " << error.what();
+    }
+  }
+}
+
+TEST(ConfigFuzz, DamagedFlagsAreUnderstoodOrRefused) {
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    Config config;
+    const std::string flag =
+        damaged(seed % 2 ? "--data.paths=[\"a\", \"b\"]" : "--training.global_batch_tokens=4096", random);
+    try {
+      apply_override(config, flag);
+    } catch (const UsageError&) {
+      continue;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::train
