@@ -24,7 +24,7 @@ using nn::Init;
 const std::vector<Qwen3Config>& configs() {
   static const std::vector<Qwen3Config> table = {
       // A model that a laptop trains in minutes: the quickstart.
-      {.flavor = "nano", .dim = 192, .layers = 4, .heads = 6, .kv_heads = 3, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true,
+      {.flavor = "quickstart", .dim = 192, .layers = 4, .heads = 6, .kv_heads = 3, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true,
        .head_dim = 32},
       {.flavor = "debugmodel", .dim = 256, .layers = 8, .heads = 16, .kv_heads = 8, .ffn_dim = 3072, .vocab = 2048, .tied_embeddings = true},
       {.flavor = "0.6B", .dim = 1024, .layers = 28, .heads = 16, .kv_heads = 8, .ffn_dim = 3072, .vocab = 151936, .tied_embeddings = true},

@@ -1,0 +1,53 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "tutti/train/checkpoint.h"
+
+namespace tutti::cli {
+namespace {
+
+int run_ls(const std::string& path, bool digest, bool json) {
+  for (const train::TensorDigest& t : train::digest_checkpoint(path)) {
+    const std::string hash = fmt::format("{:016x}", t.hash);
+    if (json) {
+      nlohmann::json line = {{"name", t.name}, {"dtype", name_of(t.dtype)}, {"shape", std::vector<int64_t>(t.sizes.begin(), t.sizes.end())}};
+      if (digest) line["hash"] = hash;
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%s %s %s%s%s\n", t.name.c_str(), std::string(name_of(t.dtype)).c_str(), to_string(t.sizes).c_str(), digest ? " " : "",
+                  digest ? hash.c_str() : "");
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("checkpoint", "Look into checkpoints");
+  verb->require_subcommand(1);
+  struct Flags {
+    std::string path;
+    bool digest = false, json = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* ls = verb->add_subcommand("ls", "List the tensors: NAME DTYPE SHAPE [HASH]");
+  ls->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
+  ls->add_flag("--digest", flags->digest, "Add a hash of each whole tensor, equal for every layout that wrote it");
+  ls->add_flag("--json", flags->json, "One object per line: name, dtype, shape, hash");
+  ls->callback([flags, &action] { action = [flags] { return run_ls(flags->path, flags->digest, flags->json); }; });
+  CLI::App* check = verb->add_subcommand("verify", "Read every tensor and check the files; exit status 0 when whole");
+  check->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
+  check->callback([flags, &action] {
+    action = [flags] {
+      const auto tensors = train::digest_checkpoint(flags->path);
+      std::printf("%s: %zu tensors, whole\n", flags->path.c_str(), tensors.size());
+      return 0;
+    };
+  });
+}
+
+}  // namespace tutti::cli

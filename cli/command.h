@@ -1,0 +1,27 @@
+// The verbs of the program. Each add_* declares one verb, its flags and what it does; main.cpp runs the chosen one.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace tutti::cli {
+
+// What the chosen verb does; returns the exit status.
+using Action = std::function<int()>;
+
+void add_train(CLI::App& app, Action& action, int argc, char** argv);
+void add_generate(CLI::App& app, Action& action);
+void add_tokenizer(CLI::App& app, Action& action);
+void add_checkpoint(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+void add_env(CLI::App& app, Action& action);
+
+// Where tokenizers, tokenized data and kernels are cached: TUTTI_CACHE_DIR, else XDG_CACHE_HOME/tutti, else
+// ~/.cache/tutti.
+std::string cache_folder();
+
+}  // namespace tutti::cli

@@ -1,0 +1,126 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "tutti/codegen/kernel.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/thread_pool.h"
+#include "tutti/train/config_fields.h"
+#include "tutti/train/machine.h"
+
+namespace tutti::cli {
+namespace {
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// The control group tells containers of one host apart; outside of one it is the root group.
+std::string container() {
+  if (access("/.dockerenv", F_OK) == 0) return "docker " + host_name();
+  if (access("/run/.containerenv", F_OK) == 0) return "podman " + host_name();
+  return "none";
+}
+
+std::string cpu_features() {
+  std::string text;
+  const auto add = [&](bool has, const char* name) {
+    if (has) text += std::string(text.empty() ? "" : " ") + name;
+  };
+  add(__builtin_cpu_supports("avx2"), "avx2");
+  add(__builtin_cpu_supports("fma"), "fma");
+  add(__builtin_cpu_supports("avx512f"), "avx512f");
+  add(__builtin_cpu_supports("avx512bw"), "avx512bw");
+  add(__builtin_cpu_supports("avx512vl"), "avx512vl");
+  add(__builtin_cpu_supports("avx512dq"), "avx512dq");
+  add(__builtin_cpu_supports("avx512vnni"), "avx512vnni");
+  add(__builtin_cpu_supports("avx512bf16"), "avx512bf16");
+  return text;
+}
+
+struct Part {
+  const char* name;
+  bool on;
+  const char* why;
+};
+constexpr Part kParts[] = {
+    {"cpu kernels through LLVM", true, "LLVM " TUTTI_LLVM_VERSION},
+    {"local ranks over shared memory", true, "tutti train -n"},
+    {"several hosts (gloo, mpi)", false, "not part of this version"},
+    {"GPU (cuda, nccl)", false, "not part of this version"},
+    {"mock device", true, "for tests"},
+};
+
+struct Variable {
+  const char* name;
+  const char* meaning;
+};
+constexpr Variable kVariables[] = {
+    {"TUTTI_CPU", "instruction set of kernels: avx2 or avx512"},
+    {"TUTTI_THREADS", "threads of one rank"},
+    {"TUTTI_CACHE_DIR", "where kernels, tokenizers and tokenized data are kept"},
+    {"TUTTI_CACHE_LIMIT_MB", "size that the kernel cache may reach"},
+    {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
+    {"NO_COLOR", "no colour on a terminal"},
+    {"XDG_CACHE_HOME", "parent of the cache folder when TUTTI_CACHE_DIR is unset"},
+};
+
+std::string value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+int run_env(bool as_json) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"version", TUTTI_VERSION}, {"host", host_name()}, {"machine_id", first_line("/etc/machine-id")}, {"container", container()}};
+  for (const auto& [name, value] : train::machine_facts()) facts.push_back({name, value});
+  facts.push_back({"CPU features", cpu_features()});
+  facts.push_back({"Threads", std::to_string(ThreadPool::current().threads())});
+  facts.push_back({"LLVM", TUTTI_LLVM_VERSION});
+  facts.push_back({"Cache", cache_folder()});
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (const Variable& v : kVariables) variables.push_back({v.name, v.meaning});
+  for (const train::Field& field : train::config_fields()) {
+    if (!value_of(field.variable().c_str()).empty()) variables.push_back({field.variable(), field.doc});
+  }
+  if (as_json) {
+    nlohmann::json out;
+    for (const auto& [name, value] : facts) out["facts"][name] = value;
+    for (const Part& p : kParts) out["parts"][p.name] = {{"on", p.on}, {"why", p.why}};
+    for (const auto& [name, meaning] : variables) out["environment"][name] = {{"value", value_of(name.c_str())}, {"meaning", meaning}};
+    std::printf("%s\n", out.dump().c_str());
+    return 0;
+  }
+  for (const auto& [name, value] : facts) std::printf("%-18s %s\n", name.c_str(), value.c_str());
+  std::printf("\nParts\n");
+  for (const Part& p : kParts) std::printf("  %-4s %-34s %s\n", p.on ? "on" : "off", p.name, p.why);
+  std::printf("\nEnvironment variables that change behaviour (and TUTTI_<SECTION>_<KEY> for every key of the configuration)\n");
+  for (const auto& [name, meaning] : variables)
+    std::printf("  %-24s %-20s %s\n", name.c_str(), value_of(name.c_str()).empty() ? "(unset)" : value_of(name.c_str()).c_str(), meaning.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_env(CLI::App& app, Action& action) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* verb = app.add_subcommand("env", "Show this machine, what is on, why something is off, and the environment variables");
+  verb->add_flag("--json", *json, "One object: facts, parts, environment");
+  verb->callback([json, &action] { action = [json] { return run_env(*json); }; });
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,42 @@
+// What a run holds open besides the model: its folder, its logs and what they show. Only rank 0 has one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/train/config.h"
+#include "tutti/train/metrics.h"
+#include "tutti/train/report.h"
+#include "tutti/train/run_folder.h"
+#include "tutti/train/status_line.h"
+#include "tutti/train/tensorboard.h"
+
+namespace tutti::train {
+
+class RunLog {
+ public:
+  // Continues the logs of `folder` behind `resumed_step`.
+  RunLog(const RunFolder& folder, const Config& config, int64_t resumed_step, bool quiet);
+
+  void step(const StepRecord& record);
+  void note(const std::string& text);
+  void set_order2(double bits_per_byte) { report_.order2_bits_per_byte = bits_per_byte; }
+  void set_facts(std::vector<std::pair<std::string, std::string>> model) { report_.model = std::move(model); }
+  void sample(int64_t step, const std::string& text);
+  // Writes report.html and sample.txt.
+  void write_report();
+
+ private:
+  const RunFolder& folder_;
+  Report report_;
+  MetricsWriter metrics_;
+  std::unique_ptr<TensorboardWriter> tensorboard_;
+  StatusLine status_;
+  EtaEstimate eta_;
+  std::chrono::steady_clock::time_point last_step_;
+  bool quiet_;
+};
+
+}  // namespace tutti::train

@@ -1,0 +1,61 @@
+#include "tutti/train/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/core/hash.h"
+#include "tutti/core/philox.h"
+#include "tutti/io/token_stream.h"
+#include "tutti/train/shards.h"
+
+namespace tutti::train {
+namespace {
+
+models::TokenBatch context_of(std::span<const int32_t> tokens) {
+  TokenRows rows{1, static_cast<int64_t>(tokens.size()), {tokens.begin(), tokens.end()}, {}, {}};
+  rows.positions.resize(tokens.size());
+  std::iota(rows.positions.begin(), rows.positions.end(), 0);
+  return to_batch(rows);
+}
+
+// The token at the place `u` in [0, 1) of the distribution; ties in the order of ids.
+int32_t draw(const float* logits, int64_t vocab, const SampleOptions& options, double u) {
+  std::vector<int32_t> order(static_cast<size_t>(vocab));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  if (options.temperature <= 0) return order[0];
+  if (options.top_k > 0 && options.top_k < vocab) order.resize(static_cast<size_t>(options.top_k));
+  std::vector<double> weights;
+  for (const int32_t id : order) weights.push_back(std::exp((logits[id] - logits[order[0]]) / options.temperature));
+  double left = u * std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (size_t i = 0; i < order.size(); ++i) {
+    left -= weights[i];
+    if (left < 0) return order[i];
+  }
+  return order.back();
+}
+
+}  // namespace
+
+std::string sample_text(const models::Qwen3& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options) {
+  NoGradScope no_grad;
+  const DocumentFrame frame = document_frame(tokenizer);
+  std::vector<int32_t> tokens = {frame.start};
+  tokenizer.encode_into(prompt, tokens);
+  const PhiloxKey key = philox_key(hash64("sample", options.seed));
+  for (int64_t t = 0; t < options.max_tokens; ++t) {
+    const size_t seen = std::min(tokens.size(), static_cast<size_t>(options.context));
+    const Tensor logits = model.forward(context_of(std::span(tokens).last(seen)), options.forward);
+    const int64_t vocab = logits.extent(1);
+    const auto block = philox4x32({static_cast<uint32_t>(t), 0, 0, 0}, key);
+    const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * vocab, std::min(vocab, tokenizer.vocab_size()), options,
+                              block[0] * 0x1p-32);
+    if (next == frame.end) break;
+    tokens.push_back(next);
+  }
+  return tokenizer.decode(std::span(tokens).subspan(1), true);
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,24 @@
+// Text from a model.
+#pragma once
+
+#include <string>
+
+#include "tutti/io/tokenizer.h"
+#include "tutti/models/qwen3.h"
+
+namespace tutti::train {
+
+struct SampleOptions {
+  int64_t max_tokens = 200;
+  double temperature = 0.8;  // 0: always the likeliest token
+  int64_t top_k = 40;        // only the k likeliest tokens; 0: all
+  uint64_t seed = 1;
+  int64_t context = 256;     // tokens that the model sees at most
+  models::ForwardOptions forward = {};
+};
+
+// Continues `prompt` token by token until the end of the document or max_tokens. Token t is a function of the model, the
+// prompt and (seed, t). Returns prompt and continuation.
+std::string sample_text(const models::Qwen3& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options);
+
+}  // namespace tutti::train

@@ -1,0 +1,281 @@
+#include "tutti/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <optional>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/core/exact_sum.h"
+#include "tutti/io/atomic_file.h"
+#include "tutti/io/token_cache.h"
+#include "tutti/io/tokenizer_source.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/optim/grad_norm.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/train/checkpoint.h"
+#include "tutti/train/config_toml.h"
+#include "tutti/train/evaluate.h"
+#include "tutti/train/lr_schedule.h"
+#include "tutti/train/run_log.h"
+#include "tutti/train/sample.h"
+#include "tutti/train/shards.h"
+#include "tutti/train/signals.h"
+
+namespace tutti::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::vector<nn::NamedTensor> parameters) {
+  if (c.name == "sgd") return optim::make_sgd(std::move(parameters), {.momentum = c.momentum, .weight_decay = c.weight_decay});
+  return optim::make_adamw(std::move(parameters),
+                           {.beta1 = c.beta1, .beta2 = c.beta2, .eps = c.eps, .weight_decay = c.weight_decay});
+}
+
+LrSchedule make_schedule(const Config& config) {
+  const LrSchedulerConfig& c = config.lr_scheduler;
+  return LrSchedule({.warmup_steps = c.warmup_steps, .total_steps = config.training.steps,
+                     .decay_ratio = c.decay_ratio < 0 ? std::nullopt : std::optional(c.decay_ratio),
+                     .decay = parse_lr_decay(c.decay_type), .min_factor = c.min_lr_factor});
+}
+
+class Trainer {
+ public:
+  Trainer(const Config& config, const TrainerOptions& options)
+      : config_(config), group_(options.group), rank_(group_ ? group_->rank() : 0), ranks_(group_ ? group_->size() : 1),
+        grain_(config.numerics.token_grain), shards_(shards_of_rank(config.numerics.virtual_shards, rank_, ranks_)),
+        tokenizer_(open_tokenizer(config.data.tokenizer, config.data.paths, options.cache_folder)),
+        data_(open_token_corpus(config.data.paths, *tokenizer_, options.cache_folder), *tokenizer_,
+              {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
+               .seed = static_cast<uint64_t>(config.training.seed)}),
+        model_(models::qwen3_config(config.model.flavor), config.data.sequence_length),
+        optimizer_(make_optimizer(config.optimizer, model_.named_parameters())), schedule_(make_schedule(config)) {
+    TUTTI_CHECK(tokenizer_->vocab_size() <= model_.config().vocab,
+                "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
+                config.model.flavor, model_.config().vocab, tokenizer_->name(), tokenizer_->vocab_size());
+    forward_.compute_dtype = config.training.mixed_precision_param == "bfloat16" ? DType::bf16 : DType::f32;
+    forward_.checkpoint_blocks = config.activation_checkpoint.mode == "full";
+    const int64_t rows = config.training.global_batch_tokens / config.data.sequence_length;
+    rows_per_shard_ = rows / config.numerics.virtual_shards;
+    state_.seed = static_cast<uint64_t>(config.training.seed);
+    seed_all(state_.seed);
+    nn::initialize(model_, state_.seed);
+  }
+
+  TrainerResult run(const TrainerOptions& options);
+
+ private:
+  StepRecord train_step();
+  float backward_shards(int64_t first_row, double* data_ms);
+  void resume(const std::optional<std::filesystem::path>& checkpoint);
+  void save(const std::filesystem::path& folder, RunLog* log);
+  double validate();
+  void agree(std::exception_ptr problem);
+
+  Config config_;
+  comm::ShmGroup* group_;
+  int rank_, ranks_;
+  TokenGrainScope grain_;
+  ShardRange shards_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  TokenDataset data_;
+  models::Qwen3 model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  LrSchedule schedule_;
+  models::ForwardOptions forward_;
+  int64_t rows_per_shard_ = 0;
+  TrainState state_;
+  GradientTree tree_;
+};
+
+// Forward and backward of this rank's virtual shards; gradients end in the tree. Returns the mean loss of the step.
+float Trainer::backward_shards(int64_t first_row, double* data_ms) {
+  const auto begin = Clock::now();
+  std::vector<TokenRows> shards;
+  int64_t valid = 0;
+  for (int64_t s = shards_.begin; s < shards_.end; ++s) {
+    shards.push_back(data_.training_rows(first_row + s * rows_per_shard_, rows_per_shard_));
+    valid += count_valid(shards.back());
+  }
+  if (ranks_ > 1) group_->all_reduce_sum_i64({&valid, 1});
+  *data_ms = milliseconds(Clock::now() - begin);
+
+  ExactSum loss(ExactTerm::value);
+  for (const TokenRows& rows : shards) {
+    const Tensor losses = cross_entropy(model_.forward(to_batch(rows), forward_), labels_of(rows));
+    loss.add({losses.data<float>(), static_cast<size_t>(losses.numel())});
+    backward(losses, full_like(losses, 1.0 / static_cast<double>(valid)), {.per_use = true});
+    std::vector<std::vector<Tensor>> uses;
+    for (const nn::NamedTensor& p : optimizer_->parameters()) uses.push_back(take_uses(p.tensor));
+    tree_.push(std::move(uses));
+  }
+  if (ranks_ > 1) {
+    auto words = loss.words();
+    group_->all_reduce_sum_i64(words);
+    loss.set_words(words);
+  }
+  return static_cast<float>(loss.value() / static_cast<double>(valid));
+}
+
+StepRecord Trainer::train_step() {
+  const auto begin = Clock::now();
+  StepRecord record{.step = state_.step + 1};
+  RankContext::current().allocator().reset_peak();
+  const float loss = backward_shards(state_.next_row, &record.data_ms);
+
+  const auto reduce = Clock::now();
+  const std::vector<Tensor> grads = tree_.finish(group_);
+  record.comm_ms = ranks_ > 1 ? milliseconds(Clock::now() - reduce) : 0.0;
+
+  const float norm = optim::norm_of(optim::square_sum(grads));
+  TUTTI_CHECK_ENV(std::isfinite(loss) && std::isfinite(norm),
+                  "step {}: the loss is {} and the gradient norm {}; the parameters were not changed. Lower optimizer.lr, "
+                  "or lengthen lr_scheduler.warmup_steps", record.step, loss, norm);
+  record.lr = config_.optimizer.lr * schedule_.factor(record.step);
+  optimizer_->step(grads, record.lr, optim::clip_scale(norm, config_.training.max_norm));
+
+  const int64_t tokens = config_.numerics.virtual_shards * rows_per_shard_ * config_.data.sequence_length;
+  state_.step += 1;
+  state_.next_row += config_.numerics.virtual_shards * rows_per_shard_;
+  state_.tokens_seen += tokens;
+  const double seconds = milliseconds(Clock::now() - begin) / 1e3;
+  record.loss = loss;
+  record.grad_norm = norm;
+  record.tokens_seen = state_.tokens_seen;
+  record.tokens_per_s = static_cast<double>(tokens) / seconds;
+  record.tflops = record.tokens_per_s * models::training_flops_per_token(model_.config(), config_.data.sequence_length) / 1e12;
+  if (config_.metrics.peak_gflops > 0) record.mfu = 100 * record.tflops * 1e3 / config_.metrics.peak_gflops;
+  record.step_ms = seconds * 1e3;
+  record.memory_peak_bytes = RankContext::current().allocator().statistics().peak_bytes;
+  return record;
+}
+
+double Trainer::validate() {
+  const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
+                                                    : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
+  return bits_per_byte(model_, data_, *tokenizer_, rows, forward_, group_);
+}
+
+// Rank 0 tells the others whether it failed; then all throw, and none waits for a rank that is gone.
+void Trainer::agree(std::exception_ptr problem) {
+  int64_t failures = problem != nullptr;
+  if (ranks_ > 1) group_->all_reduce_sum_i64({&failures, 1});
+  if (problem) std::rethrow_exception(problem);
+  if (failures > 0) throw EnvironmentError("rank 0 stopped the run; its message says why");
+}
+
+void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
+  std::exception_ptr problem;
+  if (rank_ == 0) {
+    state_.optimizer_steps = optimizer_->steps_taken();
+    try {
+      save_checkpoint(folder, model_, *optimizer_, state_, config_.checkpoint.keep_latest);
+      log->note(fmt::format("saved {}", (folder / fmt::format("step-{}", state_.step)).string()));
+    } catch (...) {
+      problem = std::current_exception();
+    }
+  }
+  agree(problem);
+}
+
+void Trainer::resume(const std::optional<std::filesystem::path>& checkpoint) {
+  if (checkpoint) {
+    state_ = load_checkpoint(*checkpoint, model_, *optimizer_);
+  } else if (!config_.checkpoint.initial_load_path.empty()) {
+    load_model(config_.checkpoint.initial_load_path, model_);
+  }
+}
+
+TrainerResult Trainer::run(const TrainerOptions& options) {
+  // Rank 0 owns the folder; the others read what it holds once rank 0 has prepared it.
+  std::optional<RunFolder> folder;
+  std::exception_ptr problem;
+  if (rank_ == 0) {
+    try {
+      folder.emplace(config_.run.dir, config_.run.name, RunFolder::Options{.fresh = options.fresh});
+      if (std::filesystem::exists(folder->config()) && newest_checkpoint(folder->checkpoints())) {
+        const auto changes = changes_that_forbid_resuming(load_config(folder->config()), config_);
+        std::string list;
+        for (const std::string& change : changes) list += "\n  " + change;
+        TUTTI_CHECK(changes.empty(), "the run {} was started with other settings:{}\nuse another run.name, or --fresh to move the "
+                    "old run aside", folder->path().string(), list);
+      }
+      remove_unfinished(folder->checkpoints());
+      write_file_atomically(folder->config().string(), to_toml(config_));
+    } catch (...) {
+      problem = std::current_exception();
+    }
+  }
+  agree(problem);
+  const auto checkpoints = std::filesystem::path(config_.run.dir) / config_.run.name / "checkpoint";
+  const auto newest = newest_checkpoint(checkpoints);
+  resume(newest);
+
+  StopSignals signals;
+  std::optional<RunLog> log;
+  if (rank_ == 0) {
+    log.emplace(*folder, config_, state_.step, options.quiet);
+    if (folder->moved_to()) log->note(fmt::format("moved the old run to {}", folder->moved_to()->string()));
+    log->note(newest ? fmt::format("resuming {} from step {}", folder->path().string(), state_.step)
+                     : fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_.parameter_count(), ranks_,
+                                   ranks_ == 1 ? "" : "s", data_.rows_per_epoch(), config_.data.sequence_length));
+    log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
+                    {"parameters", std::to_string(model_.parameter_count())}, {"tokenizer", tokenizer_->name()},
+                    {"ranks", std::to_string(ranks_)}});
+    if (config_.validation.every > 0) {
+      const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
+                                                        : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
+      const double order2 = order2_bits_per_byte(data_, *tokenizer_, rows);
+      log->set_order2(order2);
+      log->note(fmt::format("order-2 byte model: {:.4f} bits per byte on the held-out text", order2));
+    }
+  }
+
+  TrainerResult result{.step = state_.step};
+  int64_t saved = newest ? state_.step : -1;
+  while (state_.step < config_.training.steps && !result.interrupted) {
+    StepRecord record = train_step();
+    const bool last = state_.step == config_.training.steps;
+    if (config_.validation.every > 0 && (last || state_.step % config_.validation.every == 0))
+      record.val_bits_per_byte = result.val_bits_per_byte = validate();
+    if (log) log->step(record);
+    int64_t stop = signals.requested();
+    if (ranks_ > 1) group_->all_reduce_sum_i64({&stop, 1});
+    result.interrupted = stop > 0 && !last;
+    if (last || result.interrupted || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
+      save(checkpoints, log ? &*log : nullptr);
+      saved = state_.step;
+    }
+    result.step = state_.step;
+    result.loss = record.loss;
+  }
+  if (log) {
+    if (!result.interrupted && config_.validation.sample_tokens > 0) {
+      const std::string text = sample_text(model_, *tokenizer_, config_.validation.sample_prompt,
+                                           {.max_tokens = config_.validation.sample_tokens, .seed = state_.seed,
+                                            .context = config_.data.sequence_length, .forward = forward_});
+      log->sample(state_.step, text);
+      log->note("sample: " + displayable(text));
+    }
+    log->write_report();
+    if (saved == state_.step && result.interrupted)
+      log->note(fmt::format("stopped after step {}; the same command goes on from there", state_.step));
+  }
+  if (ranks_ > 1) group_->barrier();
+  return result;
+}
+
+}  // namespace
+
+TrainerResult train(const Config& config, const TrainerOptions& options) {
+  validate(config);
+  if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
+  return Trainer(config, options).run(options);
+}
+
+}  // namespace tutti::train

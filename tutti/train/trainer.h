@@ -1,0 +1,30 @@
+// The trainer: from a Config to a trained model.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "tutti/comm/shm_group.h"
+#include "tutti/train/config.h"
+
+namespace tutti::train {
+
+struct TrainerOptions {
+  bool fresh = false;               // move an old run aside instead of resuming it
+  std::string cache_folder;         // for tokenizers and tokenized data; empty: no cache
+  comm::ShmGroup* group = nullptr;  // null: one rank
+  bool quiet = false;               // no status lines
+};
+
+struct TrainerResult {
+  int64_t step = 0;  // last step taken
+  float loss = 0;
+  std::optional<double> val_bits_per_byte;
+  bool interrupted = false;
+};
+
+// Trains until config.training.steps, or until a stop signal, saving as configured. All ranks call it. Every number
+// that ends in metrics.jsonl and in the checkpoints is the same for every number of ranks and threads.
+TrainerResult train(const Config& config, const TrainerOptions& options);
+
+}  // namespace tutti::train
