@@ -29,6 +29,8 @@ llvm::Type* lanes_of_kind(Value* v, llvm::Type* element) { return like_lanes(ele
 
 bool is_f32(Fp x) { return x.value->getType()->getScalarType()->isFloatTy(); }
 
+Fp number(Fp like, double c) { return {like.b, llvm::ConstantFP::get(like.value->getType(), c)}; }
+
 Fp operator+(Term a, Term b) {
   const Fp t = typed(a, b);
   return {t.b, t.b->CreateFAdd(in(a, t), in(b, t))};
@@ -129,16 +131,13 @@ Fp widen(Fp x) { return {x.b, x.b->CreateFPExt(x.value, lanes_of_kind(x.value, x
 Fp narrow(Fp x) { return {x.b, x.b->CreateFPTrunc(x.value, lanes_of_kind(x.value, x.b->getFloatTy()))}; }
 
 Fp polynomial(Fp x, std::span<const double> c) {
-  Fp sum{x.b, llvm::ConstantFP::get(x.value->getType(), c.back())};
+  Fp sum = number(x, c.back());
   for (size_t k = c.size() - 1; k-- > 0;) sum = fma(sum, x, c[k]);
   return sum;
 }
 
 Fp polynomial(Fp x, Mask m, std::span<const double> yes, std::span<const double> no) {
-  const auto coefficient = [&](size_t k) {
-    const auto in_type = [&](double c) { return Fp{x.b, llvm::ConstantFP::get(x.value->getType(), c)}; };
-    return select(m, in_type(yes[k]), in_type(no[k]));
-  };
+  const auto coefficient = [&](size_t k) { return select(m, number(x, yes[k]), no[k]); };
   Fp sum = coefficient(yes.size() - 1);
   for (size_t k = yes.size() - 1; k-- > 0;) sum = fma(sum, x, coefficient(k));
   return sum;

@@ -49,6 +49,7 @@ struct IntTerm {
 };
 
 bool is_f32(Fp x);
+Fp number(Fp like, double c);  // c in every lane
 
 Fp operator+(Term a, Term b);
 Fp operator-(Term a, Term b);

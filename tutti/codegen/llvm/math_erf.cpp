@@ -1,0 +1,40 @@
+#include "tutti/codegen/llvm/math_coefficients.h"
+#include "tutti/codegen/llvm/math_parts.h"
+
+namespace tutti::codegen {
+
+namespace {
+
+// Giles, "Approximating the erfinv function" (2010): erfinv x = x p(w), w = -log(1 - x^2), in three ranges of w; from
+// the second on in the root of w, because erfinv grows like it.
+Fp erfinv_f64(Fp x) {
+  constexpr double kCenterEnd = 6.25, kMiddleEnd = 16.0;
+  const Fp w = -log_of((1.0 - x) * (1.0 + x));
+  const Mask center = w < kCenterEnd, middle = w < kMiddleEnd;
+  const Fp root = sqrt(w);
+  const Fp argument = select(center, w - 3.125, root - select(middle, number(x, 3.25), 5.0));
+  const Fp tail = polynomial(argument, middle, kErfinvMiddleF64, kErfinvFarF64);
+  const Fp result = x * select(center, polynomial(argument, kErfinvF64), tail);
+  const Fp with_ends = select(equal(abs(x), 1.0), x * __builtin_inf(), result);
+  return select(is_nan(x), x + x, with_ends);  // the product of two NaNs could be either
+}
+
+}  // namespace
+
+// x + x p(x^2) near 0; 1 - exp(-t - t p(t)) with t = |x| beyond. From `last` on the result rounds to 1.
+Fp erf_of(Fp x) {
+  const bool single = is_f32(x);
+  const Fp size = abs(x);
+  const Fp t = at_most(size, single ? 3.95 : 5.95);
+  const Fp square = x * x;
+  const Fp center = fma(x, single ? polynomial(square, kErfF32) : polynomial(square, kErfF64), x);
+  const Fp exponent = fma(t, single ? polynomial(t, kErfTailF32) : polynomial(t, kErfTailF64), t);
+  const ExpReduction e = reduce_exp(-exponent);
+  const Fp power = power_of_two(x, e.shifted_n, 0);
+  const Fp complement = fma(power * e.rest, exp_slope(e.rest), power);
+  return select(size < (single ? 0.92 : 0.9), center, copysign(1.0 - complement, x));
+}
+
+Fp erfinv_of(Fp x) { return through_f64(erfinv_f64, x); }
+
+}  // namespace tutti::codegen
