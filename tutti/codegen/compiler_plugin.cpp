@@ -51,13 +51,35 @@ std::string find_plugin() {
       kFileName, places));
 }
 
-CompileFunction open_plugin() {
-  const std::string& path = compiler_plugin_path();
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  TUTTI_CHECK_ENV(library, "cannot open the code generator {}: {}; is libLLVM 19 installed?", path, dlerror());
-  auto* compile = reinterpret_cast<CompileFunction>(dlsym(library, kCompileFunctionName));
-  TUTTI_CHECK_ENV(compile, "{} is not a code generator of this Tutti: it has no {}", path, kCompileFunctionName);
-  return compile;
+void* plugin() {
+  static void* const library = [] {
+    const std::string& path = compiler_plugin_path();
+    void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    TUTTI_CHECK_ENV(opened, "cannot open the code generator {}: {}; is libLLVM 19 installed?", path, dlerror());
+    return opened;
+  }();
+  return library;
+}
+
+template <class Function>
+Function find_function(const char* name) {
+  auto* found = reinterpret_cast<Function>(dlsym(plugin(), name));
+  TUTTI_CHECK_ENV(found, "{} is not a code generator of this Tutti: it has no {}", compiler_plugin_path(), name);
+  return found;
+}
+
+template <class Function, class Spec>
+std::string call_compiler(Function compile, const Spec& spec, CpuTarget target, const std::string& name) {
+  std::string bytes;
+  const CompileSink sink = [](void* context, const char* data, size_t nbytes) {
+    static_cast<std::string*>(context)->assign(data, nbytes);
+  };
+  switch (compile(&spec, target, sink, &bytes)) {
+    case CompileStatus::object: return bytes;
+    case CompileStatus::usage_error: throw UsageError(bytes);
+    case CompileStatus::internal_error: break;
+  }
+  throw InternalError(fmt::format("kernel '{}': {}", name, bytes));
 }
 
 }  // namespace
@@ -79,17 +101,13 @@ uint64_t compiler_fingerprint() {
 }
 
 std::string compile_object(const KernelSpec& spec, CpuTarget target) {
-  static const CompileFunction compile = open_plugin();
-  std::string bytes;
-  const CompileSink sink = [](void* context, const char* data, size_t nbytes) {
-    static_cast<std::string*>(context)->assign(data, nbytes);
-  };
-  switch (compile(&spec, target, sink, &bytes)) {
-    case CompileStatus::object: return bytes;
-    case CompileStatus::usage_error: throw UsageError(bytes);
-    case CompileStatus::internal_error: break;
-  }
-  throw InternalError(fmt::format("kernel '{}': {}", spec.name, bytes));
+  static const auto compile = find_function<CompileFunction>(kCompileFunctionName);
+  return call_compiler(compile, spec, target, spec.name);
+}
+
+std::string compile_object(const GemmKernelSpec& spec, CpuTarget target) {
+  static const auto compile = find_function<CompileGemmFunction>(kCompileGemmFunctionName);
+  return call_compiler(compile, spec, target, spec.name());
 }
 
 }  // namespace tutti::codegen

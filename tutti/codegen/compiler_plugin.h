@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/kernel.h"
 
 namespace tutti::codegen {
@@ -18,5 +19,6 @@ uint64_t compiler_fingerprint();
 // The relocatable object of `spec`. Opens the plugin on the first call. Any thread. UsageError for an operation that
 // the dtype does not have, EnvironmentError when the plugin cannot be opened.
 std::string compile_object(const KernelSpec& spec, CpuTarget target);
+std::string compile_object(const GemmKernelSpec& spec, CpuTarget target);
 
 }  // namespace tutti::codegen

@@ -22,7 +22,14 @@ KernelCache::Slot& KernelCache::slot(const CacheKey& key) {
 }
 
 const Kernel& KernelCache::get(const KernelSpec& spec, CpuTarget target) {
-  const std::string spec_key = spec.key();
+  return get(spec.key(), spec.name, target, [&] {
+    check_kernel(spec);
+    return compile_object(spec, target);
+  });
+}
+
+const Kernel& KernelCache::get(std::string_view spec_key, const std::string& name, CpuTarget target,
+                               FunctionRef<std::string()> compile) {
   const CacheKey key = cache_key(spec_key, target);
   Slot& place = slot(key);
   if (const Kernel* kernel = place.ready.load(std::memory_order_acquire)) {
@@ -34,33 +41,32 @@ const Kernel& KernelCache::get(const KernelSpec& spec, CpuTarget target) {
     memory_hits_.fetch_add(1, std::memory_order_relaxed);
     return *place.kernel;
   }
-  check_kernel(spec);
-  place.kernel = std::make_unique<const Kernel>(make({key, spec_key, target, 0}, spec));
+  place.kernel = std::make_unique<const Kernel>(make({key, spec_key, target, 0}, name, compile));
   place.ready.store(place.kernel.get(), std::memory_order_release);
   return *place.kernel;
 }
 
-Kernel KernelCache::make(CacheEntryName name, const KernelSpec& spec) {
+Kernel KernelCache::make(CacheEntryName entry, const std::string& name, FunctionRef<std::string()> compile) {
   const auto from_disk = [&](const CodeBlob& blob) {
     const std::lock_guard guard(statistics_mutex_);
     ++statistics_.disk_hits;
-    return Kernel{map_code(blob.bytes, blob.entry), spec.name, 0.0};
+    return Kernel{map_code(blob.bytes, blob.entry), name, 0.0};
   };
   if (disk_.is_usable()) {
-    name.fingerprint = compiler_fingerprint();
-    if (const auto blob = disk_.read(name)) return from_disk(*blob);
+    entry.fingerprint = compiler_fingerprint();
+    if (const auto blob = disk_.read(entry)) return from_disk(*blob);
   }
-  const CacheLock lock = disk_.lock(name.key);
-  if (const auto blob = disk_.read(name)) return from_disk(*blob);
+  const CacheLock lock = disk_.lock(entry.key);
+  if (const auto blob = disk_.read(entry)) return from_disk(*blob);
 
   const auto start = std::chrono::steady_clock::now();
-  const CodeBlob blob = link_object(compile_object(spec, name.target), kKernelEntryName);
+  const CodeBlob blob = link_object(compile(), kKernelEntryName);
   const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-  disk_.write(name, blob);
+  disk_.write(entry, blob);
   const std::lock_guard guard(statistics_mutex_);
   ++statistics_.compiled;
   statistics_.compile_ms += elapsed.count();
-  return {map_code(blob.bytes, blob.entry), spec.name, elapsed.count()};
+  return {map_code(blob.bytes, blob.entry), name, elapsed.count()};
 }
 
 CacheStatistics KernelCache::statistics() const {

@@ -11,6 +11,7 @@
 
 #include "tutti/codegen/disk_cache.h"
 #include "tutti/codegen/kernel.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::codegen {
 
@@ -20,6 +21,9 @@ class KernelCache {
 
   // Any thread. Errors of the compilation reach every thread that waits for it; the next call tries again.
   const Kernel& get(const KernelSpec& spec, CpuTarget target);
+  // The same for any other kind of kernel: `key` is all that determines its machine code, `compile` gives the object.
+  const Kernel& get(std::string_view key, const std::string& name, CpuTarget target,
+                    FunctionRef<std::string()> compile);
   CacheStatistics statistics() const;
 
  private:
@@ -30,7 +34,7 @@ class KernelCache {
   };
 
   Slot& slot(const CacheKey& key);
-  Kernel make(CacheEntryName name, const KernelSpec& spec);
+  Kernel make(CacheEntryName entry, const std::string& name, FunctionRef<std::string()> compile);
 
   DiskCache disk_;
   mutable std::shared_mutex mutex_;  // of slots_

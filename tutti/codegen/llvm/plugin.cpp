@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "tutti/codegen/llvm/emit_gemm.h"
 #include "tutti/codegen/llvm/emitter.h"
 #include "tutti/codegen/llvm/machine_code.h"
 #include "tutti/core/error.h"
@@ -28,18 +29,20 @@ std::string compile(const KernelSpec& spec, CpuTarget target) {
   return to_machine_code(*emitter.module, target);
 }
 
-}  // namespace
-}  // namespace tutti::codegen
+std::string compile(const GemmKernelSpec& spec, CpuTarget target) {
+  llvm::LLVMContext context;
+  llvm::Module module("gemm", context);
+  emit_gemm_tile(module, spec, target, kKernelEntryName);
+  return to_machine_code(module, target);
+}
 
-extern "C" [[gnu::visibility("default")]] tutti::codegen::CompileStatus tutti_llvm_compile(
-    const tutti::codegen::KernelSpec* spec, tutti::codegen::CpuTarget target, tutti::codegen::CompileSink sink,
-    void* context) {
-  using tutti::codegen::CompileStatus;
+template <class Spec>
+CompileStatus compile_into(const Spec& spec, CpuTarget target, CompileSink sink, void* context) {
   std::string bytes;
   CompileStatus status = CompileStatus::object;
   try {
-    bytes = tutti::codegen::compile(*spec, target);
-  } catch (const tutti::UsageError& error) {
+    bytes = compile(spec, target);
+  } catch (const UsageError& error) {
     bytes = error.what();
     status = CompileStatus::usage_error;
   } catch (const std::exception& error) {
@@ -48,4 +51,22 @@ extern "C" [[gnu::visibility("default")]] tutti::codegen::CompileStatus tutti_ll
   }
   sink(context, bytes.data(), bytes.size());
   return status;
+}
+
+}  // namespace
+}  // namespace tutti::codegen
+
+using tutti::codegen::CompileSink;
+using tutti::codegen::CompileStatus;
+using tutti::codegen::CpuTarget;
+
+extern "C" [[gnu::visibility("default")]] CompileStatus tutti_llvm_compile(const tutti::codegen::KernelSpec* spec,
+                                                                           CpuTarget target, CompileSink sink,
+                                                                           void* context) {
+  return tutti::codegen::compile_into(*spec, target, sink, context);
+}
+
+extern "C" [[gnu::visibility("default")]] CompileStatus tutti_llvm_compile_gemm(
+    const tutti::codegen::GemmKernelSpec* spec, CpuTarget target, CompileSink sink, void* context) {
+  return tutti::codegen::compile_into(*spec, target, sink, context);
 }

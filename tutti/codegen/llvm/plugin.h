@@ -1,9 +1,10 @@
-// The border of libtutti_llvm.so: one C function, found by name. Exceptions and allocations stay on their side.
+// The border of libtutti_llvm.so: C functions, found by name. Exceptions and allocations stay on their side.
 #pragma once
 
 #include <cstddef>
 #include <string_view>
 
+#include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/kernel.h"
 
 namespace tutti::codegen {
@@ -20,7 +21,11 @@ enum class CompileStatus : int {
 // May be called from several threads at once.
 using CompileFunction = CompileStatus (*)(const KernelSpec* spec, CpuTarget target, CompileSink sink, void* context);
 
+using CompileGemmFunction = CompileStatus (*)(const GemmKernelSpec* spec, CpuTarget target, CompileSink sink,
+                                              void* context);
+
 inline constexpr const char* kCompileFunctionName = "tutti_llvm_compile";
+inline constexpr const char* kCompileGemmFunctionName = "tutti_llvm_compile_gemm";
 inline constexpr const char* kKernelEntryName = "tutti_kernel";
 
 }  // namespace tutti::codegen

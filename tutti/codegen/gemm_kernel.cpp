@@ -1,0 +1,54 @@
+#include "tutti/codegen/gemm_kernel.h"
+
+#include <array>
+#include <atomic>
+
+#include "tutti/codegen/compiler_plugin.h"
+#include "tutti/codegen/kernel_cache.h"
+
+namespace tutti::codegen {
+namespace {
+
+// Shapes that are looked up without hashing: a small GEMM takes a few microseconds.
+constexpr int kRows = 16, kVectors = 9, kDTypes = 4, kTargets = 2;
+using EntryTable = std::array<std::atomic<GemmTileEntry>, kTargets * kDTypes * 2 * kRows * kVectors>;
+
+size_t table_index(const GemmKernelSpec& spec, CpuTarget target) {
+  size_t index = static_cast<size_t>(target);
+  index = index * kDTypes + static_cast<size_t>(spec.b_storage);
+  index = index * 2 + static_cast<size_t>(spec.compute);
+  index = index * kRows + static_cast<size_t>(spec.rows);
+  return index * kVectors + static_cast<size_t>(spec.vectors);
+}
+
+void check(const GemmKernelSpec& spec) {
+  TUTTI_ASSERT(spec.compute <= DType::f32 && spec.b_storage <= DType::f16 &&
+                   compute_dtype(spec.b_storage) == spec.compute && spec.rows >= 1 && spec.rows < kRows &&
+                   spec.vectors >= 1 && spec.vectors < kVectors,
+               "no such GEMM tile: {}", spec.name());
+}
+
+}  // namespace
+
+std::string GemmKernelSpec::key() const {
+  return {'g', 'e', 'm', 'm', static_cast<char>(compute), static_cast<char>(b_storage), static_cast<char>(rows),
+          static_cast<char>(vectors)};
+}
+
+std::string GemmKernelSpec::name() const {
+  return fmt::format("gemm_{}_{}_{}x{}v", name_of(compute), name_of(b_storage), rows, vectors);
+}
+
+GemmTileEntry gemm_tile_for(const GemmKernelSpec& spec, CpuTarget target) {
+  static EntryTable table{};
+  check(spec);
+  std::atomic<GemmTileEntry>& known = table[table_index(spec, target)];
+  if (const GemmTileEntry entry = known.load(std::memory_order_acquire)) return entry;
+  const Kernel& kernel = process_kernel_cache().get(spec.key(), spec.name(), target,
+                                                    [&] { return compile_object(spec, target); });
+  const auto entry = reinterpret_cast<GemmTileEntry>(kernel.entry);
+  known.store(entry, std::memory_order_release);
+  return entry;
+}
+
+}  // namespace tutti::codegen
