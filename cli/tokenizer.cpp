@@ -28,7 +28,7 @@ void add_tokenizer(CLI::App& app, Action& action) {
   train->callback([flags, &action] {
     action = [flags] {
       const BpeModel model = train_bpe(read_documents(flags->data), {.vocab_size = flags->vocab});
-      write_file_atomically(flags->output, model.to_json());
+      write_file_atomically(flags->output, io::tokenizer_json_of(model));
       std::fprintf(stderr, "wrote %s\n", flags->output.c_str());
       return 0;
     };
