@@ -1,8 +1,10 @@
 #include "tutti/runtime/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
+#include "tutti/core/error.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -10,8 +12,8 @@ namespace {
 
 thread_local bool inside_loop = false;
 
-// A worker looks this often for the next loop before it sleeps: training calls loops microseconds apart, and a wake-up
-// through the kernel costs 10 to 25 us. Bounded, so that an idle pool leaves the core to other ranks.
+// A worker looks this often for the next loop, and a caller for the last worker, before it sleeps: training calls loops
+// microseconds apart, and a wake-up through the kernel costs 10 to 25 us. Bounded, so that an idle pool leaves the core to other ranks.
 constexpr int kSpins = 2000;
 
 }  // namespace
@@ -27,10 +29,19 @@ struct ThreadPool::Job {
 };
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  } catch (const std::system_error& e) {
+    const size_t started = workers_.size();
+    stop();  // a joinable thread must not be destroyed
+    throw EnvironmentError(fmt::format("thread pool: {} of {} workers started, then: {}; ask for fewer threads", started,
+                                       threads - 1, e.what()));
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -38,6 +49,7 @@ ThreadPool::~ThreadPool() {
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
 }
 
 ThreadPool& ThreadPool::current() { return RankContext::current().pool(); }
@@ -100,8 +112,13 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
   wake_.notify_all();
   run_chunks(job);
   {
+    std::lock_guard lock(mutex_);
+    job_ = nullptr;  // nobody else joins
+  }
+  for (int i = 0; i < kSpins && active_.load(std::memory_order_acquire) != 0; ++i) __builtin_ia32_pause();
+  {
+    // Also when the spin saw 0: the last worker may still hold the lock.
     std::unique_lock lock(mutex_);
-    job_ = nullptr;
     done_.wait(lock, [&] { return active_ == 0; });
   }
   if (job.error) std::rethrow_exception(job.error);

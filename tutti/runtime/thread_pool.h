@@ -4,10 +4,10 @@
 // Work is handed out in chunks, the caller works too. Results must not depend on which thread ran what.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <atomic>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -18,7 +18,7 @@ namespace tutti {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 means no workers.
+  // `threads` counts the caller: 1 means no workers. EnvironmentError when the system gives no more threads.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -36,6 +36,7 @@ class ThreadPool {
  private:
   struct Job;
   void worker_loop();
+  void stop();
   static void run_chunks(Job& job);
 
   std::vector<std::thread> workers_;
@@ -45,7 +46,7 @@ class ThreadPool {
   Job* job_ = nullptr;
   uint64_t generation_ = 0;
   std::atomic<uint64_t> published_{0};
-  int active_ = 0;
+  std::atomic<int> active_{0};  // workers on job_; written under mutex_
   bool stop_ = false;
 };
 
