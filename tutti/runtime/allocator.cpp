@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "tutti/core/error.h"
@@ -16,6 +18,14 @@ thread_local MemoryCategory current_category = MemoryCategory::activations;
 
 // Blocks of this size and up are asked for in huge pages: the first touch of a 4 KiB page costs more than its use.
 constexpr size_t kHugePage = size_t{2} << 20;
+
+void* from_system(size_t nbytes) {
+  const bool huge = nbytes >= kHugePage;
+  void* block = std::aligned_alloc(huge ? kHugePage : Allocator::kAlignment,
+                                   huge ? (nbytes + kHugePage - 1) / kHugePage * kHugePage : nbytes);
+  if (huge && block != nullptr) madvise(block, nbytes, MADV_HUGEPAGE);
+  return block;
+}
 
 // Four classes per power of two keep the waste below a quarter.
 struct SizeClass {
@@ -43,44 +53,50 @@ MemoryCategoryScope::MemoryCategoryScope(MemoryCategory category) : previous_(st
 MemoryCategoryScope::~MemoryCategoryScope() { current_category = previous_; }
 MemoryCategory MemoryCategoryScope::current() { return current_category; }
 
-Allocator* Allocator::create() { return new Allocator; }
+Allocator* Allocator::create() {
+  // The list keeps allocators reachable for leak checkers.
+  static std::mutex mutex;
+  static auto* all = new std::vector<std::unique_ptr<Allocator>>;
+  std::lock_guard lock(mutex);
+  return all->emplace_back(new Allocator).get();
+}
 
 void* Allocator::allocate(size_t nbytes, MemoryCategory category) {
   if (nbytes == 0) return nullptr;
   TUTTI_CHECK_ENV(nbytes < (size_t{1} << 50), "out of memory: {} bytes were asked for", nbytes);
   const SizeClass size = class_of(nbytes);
-  void* block = nullptr;
   {
     std::lock_guard lock(mutex_);
     std::vector<void*>& cached = free_[static_cast<size_t>(size.index)];
     if (!cached.empty()) {
-      block = cached.back();
+      void* block = cached.back();
       cached.pop_back();
+      count_locked(size.nbytes, category);
+      return block;
     }
-    MemoryStatistics& s = statistics_;
-    ++s.allocations;
-    s.current_bytes += static_cast<int64_t>(size.nbytes);
-    s.current_by_category[static_cast<size_t>(category)] += static_cast<int64_t>(size.nbytes);
-    if (s.current_bytes > s.peak_bytes) {
-      s.peak_bytes = s.current_bytes;
-      s.at_peak_by_category = s.current_by_category;
-    }
-    if (block == nullptr) s.reserved_bytes += static_cast<int64_t>(size.nbytes);
   }
-  if (block != nullptr) return block;
-  const bool huge = size.nbytes >= kHugePage;
-  block = std::aligned_alloc(huge ? kHugePage : kAlignment,
-                             huge ? (size.nbytes + kHugePage - 1) / kHugePage * kHugePage : size.nbytes);
+  void* block = from_system(size.nbytes);
   if (block == nullptr) {
-    std::lock_guard lock(mutex_);
-    statistics_.reserved_bytes -= static_cast<int64_t>(size.nbytes);
-    statistics_.current_bytes -= static_cast<int64_t>(size.nbytes);
-    statistics_.current_by_category[static_cast<size_t>(category)] -= static_cast<int64_t>(size.nbytes);
-    throw EnvironmentError(fmt::format("out of memory: {} bytes for {} failed; {} bytes are in use, {} reserved", nbytes,
-                                       name_of(category), statistics_.current_bytes, statistics_.reserved_bytes));
+    release_cached();  // blocks of other sizes may be what is missing
+    block = from_system(size.nbytes);
   }
-  if (huge) madvise(block, size.nbytes, MADV_HUGEPAGE);
+  std::lock_guard lock(mutex_);
+  TUTTI_CHECK_ENV(block != nullptr, "out of memory: {} bytes for {} failed; {} bytes are in use, {} reserved", nbytes,
+                  name_of(category), statistics_.current_bytes, statistics_.reserved_bytes);
+  statistics_.reserved_bytes += static_cast<int64_t>(size.nbytes);
+  count_locked(size.nbytes, category);
   return block;
+}
+
+void Allocator::count_locked(size_t nbytes, MemoryCategory category) {
+  MemoryStatistics& s = statistics_;
+  ++s.allocations;
+  s.current_bytes += static_cast<int64_t>(nbytes);
+  s.current_by_category[static_cast<size_t>(category)] += static_cast<int64_t>(nbytes);
+  if (s.current_bytes > s.peak_bytes) {
+    s.peak_bytes = s.current_bytes;
+    s.at_peak_by_category = s.current_by_category;
+  }
 }
 
 void Allocator::deallocate(void* block, size_t nbytes, MemoryCategory category) noexcept {
@@ -110,12 +126,11 @@ void Allocator::reset_peak() {
 
 void Allocator::release_cached() {
   std::lock_guard lock(mutex_);
-  int64_t in_use = statistics_.current_bytes;
   for (std::vector<void*>& cached : free_) {
     for (void* block : cached) std::free(block);
     cached.clear();
   }
-  statistics_.reserved_bytes = in_use;
+  statistics_.reserved_bytes = statistics_.current_bytes;
 }
 
 }  // namespace tutti

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -56,6 +55,7 @@ class Allocator {
 
  private:
   Allocator() = default;
+  void count_locked(size_t nbytes, MemoryCategory category);
   static constexpr int kClasses = 4 * 48;
 
   mutable std::mutex mutex_;

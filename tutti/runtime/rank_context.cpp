@@ -30,7 +30,11 @@ int default_threads() {
 }  // namespace
 
 RankContext::RankContext(const Options& options) : options_(options), allocator_(Allocator::create()) {}
-RankContext::~RankContext() = default;
+RankContext::~RankContext() {
+  // Tensors may live on; what they free later stays cached and is small beside what is free now.
+  slots_.clear();
+  allocator_->release_cached();
+}
 
 RankContext& RankContext::current() {
   if (current_context) [[likely]] return *current_context;
@@ -49,6 +53,7 @@ ThreadPool& RankContext::pool() {
 }
 
 void RankContext::set_threads(int threads) {
+  TUTTI_CHECK(threads >= 0 && threads <= 1024, "set_threads: {} is not a number of threads; legal: 0 to 1024", threads);
   std::lock_guard lock(pool_mutex_);
   options_.threads = threads;
   pool_.reset();

@@ -56,7 +56,7 @@ class RankContext {
   uint64_t seed = 0;
   std::atomic<uint64_t> next_draw{0};
 
-  // The one T of this rank, made on first use. For rooms above.
+  // The one T of this rank, made on first use; its constructor may ask for other slots. For rooms above.
   template <class T>
   T& slot() {
     std::lock_guard lock(slots_mutex_);
@@ -70,7 +70,7 @@ class RankContext {
   Allocator* allocator_;
   std::mutex pool_mutex_;
   std::unique_ptr<ThreadPool> pool_;
-  std::mutex slots_mutex_;
+  std::recursive_mutex slots_mutex_;
   std::map<std::type_index, std::shared_ptr<void>> slots_;
 };
 
