@@ -1,0 +1,19 @@
+// Elements in order.
+#pragma once
+
+#include "tutti/tensor/tensor.h"
+
+namespace tutti {
+
+struct SortResult {
+  Tensor values;
+  Tensor indices;  // i64: where along the dim the value stood
+};
+
+// The elements along `dim` in ascending (or descending) order. Stable: of equal elements the lower index comes first,
+// in both directions. NaN is larger than every number; -0 equals +0. Dtypes: all.
+SortResult sort(const Tensor& x, int64_t dim = -1, bool descending = false);
+// The indices of sort.
+Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false);
+
+}  // namespace tutti

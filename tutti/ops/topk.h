@@ -1,0 +1,17 @@
+// The largest or smallest elements.
+#pragma once
+
+#include "tutti/ops/sort.h"
+
+namespace tutti {
+
+struct TopkOptions {
+  int64_t dim = -1;
+  bool largest = true;
+};
+
+// The k largest (or smallest) elements along a dim, best first; of equal elements the lower index wins. NaN is larger
+// than every number. Shapes: dim has k elements in both results. Dtypes: all. Error: k outside [0, size of dim].
+SortResult topk(const Tensor& x, int64_t k, const TopkOptions& options = {});
+
+}  // namespace tutti
