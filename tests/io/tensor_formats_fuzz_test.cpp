@@ -1,0 +1,101 @@
+// Damaged tensor files either read or raise one of Tutti's errors, whatever the damage.
+#include <gtest/gtest.h>
+
+#include "tests/io/support/sample_text.h"
+#include "tests/io/support/temporary_folder.h"
+#include "tutti/core/error.h"
+#include "tutti/io/npy.h"
+#include "tutti/io/safetensors.h"
+
+namespace tutti {
+namespace {
+
+using testing::mutated;
+using testing::read_whole_file;
+
+constexpr uint32_t kSeed = 20240612;
+
+template <class Read>
+bool accepts(const Read& read) {
+  try {
+    read();
+    return true;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Touches every byte, so that a view beyond its memory is seen by a sanitizer or the system.
+int64_t sum_of(const Tensor& tensor) {
+  int64_t sum = 0;
+  const auto* bytes = static_cast<const unsigned char*>(tensor.raw_data());
+  for (int64_t i = 0; i < tensor.nbytes(); ++i) sum += bytes[i];
+  return sum;
+}
+
+std::string replaced_number(std::string bytes, std::mt19937& random) {
+  static const char* const kNumbers[] = {"0", "-1", "1", "7", "9223372036854775807", "18446744073709551615",
+                                         "4611686018427387904", "1e5", "99999999999999999999999"};
+  const size_t at = bytes.find_first_of("0123456789", 8 + random() % (bytes.size() - 8));
+  if (at == std::string::npos) return bytes;
+  const size_t end = bytes.find_first_not_of("0123456789", at);
+  return bytes.replace(at, end - at, kNumbers[random() % std::size(kNumbers)]);
+}
+
+TEST(TensorFormatsFuzz, SafetensorsReadsOrRaises) {
+  testing::TemporaryFolder folder;
+  const std::vector<std::pair<std::string, Tensor>> tensors = {{"weight", Tensor::of<float>({1, 2, 3, 4}, {2, 2})},
+                                                               {"ids", Tensor::of<int64_t>({5, 6, 7})},
+                                                               {"flag", Tensor::of<uint8_t>({1})},
+                                                               {"none", Tensor::empty({0, 3})}};
+  write_safetensors(folder / "file", tensors, {{"key", "value"}});
+  const std::string whole = read_whole_file(folder / "file");
+  std::mt19937 random(kSeed);
+  int accepted = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string damaged = i % 2 == 0 ? mutated(whole, random) : replaced_number(whole, random);
+    if (i % 4 == 1 && damaged.size() > 8) {
+      // Keep the length right, so that the damage behind it is reached.
+      const uint64_t length = damaged.size() - (whole.size() - (8 + *reinterpret_cast<const uint64_t*>(whole.data()))) - 8;
+      damaged.replace(0, 8, std::string(reinterpret_cast<const char*>(&length), 8));
+    }
+    const std::string path = folder.write("damaged", damaged);
+    accepted += accepts([&] {
+      const SafetensorsFile file(path);
+      int64_t sum = 0;
+      for (const io::SafetensorsEntry& entry : file.entries()) sum += sum_of(file.tensor(entry.name));
+      EXPECT_GE(sum, 0);
+    });
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, 2000);
+}
+
+TEST(TensorFormatsFuzz, NpyReadsOrRaises) {
+  testing::TemporaryFolder folder;
+  write_npy(folder / "file", Tensor::of<int32_t>({1, 2, 3, 4, 5, 6}, {2, 3}));
+  const std::string whole = read_whole_file(folder / "file");
+  std::mt19937 random(kSeed);
+  int accepted = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const std::string damaged = i % 2 == 0 ? mutated(whole, random) : replaced_number(whole, random);
+    accepted += accepts([&] { EXPECT_GE(sum_of(parse_npy(std::as_bytes(std::span(damaged)), "damaged.npy")), 0); });
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, 4000);
+}
+
+TEST(TensorFormatsFuzz, ShapesWithAZeroAndHugeSizesReadOrRaise) {
+  testing::TemporaryFolder folder;
+  for (const char* shape : {"[0,4611686018427387904,4]", "[9223372036854775807,0]", "[0,0]"}) {
+    const std::string json = fmt::format(R"({{"x":{{"dtype":"F32","shape":{},"data_offsets":[0,0]}}}})", shape);
+    const uint64_t length = json.size();
+    const std::string path = folder.write("file", std::string(reinterpret_cast<const char*>(&length), 8) + json);
+    accepts([&] { EXPECT_EQ(SafetensorsFile(path).tensor("x").numel(), 0); });
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,24 @@
+// NumPy's array files.
+// Source: NumPy Enhancement Proposal 1 and numpy.lib.format, versions 1.0, 2.0 and 3.0.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tutti/tensor/tensor.h"
+
+namespace tutti {
+
+// Reads one array: f64 f32 f16 i64 i32 i16 i8 u8 bool, either byte order. A Fortran-ordered array keeps its layout: the
+// first stride is 1. EnvironmentError naming the file when it cannot be read, is cut short, too long, or holds another type.
+Tensor read_npy(const std::string& path);
+// The same from memory; `name` stands for the file in messages.
+Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name);
+
+// Writes version 1.0, C order, atomically. UsageError for bf16 and fp8, which NumPy has no name for (cast to f32 first),
+// and for a tensor that is undefined or not on the host.
+void write_npy(const std::string& path, const Tensor& tensor);
+
+}  // namespace tutti

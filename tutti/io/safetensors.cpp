@@ -1,0 +1,80 @@
+#include "tutti/io/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/io/atomic_file.h"
+
+namespace tutti {
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(std::make_shared<const MappedFile>(path)),
+      header_(std::make_shared<const io::SafetensorsHeader>(io::parse_safetensors_header(file_->bytes(), path))) {
+  auto by_name = std::make_shared<std::unordered_map<std::string_view, const io::SafetensorsEntry*>>();
+  for (const io::SafetensorsEntry& entry : header_->entries) by_name->emplace(entry.name, &entry);
+  by_name_ = std::move(by_name);
+}
+
+bool SafetensorsFile::contains(std::string_view name) const { return by_name_->contains(name); }
+
+const io::SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
+  const auto found = by_name_->find(name);
+  if (found != by_name_->end()) return *found->second;
+  std::vector<std::string> names;
+  for (const io::SafetensorsEntry& entry : entries()) names.push_back(entry.name);
+  const std::string nearest = nearest_match(name, names);
+  throw UsageError(fmt::format("'{}' has no tensor '{}' among its {}{}", path(), name, names.size(),
+                               nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+}
+
+Tensor SafetensorsFile::tensor(std::string_view name) const {
+  const io::SafetensorsEntry& entry = this->entry(name);
+  const int64_t nbytes = entry.end - entry.begin;
+  const std::byte* data = file_->bytes().data() + header_->data_start + entry.begin;
+  if (entry.dtype == DType::boolean) {
+    const bool valid = std::all_of(data, data + nbytes, [](std::byte b) { return b <= std::byte{1}; });
+    TUTTI_CHECK_ENV(valid, "'{}': tensor '{}' is BOOL and holds bytes other than 0 and 1", path(), name);
+  }
+  if (nbytes == 0 || reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(itemsize(entry.dtype)) != 0) {
+    const Tensor copy = Tensor::empty(entry.shape, entry.dtype);
+    if (nbytes > 0) std::memcpy(copy.raw_data(), data, static_cast<size_t>(nbytes));
+    return copy;
+  }
+  // The release function holds the mapping; the storage refuses writes before the pages would.
+  StorageRef storage = StorageRef::adopt(Storage::wrap(const_cast<std::byte*>(data), nbytes, kCpu, [file = file_] {}));
+  storage->set_read_only();
+  return Tensor::over(std::move(storage), entry.shape, contiguous_strides(entry.shape), 0, entry.dtype);
+}
+
+void write_safetensors(const std::string& path, std::span<const std::pair<std::string, Tensor>> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<const std::pair<std::string, Tensor>*> order;
+  for (const auto& named : tensors) {
+    TUTTI_CHECK(named.second.defined() && named.second.device().kind == DeviceKind::cpu,
+                "write_safetensors '{}': tensor '{}' is {}, expected one on the cpu", path, named.first,
+                describe(named.second));
+    order.push_back(&named);
+  }
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    const int64_t a_size = itemsize(a->second.dtype()), b_size = itemsize(b->second.dtype());
+    return a_size != b_size ? a_size > b_size : a->first < b->first;
+  });
+  io::SafetensorsHeader header;
+  header.metadata = metadata;
+  int64_t offset = 0;
+  for (const auto* named : order) {
+    const Tensor& tensor = named->second;
+    header.entries.push_back({named->first, tensor.dtype(), tensor.extents(), offset, offset + tensor.nbytes()});
+    offset += tensor.nbytes();
+  }
+  const std::string header_bytes = io::safetensors_header_bytes(header);
+  AtomicFile file(path);
+  file.write(header_bytes);
+  for (const auto* named : order) {
+    const Tensor dense = to_contiguous(named->second);
+    file.write(dense.raw_data(), static_cast<size_t>(dense.nbytes()));
+  }
+  file.commit();
+}
+
+}  // namespace tutti

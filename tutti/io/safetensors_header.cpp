@@ -1,0 +1,232 @@
+#include "tutti/io/safetensors_header.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "tutti/core/error.h"
+#include "tutti/io/utf8.h"
+
+namespace tutti::io {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kMetadata = "__metadata__";
+constexpr size_t kLengthNbytes = 8;
+constexpr size_t kDataAlignment = 8;
+constexpr int kDeepestNesting = 3;  // header, tensor, offsets, number
+
+struct DTypeName {
+  DType dtype;
+  std::string_view name;
+};
+constexpr DTypeName kNames[] = {
+    {DType::f64, "F64"},        {DType::f32, "F32"},    {DType::f16, "F16"}, {DType::bf16, "BF16"},
+    {DType::f8e4m3fn, "F8_E4M3"}, {DType::f8e5m2, "F8_E5M2"}, {DType::i64, "I64"}, {DType::i32, "I32"},
+    {DType::i16, "I16"},        {DType::i8, "I8"},      {DType::u8, "U8"},   {DType::boolean, "BOOL"}};
+
+std::optional<DType> dtype_of_name(std::string_view name) {
+  for (const DTypeName& row : kNames) {
+    if (row.name == name) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+class Reader {
+ public:
+  Reader(std::span<const std::byte> file, std::string_view path) : file_(file), path_(path) {}
+
+  SafetensorsHeader read() {
+    const std::string_view text = header_text();
+    const Json root = parse(text);
+    check(root.is_object(), "the header is {}, expected an object", root.type_name());
+    for (const auto& [name, value] : root.items()) {
+      if (name == kMetadata) {
+        read_metadata(value);
+      } else {
+        header_.entries.push_back(read_entry(name, value));
+      }
+    }
+    check_cover();
+    return std::move(header_);
+  }
+
+ private:
+  template <class... Args>
+  void check(bool holds, fmt::format_string<Args...> message, Args&&... args) const {
+    if (holds) return;
+    throw EnvironmentError(fmt::format("'{}' is not a whole safetensors file: {}", path_,
+                                       fmt::format(message, std::forward<Args>(args)...)));
+  }
+
+  std::string_view header_text() {
+    check(file_.size() >= kLengthNbytes, "it has {} bytes, too few for the header's length", file_.size());
+    uint64_t length = 0;
+    std::memcpy(&length, file_.data(), sizeof(length));
+    check(length <= static_cast<uint64_t>(kSafetensorsHeaderLimit), "its header claims {} bytes, the limit is {}", length,
+          kSafetensorsHeaderLimit);
+    check(length <= file_.size() - kLengthNbytes, "its header claims {} bytes, the file has {}; it is cut short or something else",
+          length, file_.size());
+    header_.data_start = static_cast<int64_t>(kLengthNbytes + length);
+    return {reinterpret_cast<const char*>(file_.data()) + kLengthNbytes, static_cast<size_t>(length)};
+  }
+
+  // The JSON parser keeps the last of repeated keys without a word; here they are refused while it reads.
+  Json parse(std::string_view text) const {
+    std::vector<std::set<std::string>> keys_by_depth;
+    const Json::parser_callback_t refuse_repeats = [&](int depth, Json::parse_event_t event, Json& value) {
+      const size_t level = static_cast<size_t>(depth);
+      check(depth <= kDeepestNesting, "its header is nested deeper than any description of a tensor");
+      if (event == Json::parse_event_t::object_start) {
+        keys_by_depth.resize(std::max(keys_by_depth.size(), level + 2));
+        keys_by_depth[level + 1].clear();
+      } else if (event == Json::parse_event_t::key) {
+        check(keys_by_depth[level].insert(value.get<std::string>()).second, "the key {} is in its header twice", value.dump());
+      }
+      return true;
+    };
+    try {
+      return Json::parse(text, refuse_repeats);
+    } catch (const Json::parse_error& error) {
+      check(false, "its header is malformed JSON at byte {}", error.byte);
+    } catch (const Json::out_of_range&) {
+      check(false, "its header holds a number out of range");
+    }
+    return {};
+  }
+
+  void read_metadata(const Json& metadata) {
+    check(metadata.is_object(), "{} is {}, expected an object", kMetadata, metadata.type_name());
+    for (const auto& [key, value] : metadata.items()) {
+      check(value.is_string(), "{} '{}' is {}, expected a string", kMetadata, key, value.type_name());
+      header_.metadata.emplace(key, value);
+    }
+  }
+
+  int64_t count_of(const Json& value, const std::string& name, const char* what) const {
+    check(value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX),
+          "tensor '{}' has {} {}, expected integers from 0 to 2^63 - 1", name, what, value.dump());
+    return value.get<int64_t>();
+  }
+
+  Extents read_shape(const Json& shape, const std::string& name) const {
+    check(shape.is_array() && shape.size() <= static_cast<size_t>(kMaxDims),
+          "tensor '{}' has shape {}, expected an array of at most {} sizes", name, shape.dump(), kMaxDims);
+    Extents sizes;
+    for (const Json& size : shape) sizes.push_back(count_of(size, name, "a size of"));
+    return sizes;
+  }
+
+  // Nothing when the product does not fit: no file is that long.
+  static std::optional<int64_t> nbytes_of(const SafetensorsEntry& entry) {
+    int64_t nbytes = itemsize(entry.dtype);
+    for (const int64_t size : entry.shape) {
+      if (size == 0) return 0;
+    }
+    for (const int64_t size : entry.shape) {
+      if (__builtin_mul_overflow(nbytes, size, &nbytes)) return std::nullopt;
+    }
+    return nbytes;
+  }
+
+  SafetensorsEntry read_entry(const std::string& name, const Json& value) const {
+    check(value.is_object() && value.size() == 3 && value.contains("dtype") && value.contains("shape") &&
+              value.contains("data_offsets"),
+          "tensor '{}' is described by {}, expected exactly dtype, shape and data_offsets", name,
+          value.dump().substr(0, 200));
+    const Json& type = value["dtype"];
+    const std::optional<DType> dtype = type.is_string() ? dtype_of_name(type.get_ref<const std::string&>()) : std::nullopt;
+    check(dtype.has_value(),
+          "tensor '{}' has dtype {}; known are F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U8 BOOL", name, type.dump());
+    SafetensorsEntry entry{name, *dtype, read_shape(value["shape"], name), 0, 0};
+    const Json& offsets = value["data_offsets"];
+    check(offsets.is_array() && offsets.size() == 2, "tensor '{}' has data_offsets {}, expected [begin, end]", name,
+          offsets.dump().substr(0, 200));
+    entry.begin = count_of(offsets[0], name, "a data offset of");
+    entry.end = count_of(offsets[1], name, "a data offset of");
+    const int64_t data_nbytes = static_cast<int64_t>(file_.size()) - header_.data_start;
+    check(entry.begin <= entry.end && entry.end <= data_nbytes,
+          "tensor '{}' lies at bytes [{}, {}) of {} bytes of data; the file may be cut short", name, entry.begin, entry.end,
+          data_nbytes);
+    const std::optional<int64_t> expected = nbytes_of(entry);
+    check(expected == entry.end - entry.begin, "tensor '{}' {} {} has {} bytes of data, expected {}", name, entry.shape,
+          type.get<std::string>(), entry.end - entry.begin,
+          expected ? std::to_string(*expected) : "more than any file holds");
+    return entry;
+  }
+
+  void check_cover() {
+    std::vector<SafetensorsEntry>& entries = header_.entries;
+    std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+      return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+    });
+    int64_t covered = 0;
+    for (const SafetensorsEntry& entry : entries) {
+      check(entry.begin >= covered, "tensor '{}' begins at byte {} of the data, inside the tensor before it, which ends at {}",
+            entry.name, entry.begin, covered);
+      check(entry.begin == covered, "bytes {} to {} of the data, before tensor '{}', belong to no tensor", covered,
+            entry.begin, entry.name);
+      covered = entry.end;
+    }
+    const int64_t data_nbytes = static_cast<int64_t>(file_.size()) - header_.data_start;
+    check(covered == data_nbytes, "the last {} bytes belong to no tensor", data_nbytes - covered);
+  }
+
+  std::span<const std::byte> file_;
+  std::string_view path_;
+  SafetensorsHeader header_;
+};
+
+void check_utf8(std::string_view text) {
+  TUTTI_CHECK(utf8_valid_prefix_nbytes(text) == text.size(),
+              "safetensors: a name or metadata text is not UTF-8 at byte {} of {}; JSON cannot hold it",
+              utf8_valid_prefix_nbytes(text), text.size());
+}
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path) {
+  return Reader(file, path).read();
+}
+
+std::string safetensors_header_bytes(const SafetensorsHeader& header) {
+  using Ordered = nlohmann::ordered_json;
+  Ordered root = Ordered::object();
+  // ordered_json looks keys up one by one; entries go in through the underlying vector, repeats are noticed here.
+  auto& members = root.get_ref<Ordered::object_t&>();
+  std::set<std::string_view> names = {kMetadata};
+  if (!header.metadata.empty()) {
+    for (const auto& [key, value] : header.metadata) {
+      check_utf8(key);
+      check_utf8(value);
+    }
+    members.Container::emplace_back(kMetadata, Ordered(header.metadata));
+  }
+  for (const SafetensorsEntry& entry : header.entries) {
+    check_utf8(entry.name);
+    TUTTI_CHECK(names.insert(entry.name).second, "safetensors: the name '{}' is used twice or reserved", entry.name);
+    members.Container::emplace_back(entry.name,
+                                    Ordered{{"dtype", safetensors_name_of(entry.dtype)},
+                                            {"shape", std::vector<int64_t>(entry.shape.begin(), entry.shape.end())},
+                                            {"data_offsets", {entry.begin, entry.end}}});
+  }
+  std::string text = root.dump();
+  text.resize((text.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
+  TUTTI_CHECK(static_cast<int64_t>(text.size()) <= kSafetensorsHeaderLimit,
+              "safetensors: the header would take {} bytes, the limit is {}; write several files", text.size(),
+              kSafetensorsHeaderLimit);
+  const uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
+}
+
+std::string_view safetensors_name_of(DType dtype) {
+  for (const DTypeName& row : kNames) {
+    if (row.dtype == dtype) return row.name;
+  }
+  throw InternalError(fmt::format("dtype {} has no safetensors name", name_of(dtype)));
+}
+
+}  // namespace tutti::io
