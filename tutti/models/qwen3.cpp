@@ -9,6 +9,7 @@
 #include "tutti/ops/attention.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/embedding.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/matmul.h"

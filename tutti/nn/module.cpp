@@ -51,15 +51,13 @@ Tensor Module::add_buffer(std::string name, Tensor buffer) {
 
 void Module::add_module(std::string name, Module& child) { children_.push_back({std::move(name), &child}); }
 
-void initialize(Module& module, uint64_t seed) {
+void initialize(Module& module) {
   NoGradScope no_grad;
   for (const NamedTensor& p : module.named_parameters()) {
     switch (p.init.kind) {
-      case Init::Kind::zeros: fill_(p.tensor, 0.0); break;
-      case Init::Kind::ones: fill_(p.tensor, 1.0); break;
-      case Init::Kind::normal:
-        copy_(p.tensor, normal(p.tensor.sizes(), {.key = random_key(seed, p.name)}, 0.0, p.init.std));
-        break;
+      case Init::Kind::zeros: copy_(p.tensor, zeros({}, DType::f32)); break;
+      case Init::Kind::ones: copy_(p.tensor, ones({}, DType::f32)); break;
+      case Init::Kind::normal: copy_(p.tensor, normal(p.tensor.sizes(), random_key(p.name), 0.0, p.init.std)); break;
     }
   }
 }

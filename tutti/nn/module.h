@@ -56,7 +56,7 @@ class Module {
   std::vector<Child> children_;
 };
 
-// Fills every parameter by its Init, keyed by (seed, name).
-void initialize(Module& module, uint64_t seed);
+// Fills every parameter by its Init, keyed by the rank's seed (seed_all) and the parameter's name.
+void initialize(Module& module);
 
 }  // namespace tutti::nn

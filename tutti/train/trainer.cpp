@@ -64,7 +64,7 @@ class Trainer {
     rows_per_shard_ = rows / config.numerics.virtual_shards;
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
-    nn::initialize(model_, state_.seed);
+    nn::initialize(model_);
   }
 
   TrainerResult run(const TrainerOptions& options);

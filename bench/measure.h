@@ -1,0 +1,33 @@
+// Timing for the benchmarks: minimum and median of repeated runs, never a mean.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace tutti::bench {
+
+struct Timing {
+  double min_us = 0;
+  double median_us = 0;
+};
+
+// Calls fn in batches that last about `batch_ms`, at least `batches` of them after two warm-up calls.
+template <class Fn>
+Timing measure(Fn&& fn, double batch_ms = 4.0, int batches = 15) {
+  using Clock = std::chrono::steady_clock;
+  const auto time_of = [&](int64_t calls) {
+    const auto begin = Clock::now();
+    for (int64_t i = 0; i < calls; ++i) fn();
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / static_cast<double>(calls);
+  };
+  fn();
+  const double once = std::max(time_of(1), 0.01);
+  const int64_t calls = std::max<int64_t>(1, static_cast<int64_t>(batch_ms * 1e3 / once));
+  std::vector<double> samples;
+  for (int b = 0; b < batches; ++b) samples.push_back(time_of(calls));
+  std::sort(samples.begin(), samples.end());
+  return {samples.front(), samples[samples.size() / 2]};
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,84 @@
+#include "bench/ops_bench.h"
+
+#include <cstring>
+#include <functional>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/codegen/kernel.h"
+#include "tutti/ops.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::bench {
+namespace {
+
+struct Case {
+  std::string op;
+  Extents sizes;
+  double bytes;
+  double flops;
+  std::function<void()> run;
+};
+
+// The result of each op is kept until the next call, as a program would.
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  const auto tensor = [](const Extents& sizes) { return uniform(to_shape(sizes), random_key("bench"), -2.0, 2.0); };
+  const auto pointwise = [&](const char* name, int64_t n, int inputs, double flops, std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> fn) {
+    const Tensor a = tensor({n}), b = tensor({n}), c = tensor({n});
+    list.push_back({name, {n}, 4.0 * static_cast<double>(n) * (inputs + 1), flops * static_cast<double>(n),
+                    [a, b, c, fn, kept = Tensor()]() mutable { kept = fn(a, b, c); }});
+  };
+  pointwise("add", 16, 2, 1, [](const Tensor& a, const Tensor& b, const Tensor&) { return add(a, b); });
+  for (const int64_t n : {int64_t{1} << 20, int64_t{1} << 24}) {
+    pointwise("add", n, 2, 1, [](const Tensor& a, const Tensor& b, const Tensor&) { return add(a, b); });
+    pointwise("chain a*b+c, gelu(tanh)", n, 3, 12,
+              [](const Tensor& a, const Tensor& b, const Tensor& c) { return gelu(add(mul(a, b), c), GeluForm::tanh); });
+    pointwise("gelu(tanh)", n, 1, 10, [](const Tensor& a, const Tensor&, const Tensor&) { return gelu(a, GeluForm::tanh); });
+    pointwise("exp", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return exp(a); });
+    pointwise("sum", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return sum(a); });
+  }
+  const int64_t rows = int64_t{1} << 14;
+  const Tensor x = tensor({rows, 1024}), w = tensor({1024}), bias = tensor({1024}), g = tensor({rows, 1024});
+  const double full = 4.0 * static_cast<double>(x.numel());
+  list.push_back({"softmax", x.extents(), 2 * full, 0, [x, kept = Tensor()]() mutable { kept = softmax(x, -1); }});
+  list.push_back({"layer_norm", x.extents(), 2 * full, 0, [=, kept = Tensor()]() mutable { kept = layer_norm(x, w, bias); }});
+  list.push_back({"rms_norm", x.extents(), 2 * full, 0, [=, kept = Tensor()]() mutable { kept = rms_norm(x, w); }});
+  const Tensor xg = detach(x), wg = detach(w);
+  requires_grad_(xg);
+  requires_grad_(wg);
+  list.push_back({"rms_norm forward+backward", x.extents(), 7 * full, 0, [=] {
+                    const Tensor inputs[] = {xg, wg}, outputs[] = {rms_norm(xg, wg)}, cotangents[] = {g};
+                    grad(outputs, inputs, cotangents);
+                  }});
+  return list;
+}
+
+std::string text_of(const Extents& sizes) { return to_string(sizes); }
+
+}  // namespace
+
+std::vector<OpResult> run_ops_bench(int threads, const std::string& only) {
+  RankContext::current().set_threads(threads);
+  seed_all(1);
+  std::vector<OpResult> results;
+  const auto wanted = [&](const std::string& name) { return only.empty() || name.find(only) != std::string::npos; };
+  for (const int64_t n : {int64_t{1} << 20, int64_t{1} << 24}) {
+    const Tensor a = ones({n}), b = zeros({n});
+    if (!wanted("memcpy")) break;
+    const Timing time = measure([&] { std::memcpy(b.raw_data(), a.raw_data(), static_cast<size_t>(a.nbytes())); });
+    results.push_back({"memcpy", text_of({n}), "f32", 1, "memcpy", time, 2.0 * static_cast<double>(a.nbytes()) / time.median_us / 1e3, 0});
+  }
+  for (const Case& c : cases()) {
+    if (!wanted(c.op)) continue;
+    const Timing time = measure(c.run);
+    results.push_back({c.op, text_of(c.sizes), "f32", threads, "eager", time, c.bytes / time.median_us / 1e3, c.flops / time.median_us / 1e3});
+  }
+  const codegen::CacheStatistics cache = codegen::cache_statistics();
+  if (cache.compiled > 0) {
+    const double each = cache.compile_ms * 1e3 / static_cast<double>(cache.compiled);
+    results.push_back({"compile one kernel", fmt::format("{} kernels", cache.compiled), "", 1, "compile", {each, each}, 0, 0});
+  }
+  return results;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,69 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/gemm_bench.h"
+#include "bench/ops_bench.h"
+#include "cli/command.h"
+
+namespace tutti::cli {
+namespace {
+
+void print(const std::vector<bench::OpResult>& results, bool json) {
+  if (!json) std::printf("%-28s %-14s %-5s %7s %-8s %12s %12s %9s %9s\n", "op", "shape", "dtype", "threads", "mode", "min_us", "median_us", "gbps", "gflops");
+  for (const bench::OpResult& r : results) {
+    if (json) {
+      const nlohmann::ordered_json line = {{"op", r.op}, {"shape", r.shape}, {"dtype", r.dtype}, {"threads", r.threads}, {"mode", r.mode},
+                                           {"min_us", r.time.min_us}, {"median_us", r.time.median_us}, {"gbps", r.gbps}, {"gflops", r.gflops}};
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%-28s %-14s %-5s %7d %-8s %12.3f %12.3f %9.1f %9.1f\n", r.op.c_str(), r.shape.c_str(), r.dtype.c_str(), r.threads,
+                  r.mode.c_str(), r.time.min_us, r.time.median_us, r.gbps, r.gflops);
+    }
+  }
+}
+
+struct Flags {
+  int threads = 1;
+  bool json = false;
+  std::string only;
+  bench::GemmProblem gemm;
+};
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb = app.add_subcommand("bench", "Measure this machine: minimum and median, beside a baseline of the same run");
+  verb->require_subcommand(1);
+  const auto common = [flags](CLI::App* sub) {
+    sub->add_option("--threads", flags->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
+    sub->add_flag("--json", flags->json, "One object per line: op, shape, dtype, threads, mode, min_us, median_us, gbps, gflops");
+  };
+  CLI::App* ops = verb->add_subcommand("ops", "Eager ops beside a memory copy; milliseconds per compiled kernel");
+  common(ops);
+  ops->add_option("--only", flags->only, "Only ops whose name contains this");
+  ops->callback([flags, &action] {
+    action = [flags] {
+      print(bench::run_ops_bench(flags->threads, flags->only), flags->json);
+      return 0;
+    };
+  });
+  CLI::App* gemm = verb->add_subcommand("gemm", "Matrix product in tree order beside the peak of the machine");
+  common(gemm);
+  gemm->add_option("--m", flags->gemm.m, "Rows")->check(CLI::PositiveNumber)->capture_default_str();
+  gemm->add_option("--n", flags->gemm.n, "Columns")->check(CLI::PositiveNumber)->capture_default_str();
+  gemm->add_option("--k", flags->gemm.k, "Inner size")->check(CLI::PositiveNumber)->capture_default_str();
+  gemm->add_option("--dtype", flags->gemm.dtype, "f32, f64, bf16 or f16")->capture_default_str();
+  gemm->add_option("--mode", flags->gemm.mode, "Numerics: strict")->check(CLI::IsMember({"strict"}))->capture_default_str();
+  gemm->callback([flags, &action] {
+    action = [flags] {
+      flags->gemm.threads = flags->threads;
+      print(bench::run_gemm_bench(flags->gemm), flags->json);
+      return 0;
+    };
+  });
+}
+
+}  // namespace tutti::cli
