@@ -77,7 +77,7 @@ Fp atan2_f64(Fp y, Fp x) {
   const Fp shallow = t + (atan_rest(t) + lost);
   // Left and steep adds to pi/2; right and steep takes from it; left and shallow takes from pi.
   const Fp angle = copysign(select(steep | left, turned, shallow), y);
-  return select(is_nan(x) | is_nan(y), x + y, angle);
+  return first_nan(y, x, angle);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ Fp pow_f64(Fp x, Fp y, bool accurate) {
   result = select(odd & negative, -result, result);
   const Mask no_result = (x < 0.0) & (size < kInf) & !integer;
   result = select(no_result, __builtin_nan(""), result);
-  result = select(is_nan(x) | is_nan(y), x + y, result);
+  result = first_nan(x, y, result);
   return select(equal(y, 0.0) | equal(x, 1.0), 1.0, result);
 }
 
