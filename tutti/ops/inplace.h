@@ -1,0 +1,20 @@
+// Pointwise ops that write their first operand, for optimizers and buffers. Each gives its target.
+//
+// Shapes: the other operand broadcasts to the target. Dtypes: computed in the common type, rounded once to that of the
+// target. Not differentiable: autograd sees only that the target has changed. copy_ is in tutti/ops/copy.h.
+// Errors: sizes that do not broadcast to the target; a float result into integers; read-only memory.
+#pragma once
+
+#include "tutti/ops/scalar.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti {
+
+Tensor add_(const Tensor& target, const Tensor& x);
+Tensor add_(const Tensor& target, const Scalar& x);
+Tensor mul_(const Tensor& target, const Tensor& x);
+Tensor mul_(const Tensor& target, const Scalar& x);
+Tensor fill_(const Tensor& target, const Scalar& value);
+Tensor zero_(const Tensor& target);
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+// Scalar: a number of the host as an operand of a tensor op, with its kind.
+//
+// A scalar never widens a tensor within its kind: only a scalar of a higher kind (bool < integer < float) changes the
+// type of the result, to i64 or f32, the defaults of those kinds.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+
+#include "tutti/core/dtype.h"
+
+namespace tutti {
+
+class Scalar {
+ public:
+  enum class Kind : uint8_t { boolean, integer, floating };
+
+  Scalar() = default;  // integer 0
+  template <std::same_as<bool> T>
+  constexpr Scalar(T value) : i_(value), kind_(Kind::boolean) {}  // NOLINT: a number is a Scalar
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  constexpr Scalar(T value) : i_(static_cast<int64_t>(value)), kind_(Kind::integer) {}  // NOLINT
+  template <std::floating_point T>
+  constexpr Scalar(T value) : f_(static_cast<double>(value)), kind_(Kind::floating) {}  // NOLINT
+
+  constexpr Kind kind() const { return kind_; }
+  constexpr bool is_floating() const { return kind_ == Kind::floating; }
+  constexpr double to_double() const { return is_floating() ? f_ : static_cast<double>(i_); }
+  constexpr int64_t to_int64() const { return is_floating() ? static_cast<int64_t>(f_) : i_; }
+  std::string to_string() const;
+
+ private:
+  double f_ = 0.0;
+  int64_t i_ = 0;
+  Kind kind_ = Kind::integer;
+};
+
+// The type of a tensor of `tensor` combined with `scalar`.
+DType promote(DType tensor, const Scalar& scalar);
+
+// UsageError when `scalar` has no representation in the integer type `dtype`. `where` opens the message.
+void check_fits(const Scalar& scalar, DType dtype, const char* where);
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+// Operators on tensors and numbers: the functions of binary.h and comparison.h in C++ spelling.
+//
+// `/` is true division. `%` is not defined, because C++ and Python mean different things by it: say remainder() or
+// fmod(), and for integer quotients floordiv() or truncdiv(). == and != are not defined either: they would have to give
+// one bool; say eq() and ne().
+#pragma once
+
+#include "tutti/ops/binary.h"
+#include "tutti/ops/comparison.h"
+#include "tutti/ops/unary.h"
+
+namespace tutti {
+
+#define TUTTI_TENSOR_OPERATOR(sign, function)                                                    \
+  inline Tensor operator sign(const Tensor& a, const Tensor& b) { return function(a, b); }       \
+  inline Tensor operator sign(const Tensor& a, const Scalar& b) { return function(a, b); }       \
+  inline Tensor operator sign(const Scalar& a, const Tensor& b) { return function(a, b); }
+
+TUTTI_TENSOR_OPERATOR(+, add)
+TUTTI_TENSOR_OPERATOR(-, sub)
+TUTTI_TENSOR_OPERATOR(*, mul)
+TUTTI_TENSOR_OPERATOR(/, truediv)
+TUTTI_TENSOR_OPERATOR(<, lt)
+TUTTI_TENSOR_OPERATOR(<=, le)
+TUTTI_TENSOR_OPERATOR(>, gt)
+TUTTI_TENSOR_OPERATOR(>=, ge)
+
+#undef TUTTI_TENSOR_OPERATOR
+
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+
+}  // namespace tutti
