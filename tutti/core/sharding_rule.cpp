@@ -1,0 +1,268 @@
+#include "tutti/core/sharding_rule.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "tutti/core/error.h"
+#include "tutti/core/sharding_rule_parser.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kLetters = 52;
+
+bool is_shardable(char letter) { return letter >= 'a' && letter <= 'z'; }
+
+// The dim of `operand` that holds `factor`, or -1.
+int dim_with(const RuleOperand& operand, char factor) {
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    if (operand.dims[d].find(factor) != std::string::npos) return static_cast<int>(d);
+  }
+  return -1;
+}
+
+std::string spell(const RuleOperand& operand) {
+  std::string text = operand.name + "[";
+  for (const std::string& dim : operand.dims) text += dim.size() > 1 ? "(" + dim + ")" : dim;
+  return text + "]";
+}
+
+void match_sizes(const RuleOperand& operand, const Extents& extents, const std::string& rule, std::vector<int64_t>& sizes) {
+  TUTTI_CHECK(operand.dims.size() == extents.size(), "sharding rule '{}': {} has {} dims, the tensor is {}", rule,
+              spell(operand), operand.dims.size(), extents);
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    const std::string& dim = operand.dims[d];
+    TUTTI_CHECK(dim != "1" || extents[d] == 1, "sharding rule '{}': dim {} of {} must have size 1, the tensor is {}", rule, d,
+                spell(operand), extents);
+    if (dim == "1" || dim.size() > 1) continue;
+    int64_t& size = sizes[factor_index(dim[0])];
+    TUTTI_CHECK(size < 0 || size == extents[d] || !is_shardable(dim[0]),
+                "sharding rule '{}': factor {} has size {} elsewhere and {} in {}, whose tensor is {}", rule, dim, size,
+                extents[d], spell(operand), extents);
+    size = extents[d];
+  }
+}
+
+// A merged dim in which one factor is unknown tells its size.
+bool solve_merged(const RuleOperand& operand, const Extents& extents, std::vector<int64_t>& sizes) {
+  bool found = false;
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    if (operand.dims[d].size() < 2) continue;
+    int64_t known = 1;
+    char unknown = 0;
+    int missing = 0;
+    for (const char f : operand.dims[d]) {
+      const int64_t size = sizes[factor_index(f)];
+      if (size < 0) unknown = f, ++missing;
+      else known *= size;
+    }
+    if (missing != 1 || known == 0) continue;
+    sizes[factor_index(unknown)] = extents[d] / known;
+    found = true;
+  }
+  return found;
+}
+
+void check_merged(const RuleOperand& operand, const Extents& extents, const std::string& rule,
+                  const std::vector<int64_t>& sizes) {
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    if (operand.dims[d].size() < 2) continue;
+    int64_t product = 1;
+    for (const char f : operand.dims[d]) product *= sizes[factor_index(f)];
+    TUTTI_CHECK(product == extents[d], "sharding rule '{}': the factors of dim {} of {} have the product {}, the tensor is {}",
+                rule, d, spell(operand), product, extents);
+  }
+}
+
+// The placement of a tensor when `factor` is sharded.
+Placement placement_for(const RuleOperand& operand, char factor, const std::vector<int64_t>& sizes) {
+  const int dim = dim_with(operand, factor);
+  if (dim < 0) return Placement::replicate();
+  int64_t pieces = 1;
+  for (const char f : operand.dims[static_cast<size_t>(dim)]) {
+    if (f == factor) break;
+    pieces *= sizes[factor_index(f)];
+  }
+  return Placement::shard(dim, pieces);
+}
+
+}  // namespace
+
+ShardingRule ShardingRule::parse(std::string_view text) {
+  ShardingRule rule;
+  Parser(text).read(rule);
+  rule.check();
+  return rule;
+}
+
+// A factor stands once in a tensor; one that an output lacks has a class that says what becomes of it.
+void ShardingRule::check() const {
+  const auto check_once = [&](const RuleOperand& operand) {
+    std::string seen;
+    for (const std::string& dim : operand.dims) {
+      for (const char f : dim) {
+        TUTTI_CHECK(!is_shardable(f) || seen.find(f) == std::string::npos,
+                    "sharding rule '{}': factor {} stands twice in {}; write it upper-case", text_, f, spell(operand));
+        seen += f;
+      }
+    }
+  };
+  for (const RuleOperand& operand : inputs_) check_once(operand);
+  for (const RuleOperand& operand : outputs_) check_once(operand);
+  const auto has_class = [&](char f) {
+    return std::any_of(classes_.begin(), classes_.end(),
+                       [f](const FactorClass& c) { return c.factor == f && c.kind != FactorClass::Kind::even; });
+  };
+  for (const RuleOperand& operand : inputs_) {
+    for (const std::string& dim : operand.dims) {
+      for (const char f : dim) {
+        if (!is_shardable(f) || has_class(f)) continue;
+        for (const RuleOperand& output : outputs_) {
+          TUTTI_CHECK(dim_with(output, f) >= 0,
+                      "sharding rule '{}': factor {} is not in {} and has no class; give it one (sum{{{}}}) or write it "
+                      "upper-case",
+                      text_, f, spell(output), f);
+        }
+      }
+    }
+  }
+  for (const FactorClass& c : classes_) {
+    const bool used = std::any_of(inputs_.begin(), inputs_.end(),
+                                  [&](const RuleOperand& operand) { return dim_with(operand, c.factor) >= 0; });
+    TUTTI_CHECK(used, "sharding rule '{}': factor {} has a class but is in no input", text_, c.factor);
+  }
+}
+
+std::vector<int64_t> ShardingRule::factor_sizes(std::span<const Extents> inputs, std::span<const Extents> outputs) const {
+  TUTTI_CHECK(inputs.size() == inputs_.size() && outputs.size() == outputs_.size(),
+              "sharding rule '{}': it has {} inputs and {} outputs, the call has {} and {}", text_, inputs_.size(),
+              outputs_.size(), inputs.size(), outputs.size());
+  std::vector<int64_t> sizes(kLetters, -1);
+  const auto each = [&](auto visit) {
+    for (size_t i = 0; i < inputs.size(); ++i) visit(inputs_[i], inputs[i]);
+    for (size_t k = 0; k < outputs.size(); ++k) visit(outputs_[k], outputs[k]);
+  };
+  each([&](const RuleOperand& operand, const Extents& extents) { match_sizes(operand, extents, text_, sizes); });
+  for (bool again = true; again;) {
+    again = false;
+    each([&](const RuleOperand& operand, const Extents& extents) { again |= solve_merged(operand, extents, sizes); });
+  }
+  each([&](const RuleOperand& operand, const Extents& extents) { check_merged(operand, extents, text_, sizes); });
+  return sizes;
+}
+
+ShardingRow ShardingRule::factor_row(char factor, const std::vector<int64_t>& sizes) const {
+  ShardingRow row{.name = fmt::format("shard {}", factor), .inputs = {}, .outputs = {}, .exact = true};
+  Placement rest = Placement::replicate();
+  for (const FactorClass& c : classes_) {
+    if (c.factor != factor) continue;
+    if (c.kind == FactorClass::Kind::even) row.even_factor = factor;
+    if (c.kind == FactorClass::Kind::mask) {
+      row.masked_factor = factor;
+      rest = Placement::partial(PartialOp::sum);  // one term is the value, the others are -0.0: exact
+    }
+    if (c.kind == FactorClass::Kind::reduce) {
+      rest = Placement::partial(c.op);
+      const bool selects = c.op == PartialOp::max || c.op == PartialOp::min;
+      row.exact = selects || is_listed_exact(fmt::format("{}{{{}}}", name_of(c.op), factor));
+    }
+  }
+  bool in_every_output = true;
+  for (const RuleOperand& output : outputs_) {
+    const Placement p = placement_for(output, factor, sizes);
+    row.outputs.push_back(p.is_shard() ? p : rest);
+    in_every_output = in_every_output && p.is_shard();
+  }
+  if (in_every_output) row.exact = true;
+  for (const RuleOperand& input : inputs_) {
+    const Placement p = placement_for(input, factor, sizes);
+    row.inputs.push_back(p.is_shard() || !input.addend ? p : row.outputs[0]);
+  }
+  return row;
+}
+
+bool ShardingRule::is_listed_exact(std::string_view word) const {
+  return std::find(exact_.begin(), exact_.end(), word) != exact_.end();
+}
+
+void ShardingRule::add_partial_rows(std::string_view word, std::vector<ShardingRow>& rows) const {
+  using enum PartialOp;
+  // A row in which input i has `in(i)`; the addends and the outputs that may be Partial have `out`.
+  const auto add = [&](std::string name, auto in, const Placement& out, bool exact) {
+    ShardingRow row{.name = std::move(name), .inputs = {}, .outputs = {}, .exact = exact || is_listed_exact(word)};
+    bool any = false;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const Placement p = inputs_[i].opaque ? Placement::replicate() : inputs_[i].addend ? out : in(i);
+      any = any || p.is_partial();
+      row.inputs.push_back(p);
+    }
+    for (const RuleOperand& output : outputs_) row.outputs.push_back(output.opaque ? Placement::replicate() : out);
+    if (any) rows.push_back(std::move(row));
+  };
+  const auto all = [&](PartialOp in, const Placement& out, bool exact) {
+    add(fmt::format("{} {}", word, name_of(in)), [in](size_t) { return Placement::partial(in); }, out, exact);
+  };
+  if (word == "lin") {
+    for (const PartialOp op : {sum, avg}) all(op, Placement::partial(op), false);
+  } else if (word == "id") {
+    for (const PartialOp op : {sum, avg, max, min}) all(op, Placement::partial(op), true);
+  } else if (word == "idem") {
+    for (const PartialOp op : {avg, max, min}) all(op, Placement::partial(op), op != avg);
+  } else if (word == "up") {
+    for (const PartialOp op : {max, min}) all(op, Placement::partial(op), false);
+  } else if (word == "dn") {
+    all(max, Placement::partial(min), false);
+    all(min, Placement::partial(max), false);
+  } else if (word == "zap") {
+    for (const PartialOp op : {sum, avg, max, min, prod}) all(op, Placement::replicate(), true);
+  } else if (word[0] == '+') {
+    const PartialOp op = partial_op_from_name(word.substr(1));
+    all(op, Placement::partial(op), op != prod);
+  } else {
+    // Words about the first two operands that are not addends.
+    std::vector<size_t> pair;
+    for (size_t i = 0; i < inputs_.size() && pair.size() < 2; ++i) {
+      if (!inputs_[i].addend) pair.push_back(i);
+    }
+    const auto one = [&](size_t which, PartialOp op) {
+      if (which >= pair.size() || inputs_[pair[which]].opaque) return;
+      const size_t at = pair[which];
+      add(fmt::format("{} {} of {}", word, name_of(op), inputs_[at].name),
+          [at, op](size_t i) { return i == at ? Placement::partial(op) : Placement::replicate(); }, Placement::partial(op), false);
+    };
+    if (word == "bilin") {
+      for (const size_t which : {0, 1}) one(which, sum), one(which, avg);
+    } else if (word == "affine") {
+      all(sum, Placement::partial(sum), false);
+      all(avg, Placement::partial(avg), false);
+      one(0, avg), one(1, avg), one(0, max), one(0, min);
+    } else if (word == "up2") {
+      for (const size_t which : {0, 1}) one(which, max), one(which, min);
+    }
+  }
+}
+
+std::vector<ShardingRow> ShardingRule::rows(std::span<const Extents> inputs, std::span<const Extents> outputs) const {
+  const std::vector<int64_t> sizes = factor_sizes(inputs, outputs);
+  std::vector<ShardingRow> result;
+  result.push_back({.name = "replicate",
+                    .inputs = std::vector<Placement>(inputs_.size()),
+                    .outputs = std::vector<Placement>(outputs_.size()),
+                    .exact = true});
+  std::string seen;
+  const auto add_factors = [&](const RuleOperand& operand) {
+    for (const std::string& dim : operand.dims) {
+      for (const char f : dim) {
+        if (!is_shardable(f) || seen.find(f) != std::string::npos) continue;
+        seen += f;
+        result.push_back(factor_row(f, sizes));
+      }
+    }
+  };
+  for (const RuleOperand& operand : inputs_) add_factors(operand);
+  for (const RuleOperand& operand : outputs_) add_factors(operand);
+  for (const std::string& word : partial_words_) add_partial_rows(word, result);
+  return result;
+}
+
+}  // namespace tutti
