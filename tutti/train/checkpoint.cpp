@@ -1,0 +1,197 @@
+#include "tutti/train/checkpoint.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/core/hash.h"
+#include "tutti/io/atomic_file.h"
+#include "tutti/io/safetensors.h"
+#include "tutti/ops/copy.h"
+
+namespace tutti::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kUnfinished = ".tmp-";
+constexpr int kFormat = 1;
+
+using Named = std::vector<std::pair<std::string, Tensor>>;
+
+Named parameters_of(const nn::Module& model) {
+  Named list;
+  for (const nn::NamedTensor& p : model.named_parameters()) list.emplace_back(p.name, detach(p.tensor));
+  return list;
+}
+
+Named state_of(const optim::Optimizer& optimizer) {
+  Named list;
+  for (const optim::StateTensor& s : optimizer.state()) list.emplace_back(s.name, s.tensor);
+  return list;
+}
+
+// The step in "step-120"; nothing for any other name.
+std::optional<int64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  int64_t step = 0;
+  if (!name.starts_with("step-")) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+  if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;
+  return step;
+}
+
+void sync_folder(const fs::path& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  TUTTI_CHECK_ENV(fd >= 0, "cannot open {}: {}", folder.string(), detail::errno_text(errno));
+  const int failed = fsync(fd) != 0 ? errno : 0;
+  close(fd);
+  TUTTI_CHECK_ENV(failed == 0, "cannot sync {}: {}", folder.string(), detail::errno_text(failed));
+}
+
+// The checkpoint that a user's path names: a step folder itself, or the newest one of a run.
+fs::path resolve(const fs::path& path) {
+  TUTTI_CHECK(fs::exists(path), "{} does not exist", path.string());
+  if (fs::exists(path / kModelFile)) return path;
+  for (const fs::path& folder : {path, path / "checkpoint"}) {
+    if (const auto newest = newest_checkpoint(folder)) return *newest;
+  }
+  throw UsageError(fmt::format("{} holds no checkpoint: neither {} nor step-N folders", path.string(), kModelFile));
+}
+
+// Every wanted tensor must be there with its shape and dtype, and nothing else.
+void check_content(const SafetensorsFile& file, const Named& wanted) {
+  std::string problems;
+  for (const auto& [name, tensor] : wanted) {
+    if (!file.contains(name)) {
+      problems += fmt::format("\n  missing: {} {}", name, describe(tensor));
+      continue;
+    }
+    const Tensor stored = file.tensor(name);
+    if (stored.extents() != tensor.extents() || stored.dtype() != tensor.dtype())
+      problems += fmt::format("\n  {}: the file holds {}, the model needs {}", name, describe(stored), describe(tensor));
+  }
+  for (const auto& entry : file.entries()) {
+    const bool known = std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.first == entry.name; });
+    if (!known) problems += fmt::format("\n  unknown: {}", entry.name);
+  }
+  TUTTI_CHECK(problems.empty(), "{} is of another model:{}", file.path(), problems);
+}
+
+void copy_content(const SafetensorsFile& file, const Named& wanted) {
+  NoGradScope no_grad;
+  for (const auto& [name, tensor] : wanted) copy_(tensor, file.tensor(name));
+}
+
+TrainState read_state(const fs::path& path) {
+  std::ifstream file(path);
+  TUTTI_CHECK_ENV(file.good(), "cannot read {}", path.string());
+  try {
+    const nlohmann::json json = nlohmann::json::parse(file);
+    TUTTI_CHECK(json.at("format") == kFormat, "{} has format {}; this version reads {}", path.string(), json.at("format").dump(), kFormat);
+    return {.step = json.at("step"), .tokens_seen = json.at("tokens_seen"), .next_row = json.at("next_row"),
+            .optimizer_steps = json.at("optimizer_steps"), .seed = json.at("seed")};
+  } catch (const nlohmann::json::exception& e) {
+    throw EnvironmentError(fmt::format("{} is damaged: {}", path.string(), e.what()));
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
+                     int64_t keep_latest) {
+  const fs::path target = folder / fmt::format("step-{}", state.step);
+  const fs::path unfinished = folder / fmt::format("{}step-{}", kUnfinished, state.step);
+  try {
+    fs::create_directories(folder);
+    fs::remove_all(unfinished);
+    fs::create_directory(unfinished);
+    write_safetensors((unfinished / kModelFile).string(), parameters_of(model), {{"format", "pt"}});
+    write_safetensors((unfinished / kOptimizerFile).string(), state_of(optimizer));
+    const nlohmann::ordered_json json = {{"format", kFormat}, {"step", state.step}, {"tokens_seen", state.tokens_seen},
+                                         {"next_row", state.next_row}, {"optimizer_steps", state.optimizer_steps}, {"seed", state.seed}};
+    write_file_atomically((unfinished / kStateFile).string(), json.dump(2) + "\n");
+    sync_folder(unfinished);
+    fs::remove_all(target);  // of a run that was resumed from an older step
+    fs::rename(unfinished, target);
+    sync_folder(folder);
+  } catch (const std::exception& e) {
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+    throw EnvironmentError(fmt::format("checkpoint of step {} was not saved, earlier ones are whole: {}", state.step, e.what()));
+  }
+  if (keep_latest <= 0) return;
+  std::vector<fs::path> all = list_checkpoints(folder);
+  for (size_t i = 0; i + static_cast<size_t>(keep_latest) < all.size(); ++i) {
+    std::error_code ignored;  // an old checkpoint that cannot be deleted harms nobody
+    fs::remove_all(all[i], ignored);
+  }
+}
+
+std::vector<fs::path> list_checkpoints(const fs::path& folder) {
+  std::vector<fs::path> list;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (entry.is_directory() && step_of(entry.path()) && fs::exists(entry.path() / kStateFile)) list.push_back(entry.path());
+  }
+  std::sort(list.begin(), list.end(), [](const fs::path& a, const fs::path& b) { return *step_of(a) < *step_of(b); });
+  return list;
+}
+
+std::optional<fs::path> newest_checkpoint(const fs::path& folder) {
+  const auto list = list_checkpoints(folder);
+  return list.empty() ? std::nullopt : std::optional(list.back());
+}
+
+void remove_unfinished(const fs::path& folder) {
+  std::error_code none;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (entry.path().filename().string().starts_with(kUnfinished)) leftovers.push_back(entry.path());
+  }
+  for (const fs::path& path : leftovers) fs::remove_all(path, none);
+}
+
+TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer) {
+  const TrainState state = read_state(step_folder / kStateFile);
+  const SafetensorsFile parameters((step_folder / kModelFile).string()), moments((step_folder / kOptimizerFile).string());
+  check_content(parameters, parameters_of(model));
+  check_content(moments, state_of(optimizer));
+  copy_content(parameters, parameters_of(model));
+  copy_content(moments, state_of(optimizer));
+  optimizer.set_steps_taken(state.optimizer_steps);
+  return state;
+}
+
+void load_model(const fs::path& path, const nn::Module& model) {
+  const fs::path file = fs::is_regular_file(path) ? path : resolve(path) / kModelFile;
+  const SafetensorsFile parameters(file.string());
+  check_content(parameters, parameters_of(model));
+  copy_content(parameters, parameters_of(model));
+}
+
+std::vector<TensorDigest> digest_checkpoint(const fs::path& path) {
+  const fs::path folder = resolve(path);
+  std::vector<TensorDigest> list;
+  for (const char* name : {kModelFile, kOptimizerFile}) {
+    if (!fs::exists(folder / name)) continue;  // a model without optimizer state
+    const SafetensorsFile file((folder / name).string());
+    for (const auto& entry : file.entries()) {
+      const Tensor t = file.tensor(entry.name);
+      const uint64_t seed = hash64(fmt::format("{} {}", name_of(t.dtype()), t.extents()));
+      list.push_back({entry.name, t.dtype(), t.extents(), hash64(t.raw_data(), static_cast<size_t>(t.nbytes()), seed)});
+    }
+  }
+  std::sort(list.begin(), list.end(), [](const TensorDigest& a, const TensorDigest& b) { return a.name < b.name; });
+  return list;
+}
+
+}  // namespace tutti::train
