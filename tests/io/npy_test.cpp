@@ -65,12 +65,14 @@ TEST(Npy, RoundTripsEveryTypeNumPyHas) {
   }
 }
 
-TEST(Npy, WritesTheBytesThatNumPyWrites) {
+TEST(Npy, WritesAPythonDictPaddedTo64Bytes) {
   TemporaryFolder folder;
   write_npy(folder / "a.npy", Tensor::of<float>({1.0f, 2.0f, 3.0f}));
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
   header.resize(117, ' ');
   EXPECT_EQ(read_whole_file(folder / "a.npy"), file_of(header + "\n", raw({1.0f, 2.0f, 3.0f})));
+  write_npy(folder / "b.npy", Tensor::empty({3, 4}));
+  EXPECT_NE(read_whole_file(folder / "b.npy").find("'shape': (3, 4), }"), std::string::npos);
 }
 
 TEST(Npy, RoundTripsScalarsAndEmptyArrays) {

@@ -100,7 +100,7 @@ TEST_F(TokenCache, TokenizesAnewForAnotherTokenizer) {
 TEST_F(TokenCache, RewritesADamagedOrShortenedFile) {
   open(tokenizer);
   const std::string whole = read_whole_file(cache_file());
-  for (size_t i = 0; i < whole.size(); ++i) {
+  for (size_t i = 0; i < whole.size(); i += 5) {
     std::string damaged = whole;
     if (i % 2 == 0) {
       damaged[i] = static_cast<char>(damaged[i] ^ 0x10);

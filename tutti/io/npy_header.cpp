@@ -1,5 +1,7 @@
 #include "tutti/io/npy_header.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstring>
 #include <optional>
@@ -175,8 +177,8 @@ std::string npy_header_bytes(DType dtype, const Extents& shape) {
     if (row.dtype == dtype) code = row.code;
   }
   TUTTI_CHECK(!code.empty(), "npy has no type for {}; cast the tensor to f32 first", name_of(dtype));
-  std::string sizes;
-  for (const int64_t size : shape) sizes += fmt::format("{},{}", size, shape.ndim() > 1 ? " " : "");
+  // A Python tuple: (), (3,), (3, 4).
+  const std::string sizes = fmt::format("{}{}", fmt::join(shape.begin(), shape.end(), ", "), shape.ndim() == 1 ? "," : "");
   std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
                                  itemsize(dtype) > 1 ? '<' : '|', code, sizes);
   const size_t fixed = kMagic.size() + 4;

@@ -22,6 +22,8 @@ TemporaryFolder::~TemporaryFolder() {
 std::string TemporaryFolder::write(std::string_view name, std::string_view contents) const {
   const std::filesystem::path file = path_ / name;
   std::filesystem::create_directories(file.parent_path());
+  // A new file, not the old one shortened: some file systems flush the latter to disk when it is closed.
+  std::filesystem::remove(file);
   std::ofstream(file, std::ios::binary) << contents;
   return file.string();
 }
