@@ -1,8 +1,9 @@
 // The trainer: from a Config to a trained model.
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "tutti/comm/shm_group.h"
 #include "tutti/train/config.h"
