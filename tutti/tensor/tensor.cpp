@@ -9,9 +9,9 @@ namespace tutti {
 namespace {
 
 bool is_dense(const Extents& sizes, const Extents& strides) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;
   int64_t expected = 1;
   for (int d = sizes.ndim() - 1; d >= 0; --d) {
-    if (sizes[d] == 0) return true;
     if (sizes[d] != 1 && strides[d] != expected) return false;
     expected *= sizes[d];
   }
@@ -33,14 +33,14 @@ Counted<TensorImpl> make_impl(StorageRef storage, const Extents& sizes, const Ex
   return impl;
 }
 
-void check_sizes(const Extents& sizes) {
-  for (int64_t s : sizes) TUTTI_CHECK(s >= 0, "empty: sizes {} hold a negative size", sizes);
+void check_sizes(const char* where, const Extents& sizes) {
+  for (int64_t s : sizes) TUTTI_CHECK(s >= 0, "{}: sizes {} hold a negative size", where, sizes);
 }
 
 }  // namespace
 
 Tensor Tensor::empty(const Extents& sizes, DType dtype, Device device) {
-  check_sizes(sizes);
+  check_sizes("empty", sizes);
   const int64_t nbytes = checked_mul(numel_of(sizes), itemsize(dtype));
   Tensor t;
   t.impl_ = make_impl(StorageRef::adopt(Storage::allocate(nbytes, device)), sizes, contiguous_strides(sizes), 0, dtype);
@@ -48,7 +48,7 @@ Tensor Tensor::empty(const Extents& sizes, DType dtype, Device device) {
 }
 
 Tensor Tensor::empty_strided(const Extents& sizes, const Extents& strides, DType dtype, Device device) {
-  check_sizes(sizes);
+  check_sizes("empty_strided", sizes);
   TUTTI_CHECK_EQ(sizes.ndim(), strides.ndim(), "empty_strided: sizes {} and strides {} differ in length", sizes, strides);
   int64_t last = numel_of(sizes) == 0 ? -1 : 0;
   for (int d = 0; d < sizes.ndim() && last >= 0; ++d) {
@@ -63,12 +63,13 @@ Tensor Tensor::empty_strided(const Extents& sizes, const Extents& strides, DType
 }
 
 Tensor Tensor::over(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset, DType dtype) {
-  check_sizes(sizes);
+  check_sizes("view", sizes);
   TUTTI_CHECK_EQ(sizes.ndim(), strides.ndim(), "view: sizes {} and strides {} differ in length", sizes, strides);
   int64_t first = offset, last = offset;
   for (int d = 0; d < sizes.ndim(); ++d) {
     const int64_t reach = checked_mul(std::max<int64_t>(sizes[d] - 1, 0), strides[d]);
-    (reach < 0 ? first : last) += reach;
+    int64_t& end = reach < 0 ? first : last;
+    end = checked_add(end, reach);
   }
   const int64_t capacity = storage->nbytes() / itemsize(dtype);
   if (numel_of(sizes) > 0) {
@@ -82,8 +83,9 @@ Tensor Tensor::over(StorageRef storage, const Extents& sizes, const Extents& str
 }
 
 Tensor Tensor::from_memory(void* data, const Extents& sizes, DType dtype, std::function<void()> release, Device device) {
-  check_sizes(sizes);
+  check_sizes("from_memory", sizes);
   const int64_t nbytes = checked_mul(numel_of(sizes), itemsize(dtype));
+  TUTTI_CHECK(data != nullptr || nbytes == 0, "from_memory: a null pointer for sizes {} of {}", sizes, name_of(dtype));
   Tensor t;
   t.impl_ = make_impl(StorageRef::adopt(Storage::wrap(data, nbytes, device, std::move(release))), sizes,
                       contiguous_strides(sizes), 0, dtype);
@@ -95,6 +97,7 @@ Tensor Tensor::view_as(const Extents& sizes, const Extents& strides, int64_t off
 }
 
 static void check_one_element(const Tensor& t) {
+  TUTTI_CHECK(t.defined(), "item: the tensor is undefined");
   TUTTI_CHECK(t.numel() == 1, "item: the tensor {} has {} elements; expected exactly one", describe(t), t.numel());
   TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "item: the tensor {} is not on the cpu; copy it there first", describe(t));
 }
@@ -128,8 +131,11 @@ static void copy_dim(char* target, const char* source, const Tensor& t, const Te
 }
 
 void copy_elements(const Tensor& target, const Tensor& source) {
-  TUTTI_CHECK(target.extents() == source.extents() && target.dtype() == source.dtype(),
+  TUTTI_CHECK(target.defined() && source.defined() && target.extents() == source.extents() &&
+                  target.dtype() == source.dtype(),
               "copy: the target is {}, the source {}; sizes and dtypes must agree", describe(target), describe(source));
+  TUTTI_CHECK(target.device().kind == DeviceKind::cpu && source.device().kind == DeviceKind::cpu,
+              "copy: from {} to {}; both must be on the cpu, move one with to_device()", describe(source), describe(target));
   if (target.numel() == 0) return;
   copy_dim(static_cast<char*>(target.raw_data()), static_cast<const char*>(source.raw_data()), target, source, 0,
            itemsize(target.dtype()));
