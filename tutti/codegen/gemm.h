@@ -1,0 +1,55 @@
+// C = A B in the summation order of a ContractionTree (numerics contract, N1, N3, N4, N5).
+//
+// Each element of C depends on its row of A, its column of B and the tree, and on nothing else: not on m, n, strides,
+// tiling, threads or instruction set. Arithmetic is f32, or f64 when an operand is f64; bf16 and f16 operands are
+// widened exactly, and the result is rounded once when it is stored. (Which NaN a NaN is, is left open.)
+#pragma once
+
+#include <cstdint>
+
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/kernel.h"
+#include "tutti/core/dtype.h"
+
+namespace tutti {
+class ThreadPool;
+}
+
+namespace tutti::codegen {
+
+// Element (i, j) lies at data[i * row_stride + j * column_stride], in elements of dtype (f64, f32, bf16, f16). Any
+// strides: a transpose swaps them, 0 repeats.
+struct GemmOperand {
+  const void* data;
+  DType dtype;
+  int64_t row_stride, column_stride;
+};
+
+// Columns of C are neighbours. C must not overlap A or B.
+struct GemmResult {
+  void* data;
+  DType dtype;
+  int64_t row_stride;
+};
+
+// Problem number x has its operands x strides further, in elements.
+struct GemmBatch {
+  int64_t count = 1;
+  int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+};
+
+struct GemmOptions {
+  CpuTarget target = cpu_target();
+  ThreadPool* pool = nullptr;  // null: ThreadPool::current()
+};
+
+// c[m, n] = a[m, k] b[k, n]. The tree must have k elements; k = 0 stores -0.0, the identity of a sum, so that a rank
+// without rows contributes nothing. UsageError: negative sizes, other dtypes, a tree of another k.
+void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
+          const ContractionTree& tree, const GemmOptions& options = {});
+
+// The same for `batch.count` problems of one shape.
+void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b,
+                  const GemmResult& c, const ContractionTree& tree, const GemmOptions& options = {});
+
+}  // namespace tutti::codegen

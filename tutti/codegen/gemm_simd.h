@@ -1,0 +1,93 @@
+// One register of elements for gemm_pack: widening loads and square transposes. Private to gemm_pack.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "tutti/core/dtype.h"
+
+namespace tutti::codegen::simd {
+
+template <class Compute>
+struct Block;
+
+// Eight floats.
+template <>
+struct Block<float> {
+  using Vector = __m256;
+  static constexpr int kSide = 8;
+
+  static Vector load(const float* p) { return _mm256_loadu_ps(p); }
+  static Vector load(const bfloat16* p) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static Vector load(const float16* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+
+  // Rows become columns: pairs, then quadruples, then halves.
+  static void transpose(Vector (&r)[kSide]) {
+    Vector t[kSide];
+    for (int i = 0; i < 8; i += 2) {
+      t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+      t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+      r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+      r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+      r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const Vector low = r[i], high = r[i + 4];
+      r[i] = _mm256_permute2f128_ps(low, high, 0x20);
+      r[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+  }
+};
+
+// Four doubles.
+template <>
+struct Block<double> {
+  using Vector = __m256d;
+  static constexpr int kSide = 4;
+
+  static Vector load(const double* p) { return _mm256_loadu_pd(p); }
+  static Vector load(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+  static Vector load(const bfloat16* p) {
+    const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(bits), 16)));
+  }
+  static Vector load(const float16* p) {
+    return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void store(double* p, Vector v) { _mm256_storeu_pd(p, v); }
+
+  static void transpose(Vector (&r)[kSide]) {
+    const Vector a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);
+    const Vector c = _mm256_unpacklo_pd(r[2], r[3]), d = _mm256_unpackhi_pd(r[2], r[3]);
+    r[0] = _mm256_permute2f128_pd(a, c, 0x20);
+    r[1] = _mm256_permute2f128_pd(b, d, 0x20);
+    r[2] = _mm256_permute2f128_pd(a, c, 0x31);
+    r[3] = _mm256_permute2f128_pd(b, d, 0x31);
+  }
+};
+
+// The first `count` < kSide elements, zeros behind them; reads nothing else.
+template <class Compute, class T>
+typename Block<Compute>::Vector load_part(const T* p, int64_t count) {
+  T all[Block<Compute>::kSide] = {};
+  std::memcpy(all, p, static_cast<size_t>(count) * sizeof(T));
+  return Block<Compute>::load(all);
+}
+
+inline float widen(float x) { return x; }
+inline double widen(double x) { return x; }
+inline float widen(bfloat16 x) { return to_float(x); }
+inline float widen(float16 x) { return to_float(x); }
+
+}  // namespace tutti::codegen::simd
