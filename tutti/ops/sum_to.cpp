@@ -1,0 +1,43 @@
+#include "tutti/ops/sum_to.h"
+
+#include <atomic>
+
+#include "tutti/ops/reduction.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t kDefaultTokenGrain = 128;
+
+std::atomic<int64_t>& grain() {
+  static std::atomic<int64_t> value{kDefaultTokenGrain};
+  return value;
+}
+
+}  // namespace
+
+int64_t token_grain() { return grain().load(std::memory_order_relaxed); }
+
+TokenGrainScope::TokenGrainScope(int64_t value) : previous_(token_grain()) {
+  TUTTI_CHECK(value > 0, "token grain: {} positions; expected at least 1", value);
+  grain() = value;
+}
+TokenGrainScope::~TokenGrainScope() { grain() = previous_; }
+
+Tensor sum_to(const Tensor& x, const Shape& sizes) {
+  const int shift = x.ndim() - sizes.ndim();
+  TUTTI_CHECK(shift >= 0 && broadcast_shapes(x.sizes(), sizes, "sum_to") == x.sizes(),
+              "sum_to: {} does not broadcast to x, which is {}", sizes, describe(x));
+  Dims inner, tokens;
+  for (int d = 0; d < x.ndim(); ++d) {
+    if (d < shift) tokens.push_back(d);
+    else if (sizes[static_cast<size_t>(d - shift)] == 1 && x.sizes()[static_cast<size_t>(d)] != 1) inner.push_back(d);
+  }
+  const DType dtype = is_floating(x.dtype()) ? compute_dtype(x.dtype()) : DType::i64;
+  Tensor result = x;
+  if (!inner.empty()) result = sum(result, {.dims = inner, .keepdim = true, .dtype = dtype});
+  if (!tokens.empty()) result = sum(result, {.dims = tokens, .dtype = dtype, .leaf = token_grain()});
+  return result;
+}
+
+}  // namespace tutti
