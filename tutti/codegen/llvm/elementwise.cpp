@@ -9,17 +9,27 @@ using llvm::Value;
 
 namespace {
 
-// Operations that are a handful of instructions; a kernel made of few of them is bound by loop and memory, and unrolls.
-bool is_cheap(ScalarOp op) {
+// How many instructions an operation is, roughly: 0 a handful, 1 a polynomial, 2 several or a loop.
+int weight_of(ScalarOp op) {
   switch (op) {
+    case ScalarOp::exp:
+    case ScalarOp::exp2:
+    case ScalarOp::log:
+    case ScalarOp::log2:
+    case ScalarOp::tanh:
+    case ScalarOp::sigmoid:
+    case ScalarOp::erf: return 1;
+    case ScalarOp::sqrt:
+    case ScalarOp::rsqrt:
+    case ScalarOp::reciprocal: return 0;
     case ScalarOp::pow:
     case ScalarOp::floordiv:
     case ScalarOp::truncdiv:
     case ScalarOp::remainder:
     case ScalarOp::fmod:
     case ScalarOp::philox:
-    case ScalarOp::atan2: return false;
-    default: return op < ScalarOp::exp || op > ScalarOp::lgamma || (op >= ScalarOp::sqrt && op <= ScalarOp::reciprocal);
+    case ScalarOp::atan2: return 2;
+    default: return op >= ScalarOp::exp && op <= ScalarOp::lgamma ? 2 : 0;
   }
 }
 
@@ -46,24 +56,27 @@ unsigned Emitter::vector_lanes(llvm::ArrayRef<int32_t> roots) const {
   return static_cast<unsigned>(std::min<int64_t>(register_bytes / widest, 32));
 }
 
-void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end) {
-  std::vector<int32_t> roots;
-  bool cheap = true, strided = false;
-  for (const size_t k : outputs) {
-    roots.push_back(spec.results[k]);
-    strided = strided || spec.outputs[k].inner == StrideClass::strided;
-  }
+Emitter::LoopShape Emitter::loop_shape(llvm::ArrayRef<int32_t> roots, llvm::ArrayRef<size_t> outputs) const {
+  bool strided = false;
+  const auto look_at = [&](size_t k) { strided = strided || operand(k).inner == StrideClass::strided; };
+  int heaviest = 0, varying = 0;
   const std::vector<bool> needed = reachable(roots);
-  int varying = 0;
   for (size_t n = 0; n < spec.nodes.size(); ++n) {
     if (!needed[n] || is_uniform(static_cast<int32_t>(n))) continue;
     const ExprNode& node = spec.nodes[n];
     ++varying;
-    cheap = cheap && is_cheap(node.op);
-    strided = strided || (node.op == ScalarOp::arg && spec.inputs[static_cast<size_t>(node.index)].inner == StrideClass::strided);
+    heaviest = std::max(heaviest, weight_of(node.op));
+    if (node.op == ScalarOp::arg) look_at(static_cast<size_t>(node.index));
   }
-  const int64_t unroll = !cheap || strided || varying > 24 ? 1 : varying > 8 ? 2 : 4;
+  for (const size_t k : outputs) look_at(spec.inputs.size() + k);
+  const bool light = heaviest == 0 && !strided && varying <= 24;
+  return {.unroll = !light ? 1 : varying > 8 ? 2 : 4,
+          .masked_only = target == CpuTarget::avx512 && !strided && (heaviest == 2 || varying > 60)};
+}
 
+void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end) {
+  std::vector<int32_t> roots;
+  for (const size_t k : outputs) roots.push_back(spec.results[k]);
   prepare_uniform(frame, roots);
   const auto store_chunks = [&](llvm::ArrayRef<Chunk> chunks) {
     const auto values = evaluate(frame, roots, chunks);
@@ -72,13 +85,17 @@ void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end
         store_elements(frame, spec.inputs.size() + outputs[r], chunks[c], values[c][r]);
     }
   };
-  const int64_t lanes = frame.lanes, step = unroll * lanes;
-  Value* whole = b.CreateAnd(end, i64(-step));
-  for_loop("vectors", i64(0), whole, i64(step), [&](Value* i) {
-    std::vector<Chunk> chunks;
-    for (int64_t u = 0; u < unroll; ++u) chunks.push_back({b.CreateNSWAdd(i, i64(u * lanes))});
-    store_chunks(chunks);
-  });
+  const LoopShape shape = loop_shape(roots, outputs);
+  const int64_t lanes = frame.lanes, step = shape.unroll * lanes;
+  Value* whole = i64(0);
+  if (!shape.masked_only || lanes == 1) {
+    whole = b.CreateAnd(end, i64(-step));
+    for_loop("vectors", i64(0), whole, i64(step), [&](Value* i) {
+      std::vector<Chunk> chunks;
+      for (int64_t u = 0; u < shape.unroll; ++u) chunks.push_back({b.CreateNSWAdd(i, i64(u * lanes))});
+      store_chunks(chunks);
+    });
+  }
   if (lanes == 1) return;
   for_loop("tail", whole, end, i64(lanes), [&](Value* i) { store_chunks(partial_chunk(i, end, frame.lanes)); });
 }

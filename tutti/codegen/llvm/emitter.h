@@ -88,6 +88,11 @@ class Emitter {
   Chunk full_chunk(llvm::Value* index) const { return {index}; }
   Chunk partial_chunk(llvm::Value* index, llvm::Value* end, unsigned lanes);
   unsigned vector_lanes(llvm::ArrayRef<int32_t> roots) const;
+  struct LoopShape {
+    int64_t unroll;    // vectors side by side
+    bool masked_only;  // a long body hides the cost of masks: one loop for whole and partial vectors, half the code
+  };
+  LoopShape loop_shape(llvm::ArrayRef<int32_t> roots, llvm::ArrayRef<size_t> outputs) const;
   // Stores the results of `outputs` (indices into spec.outputs) for elements [0, end).
   void store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, llvm::Value* end);
 

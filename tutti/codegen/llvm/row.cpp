@@ -41,10 +41,15 @@ class Accumulators {
   std::vector<Components> slots_;
 };
 
-// Calls body with every full chunk of [start, start + count), then with the partial one.
-void for_chunks(Emitter& e, Value* start, Value* count, const std::function<void(const Chunk&)>& body) {
+// Calls body with every full chunk of [start, start + count), then with the partial one; `masked`: with all of them as
+// partial ones, so that the body is emitted once.
+void for_chunks(Emitter& e, Value* start, Value* count, bool masked, const std::function<void(const Chunk&)>& body) {
   llvm::IRBuilder<>& b = e.b;
   Value* end = b.CreateAdd(start, count);
+  if (masked) {
+    e.for_loop("chunk", start, end, e.i64(kLeafLanes), [&](Value* i) { body(e.partial_chunk(i, end, kLeafLanes)); });
+    return;
+  }
   Value* whole = b.CreateAdd(start, b.CreateAnd(count, e.i64(-static_cast<int64_t>(kLeafLanes))));
   e.for_loop("chunk", start, whole, e.i64(kLeafLanes), [&](Value* i) { body({i}); });
   e.if_then(b.CreateICmpSLT(whole, end), [&] { body(e.partial_chunk(whole, end, kLeafLanes)); });
@@ -64,7 +69,8 @@ LeafFunction emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& stat
   e.prepare_uniform(frame, values);
   Accumulators accumulators(e, group);
 
-  for_chunks(e, start, count, [&](const Chunk& chunk) {
+  const bool masked = e.loop_shape(values, {}).masked_only;
+  for_chunks(e, start, count, masked, [&](const Chunk& chunk) {
     const auto x = e.evaluate(frame, values, chunk)[0];
     for (size_t m = 0; m < values.size(); ++m) {
       const Monoid& monoid = group.monoids[m];
@@ -91,7 +97,7 @@ LeafFunction emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& stat
     results[m] = {group.monoids[m].fold_max(v[0]), nullptr};
   }
   if (!softmax_values.empty()) {
-    for_chunks(e, start, count, [&](const Chunk& chunk) {
+    for_chunks(e, start, count, masked, [&](const Chunk& chunk) {
       const auto x = e.evaluate(frame, softmax_values, chunk)[0];
       size_t next = 0;
       for (size_t m = 0; m < values.size(); ++m) {

@@ -1,0 +1,173 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/codegen/support/harness.h"
+#include "tests/codegen/support/reference_tree.h"
+
+namespace tutti::codegen {
+namespace {
+
+using testing::Buffer;
+using testing::Recipe;
+using testing::ReferenceTree;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// exp as kernels compute it.
+float kernel_exp(float x) {
+  Recipe recipe;
+  recipe.output(apply_scalar(ScalarOp::exp, recipe.input(DType::f32)), DType::f32);
+  static const KernelSpec spec = recipe.finish("exp");
+  Buffer in(DType::f32, 1), out(DType::f32, 1);
+  in.set(0, x);
+  testing::run(spec, testing::targets().front(), {{&in}, {&out}}, {1, 1});
+  return static_cast<float>(out.value(0).f);
+}
+
+struct Pair {
+  float m = -kInfinity, l = 0;
+};
+
+float larger(float a, float b) { return std::isnan(a) ? a : a > b ? a : b; }
+float origin(float m) { return m == -kInfinity ? 0.0f : m; }
+
+Pair combine(const Pair& a, const Pair& b) {
+  const float m = larger(a.m, b.m);
+  return {m, std::fma(a.l, kernel_exp(a.m - origin(m)), b.l * kernel_exp(b.m - origin(m)))};
+}
+
+Pair reference(int64_t n, int64_t leaf, const std::function<float(int64_t)>& x) {
+  ReferenceTree<Pair> tree;
+  tree.combine = combine;
+  tree.leaf = leaf;
+  return tree.reduce(TreeKind::aligned, n, [&](int64_t start, int64_t count) {
+    const auto at = [&](int64_t i) { return x(start + i); };
+    const ReferenceTree<float> largest{-kInfinity, larger, at};
+    const float m = largest.leaf_of(0, count);
+    const ReferenceTree<float> sum{0.0f, std::plus<float>(), [&](int64_t i) { return kernel_exp(at(i) - origin(m)); }};
+    return Pair{m, sum.leaf_of(0, count)};
+  });
+}
+
+void expect_equal(const Buffer& m, const Buffer& l, int64_t k, const Pair& expected) {
+  EXPECT_TRUE(testing::same_value(m.value(k), {.dtype = DType::f32, .f = expected.m})) << m.value(k).f << " " << expected.m;
+  EXPECT_TRUE(testing::same_value(l.value(k), {.dtype = DType::f32, .f = expected.l})) << l.value(k).f << " " << expected.l;
+}
+
+struct Statistics {
+  Recipe recipe;
+  explicit Statistics(LoopKind kind, DType dtype = DType::f32) : recipe(kind) {
+    const StrideClass out = kind == LoopKind::row ? StrideClass::broadcast : StrideClass::contiguous;
+    const Expr x = recipe.input(dtype);
+    const Expr m = recipe.reduce(ReduceOp::softmax_max, x, TreeKind::aligned);
+    const Expr l = recipe.reduce(ReduceOp::softmax_sum, x, TreeKind::aligned);
+    recipe.output(m, DType::f32, out);
+    recipe.output(l, DType::f32, out);
+    recipe.finish("softmax statistics");
+  }
+};
+
+TEST(Softmax, StatisticsFollowTheAlignedTreeAlongRows) {
+  const Statistics statistics(LoopKind::row);
+  for (const CpuTarget target : testing::targets()) {
+    for (const int64_t n : {1, 7, 16, 17, 48, 100}) {
+      for (const int64_t leaf : {16, 32, 512}) {
+        Buffer in(DType::f32, n), m(DType::f32, 1), l(DType::f32, 1);
+        testing::fill_moderate(in, static_cast<uint64_t>(n));
+        testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&l}}, {1, n, 0, leaf});
+        expect_equal(m, l, 0, reference(n, leaf, [&](int64_t i) { return static_cast<float>(in.value(i).f); }));
+      }
+    }
+  }
+}
+
+TEST(Softmax, StatisticsFollowTheAlignedTreeDownColumns) {
+  const Statistics statistics(LoopKind::column);
+  for (const CpuTarget target : testing::targets()) {
+    const int64_t n = 50, columns = 5, leaf = 16;
+    Buffer in(DType::f32, n * columns), m(DType::f32, columns), l(DType::f32, columns);
+    testing::fill_moderate(in, 1);
+    testing::run(statistics.recipe.spec, target, {{&in, 0, 1, columns}, {&m}, {&l}}, {1, columns, n, leaf});
+    for (int64_t c = 0; c < columns; ++c)
+      expect_equal(m, l, c, reference(n, leaf, [&](int64_t i) { return static_cast<float>(in.value(i * columns + c).f); }));
+  }
+}
+
+TEST(Softmax, ScanCombinesElementByElement) {
+  const Statistics statistics(LoopKind::scan);
+  for (const CpuTarget target : testing::targets()) {
+    const int64_t n = 40;
+    Buffer in(DType::f32, n), m(DType::f32, n), l(DType::f32, n);
+    testing::fill_moderate(in, 2);
+    testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&l}}, {1, n});
+    Pair running;
+    for (int64_t i = 0; i < n; ++i) {
+      running = combine(running, {static_cast<float>(in.value(i).f), 1.0f});
+      expect_equal(m, l, i, running);
+    }
+  }
+}
+
+TEST(Softmax, ARowOfMinusInfinityHasNoMass) {
+  const Statistics statistics(LoopKind::row);
+  for (const CpuTarget target : testing::targets()) {
+    Buffer in(DType::f32, 40), m(DType::f32, 1), l(DType::f32, 1);
+    for (int i = 0; i < 40; ++i) in.set(i, -kInfinity);
+    testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&l}}, {1, 40, 0, 16});
+    EXPECT_EQ(m.value(0).f, -kInfinity);
+    EXPECT_EQ(l.value(0).f, 0.0);
+    // One finite element in another leaf takes over.
+    in.set(35, 2.0);
+    testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&l}}, {1, 40, 0, 16});
+    EXPECT_EQ(m.value(0).f, 2.0);
+    EXPECT_EQ(l.value(0).f, 1.0);
+  }
+}
+
+TEST(Softmax, NanReachesBothStatistics) {
+  const Statistics statistics(LoopKind::row);
+  for (const CpuTarget target : testing::targets()) {
+    Buffer in(DType::f32, 40), m(DType::f32, 1), l(DType::f32, 1);
+    in.set(20, NAN);
+    testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&l}}, {1, 40, 0, 16});
+    EXPECT_TRUE(std::isnan(m.value(0).f) && std::isnan(l.value(0).f));
+  }
+}
+
+TEST(Softmax, DoesNotDependOnWhatFollowsTheRow) {
+  // Padding with minus infinity leaves m and l as they are, to the bit.
+  const Statistics statistics(LoopKind::row, DType::bf16);
+  for (const CpuTarget target : testing::targets()) {
+    Buffer in(DType::bf16, 200), m(DType::f32, 2), l(DType::f32, 2);
+    testing::fill_moderate(in, 3);
+    for (int i = 70; i < 200; ++i) in.set(i, -kInfinity);
+    testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&l}}, {1, 70, 0, 32});
+    const ScalarValue m70 = m.value(0), l70 = l.value(0);
+    testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&l}}, {1, 200, 0, 32});
+    EXPECT_TRUE(testing::same_value(m.value(0), m70) && testing::same_value(l.value(0), l70));
+  }
+}
+
+TEST(Softmax, RowsSumToOne) {
+  Recipe recipe(LoopKind::row);
+  const Expr x = recipe.input(DType::f32);
+  const Expr m = recipe.reduce(ReduceOp::softmax_max, x, TreeKind::aligned);
+  const Expr l = recipe.reduce(ReduceOp::softmax_sum, x, TreeKind::aligned);
+  recipe.output(apply_scalar(ScalarOp::exp, x - m) / l, DType::f32);
+  const KernelSpec& spec = recipe.finish("softmax");
+  for (const CpuTarget target : testing::targets()) {
+    Buffer in(DType::f32, 3 * 1000), out(DType::f32, 3 * 1000);
+    testing::fill_moderate(in, 4);
+    testing::run(spec, target, {{&in, 1000}, {&out, 1000}}, {3, 1000});
+    for (int o = 0; o < 3; ++o) {
+      double sum = 0;
+      for (int i = 0; i < 1000; ++i) sum += out.value(o * 1000 + i).f;
+      EXPECT_NEAR(sum, 1.0, 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::codegen
