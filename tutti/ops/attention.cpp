@@ -121,7 +121,7 @@ codegen::GemmOperand matrix(const Tensor& t) {
   return {t.raw_data(), t.dtype(), t.strides()[n - 2], t.strides()[n - 1]};
 }
 codegen::GemmOperand transposed(codegen::GemmOperand m) {
-  std::swap(m.row_stride, m.col_stride);
+  std::swap(m.row_stride, m.column_stride);
   return m;
 }
 Tensor head_of(const Tensor& t, int64_t b, int64_t h) {
@@ -196,12 +196,12 @@ Monoid attend(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor
     const int64_t n = std::min(kKeyBlock, limit - key);
     const Tensor scores = Tensor::empty({R, n}, compute);
     const codegen::ContractionTree over_features = codegen::ContractionTree::halving(D);
-    codegen::gemm(R, n, D, matrix(q), transposed(matrix(rows_of(k, key, n))), scores.raw_data(), compute, n, over_features);
+    codegen::gemm(R, n, D, matrix(q), transposed(matrix(rows_of(k, key, n))), {scores.raw_data(), compute, n}, over_features);
     Monoid node{Tensor::empty({R, 1}, compute), Tensor::empty({R, 1}, compute), Tensor::empty({R, D}, compute)};
     const Bounds local = relative(bounds, row, R, key);
     run_step(kBlock, call.attrs, {scores, local.first, local.last}, {scores, node.m, node.l});
     // At most kKeyBlock keys are one leaf.
-    codegen::gemm(R, D, n, matrix(scores), matrix(rows_of(v, key, n)), node.o.raw_data(), compute, D,
+    codegen::gemm(R, D, n, matrix(scores), matrix(rows_of(v, key, n)), {node.o.raw_data(), compute, D},
                   codegen::ContractionTree::halving(n, kKeyBlock));
     stack.push_back(std::move(node));
     for (int merges = std::countr_one(static_cast<uint64_t>(block)); merges > 0; --merges) merge_top();
@@ -253,7 +253,7 @@ void infer(const OpCall& call, OutputMetas& out) {
 
 // Sums over queries run over tokens; the heads of a group lie inside a grain (N3t).
 codegen::ContractionTree over_queries(int64_t Sq, int64_t G) {
-  codegen::ContractionTree tree = codegen::ContractionTree::halving(Sq, token_grain());
+  codegen::ContractionTree tree = codegen::ContractionTree::halving(Sq, static_cast<int32_t>(token_grain()));
   for (auto& length : tree.leaf_lengths) length = static_cast<std::remove_reference_t<decltype(length)>>(length * G);
   return tree;
 }
@@ -272,17 +272,17 @@ void backward_group(const OpCall& call, std::span<const Tensor> outputs, int64_t
   run_step(kDelta, {}, {g, o}, {delta});
   const Tensor p = Tensor::empty({R, n.Sk}, compute), ds = Tensor::empty({R, n.Sk}, compute);
   const auto over_features = codegen::ContractionTree::halving(n.D);
-  codegen::gemm(R, n.Sk, n.D, matrix(queries), transposed(matrix(keys)), p.raw_data(), compute, n.Sk, over_features);
-  codegen::gemm(R, n.Sk, n.D, matrix(g), transposed(matrix(values)), ds.raw_data(), compute, n.Sk, over_features);
+  codegen::gemm(R, n.Sk, n.D, matrix(queries), transposed(matrix(keys)), {p.raw_data(), compute, n.Sk}, over_features);
+  codegen::gemm(R, n.Sk, n.D, matrix(g), transposed(matrix(values)), {ds.raw_data(), compute, n.Sk}, over_features);
   const Bounds bounds = bounds_of(call, n, b, call[6]);
   run_step(kProbabilities, call.attrs, {p, ds, lse.view_as({R, 1}, {1, 1}, 0), delta, bounds.first, bounds.last}, {p, ds});
 
   const auto tree = over_queries(n.Sq, n.G);
   const Tensor dk = head_of(outputs[1], b, kv), dv = head_of(outputs[2], b, kv);
-  codegen::gemm(n.Sk, n.D, R, transposed(matrix(ds)), matrix(queries), dk.raw_data(), dk.dtype(), dk.strides()[0], tree);
-  codegen::gemm(n.Sk, n.D, R, transposed(matrix(p)), matrix(g), dv.raw_data(), dv.dtype(), dv.strides()[0], tree);
+  codegen::gemm(n.Sk, n.D, R, transposed(matrix(ds)), matrix(queries), {dk.raw_data(), dk.dtype(), dk.strides()[0]}, tree);
+  codegen::gemm(n.Sk, n.D, R, transposed(matrix(p)), matrix(g), {dv.raw_data(), dv.dtype(), dv.strides()[0]}, tree);
   const Tensor dq = Tensor::empty({R, n.D}, outputs[0].dtype());
-  codegen::gemm(R, n.D, n.Sk, matrix(ds), matrix(keys), dq.raw_data(), dq.dtype(), n.D, codegen::ContractionTree::halving(n.Sk));
+  codegen::gemm(R, n.D, n.Sk, matrix(ds), matrix(keys), {dq.raw_data(), dq.dtype(), n.D}, codegen::ContractionTree::halving(n.Sk));
   unpack(dq, group_of(outputs[0], b, kv, n.G));
 }
 

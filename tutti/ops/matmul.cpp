@@ -25,7 +25,7 @@ struct MatmulAttrs {
 };
 
 codegen::ContractionTree tree_for(ContractionAxis axis, int64_t k) {
-  return axis == ContractionAxis::tokens ? codegen::ContractionTree::halving(k, token_grain())
+  return axis == ContractionAxis::tokens ? codegen::ContractionTree::halving(k, static_cast<int32_t>(token_grain()))
                                          : codegen::ContractionTree::halving(k);
 }
 
@@ -67,16 +67,11 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& c = outputs[0];
   char* out = static_cast<char*>(c.raw_data());
   const auto one = [&](int64_t b) {
-    codegen::gemm(p.m, p.n, p.k, operand(call[0], b), operand(call[1], b), out + b * p.m * p.n * itemsize(c.dtype()), c.dtype(),
-                  p.n, tree);
+    codegen::gemm(p.m, p.n, p.k, operand(call[0], b), operand(call[1], b),
+                  {out + b * p.m * p.n * itemsize(c.dtype()), c.dtype(), p.n}, tree);
   };
-  if (p.batch == 1) {
-    one(0);
-    return;
-  }
   // Small products run side by side, large ones take the threads one after the other.
-  const bool small = p.m * p.n * p.k < 1 << 21;
-  if (!small) {
+  if (p.batch == 1 || p.m * p.n * p.k >= 1 << 21) {
     for (int64_t b = 0; b < p.batch; ++b) one(b);
     return;
   }
