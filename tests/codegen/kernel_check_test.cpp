@@ -1,0 +1,86 @@
+#include "tutti/codegen/kernel_check.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/codegen/support/harness.h"
+#include "tutti/core/error.h"
+
+namespace tutti::codegen {
+namespace {
+
+using testing::Recipe;
+
+void expect_refused(const KernelSpec& spec, const std::string& part) {
+  try {
+    check_kernel(spec);
+    FAIL() << "accepted; expected: " << part;
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("'k'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(KernelCheck, NamesTheOutputWhoseDTypeDiffers) {
+  Recipe recipe;
+  recipe.output(recipe.input(DType::f32), DType::i64);
+  expect_refused(recipe.finish("k"), "output 0 stores i64 but its value is f32; cast it to i64");
+}
+
+TEST(KernelCheck, NamesTheArgumentThatIsNotThere) {
+  Recipe recipe;
+  recipe.output(recipe.pool.arg(3, DType::f32), DType::f32);
+  expect_refused(recipe.finish("k"), "argument 3 of 0");
+}
+
+TEST(KernelCheck, RefusesMixedOperands) {
+  Recipe recipe;
+  const Expr x = recipe.input(DType::f32), y = recipe.input(DType::i64);
+  recipe.pool.push({.op = ScalarOp::add, .dtype = DType::f32, .operands = {x.id(), y.id(), 0}});
+  recipe.output(x, DType::f32);
+  expect_refused(recipe.finish("k"), "add of f32 and i64");
+}
+
+TEST(KernelCheck, RefusesReductionsInPointwiseKernels) {
+  Recipe recipe;
+  recipe.output(recipe.reduce(ReduceOp::sum, recipe.input(DType::f32)), DType::f32);
+  expect_refused(recipe.finish("k"), "use LoopKind::row");
+}
+
+TEST(KernelCheck, RefusesAValueThatNeedsItsOwnReduction) {
+  Recipe recipe(LoopKind::row);
+  const Expr x = recipe.input(DType::f32);
+  const Expr sum = recipe.reduce(ReduceOp::sum, x);
+  recipe.spec.reductions[0].value = (x - sum).id();
+  recipe.output(sum, DType::f32, StrideClass::broadcast);
+  expect_refused(recipe.finish("k"), "uses a reduction that is not finished");
+}
+
+TEST(KernelCheck, RefusesALonelySoftmaxMax) {
+  Recipe recipe(LoopKind::row);
+  recipe.output(recipe.reduce(ReduceOp::softmax_max, recipe.input(DType::f32)), DType::f32, StrideClass::broadcast);
+  expect_refused(recipe.finish("k"), "softmax_max must be followed by softmax_sum");
+}
+
+TEST(KernelCheck, RefusesARowOutputThatChangesAlongTheRow) {
+  Recipe recipe(LoopKind::row);
+  recipe.output(recipe.input(DType::f32), DType::f32, StrideClass::broadcast);
+  expect_refused(recipe.finish("k"), "written once per row but its value changes along it");
+}
+
+TEST(KernelCheck, RefusesElementsInColumnOutputs) {
+  Recipe recipe(LoopKind::column);
+  const Expr x = recipe.input(DType::f32);
+  recipe.output(recipe.reduce(ReduceOp::sum, x) + x, DType::f32);
+  expect_refused(recipe.finish("k"), "may use reductions and params only");
+}
+
+TEST(KernelCheck, RefusesSumsOfBooleans) {
+  Recipe recipe(LoopKind::row);
+  recipe.output(recipe.reduce(ReduceOp::sum, recipe.input(DType::boolean)), DType::boolean, StrideClass::broadcast);
+  expect_refused(recipe.finish("k"), "over booleans");
+}
+
+}  // namespace
+}  // namespace tutti::codegen
