@@ -5,6 +5,7 @@
 
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/inplace.h"
 
 namespace tutti::train {
 
