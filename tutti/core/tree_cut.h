@@ -1,0 +1,25 @@
+// Where a dim may be cut over ranks so that sums over it keep their bits (numerics contract, N3 and N11).
+//
+// A dim of n elements is summed by halving: ceil(n/2) and floor(n/2) elements until n fits a leaf. Ranks hold the nodes
+// of one level of that tree, so the parts of an odd dim differ by at most one element, and what ranks combine by
+// halving is the upper part of the same tree.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tutti {
+
+struct TreeCut {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// The largest power of two over which a dim can be cut without cutting a leaf; at least 1.
+int64_t largest_cut(int64_t size, int64_t leaf);
+
+// The elements that `rank` of `ranks` holds. A dim that is never summed over has leaf 1.
+// UsageError, naming `what` and the largest legal number of ranks, when a border would fall inside a leaf.
+TreeCut tree_cut(int64_t size, int64_t leaf, int rank, int ranks, std::string_view what);
+
+}  // namespace tutti
