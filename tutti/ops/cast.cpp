@@ -30,7 +30,8 @@ void cast_reference(const OpCall& call, std::span<const Tensor> outputs) {
 std::string cast_sharding(const OpCall& call) {
   const DType from = call[0].dtype(), to = target_of(call);
   const bool widens = is_floating(from) && is_floating(to) && itemsize(to) > itemsize(from);
-  const char* partial = widens ? "| id" : is_floating(from) && is_integral(to) ? "| up" : "|";
+  // Not so for integers: NaN and what is out of range become the smallest one, above which they were.
+  const char* partial = widens ? "| lin up | up" : "|";
   return facets::pointwise_sharding(call, partial);
 }
 

@@ -28,28 +28,48 @@ RandomKey next_random_key() {
   return {.key = hash_of(context.seed, std::string_view("\0draw", 5), context.next_draw++)};
 }
 
+// `part` is cut from something that is itself a part, `whole`: both as keys, the first relative to the second.
+static RandomKey compose(const RandomKey& whole, RandomKey part, int64_t count) {
+  if (whole.run_length == 0) {
+    part.first_index += whole.first_index;
+    return part;
+  }
+  const int64_t length = whole.run_length, inside = part.first_index % length;
+  part.first_index = whole.index_of(part.first_index);
+  if (part.run_length == 0 && inside + count <= length) return part;  // a piece of one run
+  if (part.run_length == 0 && inside == 0 && count % length == 0) {   // whole runs
+    part.run_length = length;
+    part.run_stride = whole.run_stride;
+    return part;
+  }
+  TUTTI_CHECK(part.run_length != 0 && inside + part.run_length <= length && part.run_stride % length == 0,
+              "part_of: the key belongs to a part with runs of {} elements, which the new part cuts unevenly; cut the whole "
+              "tensor at once",
+              length);
+  part.run_stride = part.run_stride / length * whole.run_stride;
+  return part;
+}
+
 RandomKey part_of(const RandomKey& whole, const Extents& sizes, const Extents& part, const Extents& offsets) {
-  TUTTI_CHECK(whole.run_length == 0, "part_of: the key already belongs to a part; cut the whole tensor instead");
   const Extents strides = contiguous_strides(sizes);
-  RandomKey key = whole;
-  for (size_t d = 0; d < sizes.size(); ++d) key.first_index += offsets[d] * strides[d];
+  RandomKey key{.key = whole.key, .step = whole.step, .virtual_shard = whole.virtual_shard};
   if (numel_of(part) == 0) return key;
+  for (size_t d = 0; d < sizes.size(); ++d) key.first_index += offsets[d] * strides[d];
   // Dims from the last one on that are whole form one run with the first that is cut.
   int d = sizes.ndim() - 1;
   while (d >= 0 && part[static_cast<size_t>(d)] == sizes[static_cast<size_t>(d)]) --d;
-  if (d < 0) return key;
+  if (d < 0) return whole;
   const size_t cut = static_cast<size_t>(d);
-  key.run_length = part[cut] * strides[cut];
-  key.run_stride = sizes[cut] * strides[cut];
   int64_t runs = 1;
+  const int64_t run_length = part[cut] * strides[cut], run_stride = sizes[cut] * strides[cut];
   for (size_t e = cut; e-- > 0;) {
-    TUTTI_CHECK(part[e] == 1 || strides[e] == runs * key.run_stride,
+    TUTTI_CHECK(part[e] == 1 || strides[e] == runs * run_stride,
                 "part_of: the part {} of {} is cut along dims {} and {}; beside the outermost dim only one may be cut", part,
                 sizes, e + 1, cut);
     runs *= part[e];
   }
-  if (runs == 1) key.run_length = key.run_stride = 0;
-  return key;
+  if (runs > 1) key.run_length = run_length, key.run_stride = run_stride;
+  return compose(whole, key, numel_of(part));
 }
 
 }  // namespace tutti

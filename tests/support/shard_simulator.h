@@ -1,0 +1,351 @@
+// Checks a sharding rule by doing what it says: inputs are cut (or split in terms) over simulated ranks, each rank runs
+// the op's reference kernel on its part, the parts are put together and compared with the undivided run.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/core/sharding_rule.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/engine/index_loops.h"
+
+namespace tutti::testing {
+
+// Where the ranges of the ranks begin in a dim of `size`; n + 1 borders.
+enum class Cut { chunk, halving, growing };
+
+inline std::vector<int64_t> cut_borders(int64_t size, int n, Cut cut) {
+  std::vector<int64_t> borders(static_cast<size_t>(n) + 1, 0);
+  if (cut == Cut::halving && (n & (n - 1)) == 0) {
+    borders[static_cast<size_t>(n)] = size;
+    for (int width = n; width > 1; width /= 2) {
+      for (int r = 0; r < n; r += width) {
+        const int64_t a = borders[static_cast<size_t>(r)], b = borders[static_cast<size_t>(r + width)];
+        borders[static_cast<size_t>(r + width / 2)] = a + (b - a + 1) / 2;
+      }
+    }
+    return borders;
+  }
+  const int64_t chunk = (size + n - 1) / n;
+  for (int r = 0; r <= n; ++r) {
+    // growing: the first ranks hold little or nothing.
+    borders[static_cast<size_t>(r)] = cut == Cut::growing ? size * r * r / (n * n) : std::min(size, chunk * r);
+  }
+  return borders;
+}
+
+// The indices of the dim that rank r holds.
+inline std::vector<int64_t> local_indices(int64_t size, const Placement& p, int n, int rank, Cut cut) {
+  const int64_t piece = size / p.pieces();
+  const std::vector<int64_t> borders = cut_borders(piece, n, cut);
+  std::vector<int64_t> result;
+  for (int64_t k = 0; k < p.pieces(); ++k) {
+    for (int64_t i = borders[static_cast<size_t>(rank)]; i < borders[static_cast<size_t>(rank) + 1]; ++i)
+      result.push_back(k * piece + i);
+  }
+  return result;
+}
+
+inline Tensor dense_copy(const Tensor& t) {
+  Tensor result = Tensor::empty(t.extents(), t.dtype());
+  copy_elements(result, t);
+  return result;
+}
+
+// The elements of `dim` named by `indices`, and the way back.
+inline Tensor take(const Tensor& t, int dim, const std::vector<int64_t>& indices) {
+  Extents sizes = t.extents();
+  sizes[static_cast<size_t>(dim)] = static_cast<int64_t>(indices.size());
+  Tensor result = Tensor::empty(sizes, t.dtype());
+  facets::for_each_index(sizes, [&](const Extents& at) {
+    Extents source = at;
+    source[static_cast<size_t>(dim)] = indices[static_cast<size_t>(at[static_cast<size_t>(dim)])];
+    facets::move_element(result, at, t, source);
+  });
+  return result;
+}
+inline void put(const Tensor& whole, const Tensor& part, int dim, const std::vector<int64_t>& indices) {
+  facets::for_each_index(part.extents(), [&](const Extents& at) {
+    Extents target = at;
+    target[static_cast<size_t>(dim)] = indices[static_cast<size_t>(at[static_cast<size_t>(dim)])];
+    facets::move_element(whole, target, part, at);
+  });
+}
+
+// The terms of one element combined by halving in rank order: f32 arithmetic for the narrow floats.
+template <class T>
+T combine_terms(const T* terms, int n, PartialOp op) {
+  if (n == 1) return terms[0];
+  const int left = (n + 1) / 2;
+  const T a = combine_terms(terms, left, op), b = combine_terms(terms + left, n - left, op);
+  switch (op) {
+    case PartialOp::max: return a < b || b != b ? b : a;  // NaN wins
+    case PartialOp::min: return b < a || b != b ? b : a;
+    case PartialOp::prod: return a * b;
+    default: return a + b;
+  }
+}
+
+inline Tensor combine(const std::vector<Tensor>& parts, PartialOp op) {
+  const Tensor& first = parts[0];
+  const int n = static_cast<int>(parts.size());
+  Tensor result = Tensor::empty(first.extents(), first.dtype());
+  const auto with = [&]<class T>(auto read, auto write) {
+    std::vector<T> terms(parts.size());
+    for (int64_t i = 0; i < first.numel(); ++i) {
+      for (size_t r = 0; r < parts.size(); ++r) terms[r] = static_cast<T>(read(parts[r], i));
+      const T whole = combine_terms(terms.data(), n, op);
+      write(result, i, op == PartialOp::avg ? static_cast<T>(whole / static_cast<T>(n)) : whole);
+    }
+  };
+  if (!is_floating(first.dtype())) with.operator()<int64_t>(facets::read_int64, facets::write_int64);
+  else if (first.dtype() == DType::f64) with.operator()<double>(facets::read_double, facets::write_double);
+  else with.operator()<float>(facets::read_double, facets::write_double);
+  return result;
+}
+
+// Terms whose combination takes the place of `t`: unequal for every rank. Extremes pick among the values of t itself,
+// so that they stay in the op's domain.
+inline std::vector<Tensor> split_in_terms(const Tensor& t, PartialOp op, int n, uint64_t seed) {
+  std::vector<Tensor> terms;
+  for (int r = 0; r < n; ++r) {
+    if (op == PartialOp::max || op == PartialOp::min) {
+      Tensor term = dense_copy(t);
+      const Tensor source = dense_copy(t);
+      for (int64_t i = 0; i < t.numel(); ++i)
+        facets::move_element(term.view_as({t.numel()}, {1}, 0), {i}, source.view_as({t.numel()}, {1}, 0),
+                             {(i * 7 + r * 5 + static_cast<int64_t>(seed)) % t.numel()});
+      terms.push_back(term);
+    } else if (op == PartialOp::prod) {
+      terms.push_back(facets::sample_tensor(seed + 31 * static_cast<uint64_t>(r), t.extents(), t.dtype(), 0.9, 1.2));
+    } else {
+      terms.push_back(facets::sample_tensor(seed + 31 * static_cast<uint64_t>(r), t.extents(), t.dtype(), -2.0 - r, 3.0 + r));
+    }
+  }
+  return terms;
+}
+
+// The value that changes no maximum (minimum).
+inline void fill_extreme(const Tensor& t, PartialOp op) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (is_floating(t.dtype())) return facets::fill_elements(t, op == PartialOp::max ? -infinity : infinity);
+  const bool is_unsigned = t.dtype() == DType::boolean || t.dtype() == DType::u8;
+  const int64_t low = is_unsigned ? 0 : std::numeric_limits<int64_t>::min() >> (64 - 8 * itemsize(t.dtype()));
+  const int64_t high = t.dtype() == DType::boolean ? 1 : t.dtype() == DType::u8 ? 255 : ~low;
+  for (int64_t i = 0; i < t.numel(); ++i) facets::write_int64(t, i, op == PartialOp::max ? low : high);
+}
+
+class ShardSimulator {
+ public:
+  ShardSimulator(const OpDef& op, const Sample& sample) : op_(op), sample_(sample) {
+    OutputMetas metas;
+    op.infer(call(sample.inputs, sample.attrs), metas);
+    for (int k = 0; k < metas.count; ++k) outputs_.push_back(concrete(metas.meta[k].sizes)), dtypes_.push_back(metas.meta[k].dtype);
+    for (const Tensor& t : sample.inputs) inputs_.push_back(t.extents());
+  }
+
+  // What is wrong with `text` as the rule of this call; empty when nothing is.
+  std::string check(const std::string& text, bool ignore_even = false) {
+    const ShardingRule rule = ShardingRule::parse(text);
+    for (const ShardingRow& row : rule.rows(inputs_, outputs_)) {
+      for (const int n : {2, 3, 4}) {
+        for (const Cut cut : {Cut::chunk, Cut::halving, Cut::growing}) {
+          if (row.even_factor && !ignore_even &&
+              (rule.factor_sizes(inputs_, outputs_)[factor_index(row.even_factor)] % n != 0 || cut != Cut::chunk))
+            continue;
+          if (std::string failure = check_row(rule, row, n, cut); !failure.empty())
+            return fmt::format("{} / {}: rule '{}', row '{}', {} ranks, cut {}: {}", op_.name, sample_.name, text, row.name, n,
+                               static_cast<int>(cut), failure);
+          ++rows_checked;
+          const auto is_shard = [](const Placement& p) { return p.is_shard(); };
+          if (std::none_of(row.inputs.begin(), row.inputs.end(), is_shard) &&
+              std::none_of(row.outputs.begin(), row.outputs.end(), is_shard))
+            break;  // nothing is cut
+        }
+      }
+    }
+    return "";
+  }
+
+  int rows_checked = 0;
+
+ private:
+  OpCall call(std::span<const Tensor> inputs, const Attrs& attrs) const { return {op_, inputs, attrs}; }
+
+  std::vector<Tensor> run(std::vector<Tensor> inputs, const Attrs& attrs) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (std::find(std::begin(op_.writes), std::end(op_.writes), static_cast<int8_t>(i)) != std::end(op_.writes))
+        inputs[i] = dense_copy(inputs[i]);
+    }
+    std::vector<Tensor> outputs(outputs_.size());
+    run_reference(call(inputs, attrs), outputs);
+    return outputs;
+  }
+
+  // Rows that a dtype cannot express or that its rounding blurs are left out.
+  bool is_testable(const ShardingRow& row) const {
+    // Rules about terms suppose that integer arithmetic does not wrap; u8 wraps below 0.
+    const auto wraps = [](const Placement& p, DType dtype) { return p.is_partial() && dtype == DType::u8; };
+    const auto sums = [](const Placement& p) { return p.is_partial() && p.op() != PartialOp::max && p.op() != PartialOp::min; };
+    for (size_t i = 0; i < row.inputs.size(); ++i) {
+      const DType dtype = sample_.inputs[i].dtype();
+      if (wraps(row.inputs[i], dtype)) return false;
+      if (sums(row.inputs[i]) && (dtype == DType::boolean || (row.inputs[i].op() == PartialOp::avg && !is_floating(dtype)))) return false;
+      if (!row.exact && is_floating(dtype) && itemsize(dtype) < 4) return false;
+      if (row.inputs[i].is_partial() && sample_.inputs[i].numel() == 0) return false;
+    }
+    for (size_t k = 0; k < row.outputs.size(); ++k) {
+      if (wraps(row.outputs[k], dtypes_[k])) return false;
+      if (sums(row.outputs[k]) && (dtypes_[k] == DType::boolean || (row.outputs[k].op() == PartialOp::avg && !is_floating(dtypes_[k])))) return false;
+      if (!row.exact && is_floating(dtypes_[k]) && itemsize(dtypes_[k]) < 4) return false;
+    }
+    return true;
+  }
+
+  std::string check_row(const ShardingRule& rule, const ShardingRow& row, int n, Cut cut) {
+    if (!is_testable(row)) return "";
+    // The inputs of every rank, and the undivided ones that they come from.
+    std::vector<Tensor> whole = sample_.inputs;
+    std::vector<std::vector<Tensor>> local(static_cast<size_t>(n));
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const Placement& p = row.inputs[i];
+      std::vector<Tensor> terms;
+      if (p.is_partial()) {
+        terms = split_in_terms(whole[i], p.op(), n, 100 + i);
+        whole[i] = combine(terms, p.op());
+      }
+      for (int r = 0; r < n; ++r) {
+        if (p.is_shard()) local[static_cast<size_t>(r)].push_back(take(whole[i], p.dim(), local_indices(inputs_[i][static_cast<size_t>(p.dim())], p, n, r, cut)));
+        else local[static_cast<size_t>(r)].push_back(p.is_partial() ? terms[static_cast<size_t>(r)] : whole[i]);
+      }
+    }
+    const std::vector<Tensor> expected = run(whole, sample_.attrs);
+
+    std::vector<std::vector<Tensor>> results;
+    for (int r = 0; r < n; ++r) {
+      try {
+        results.push_back(run_rank(rule, row, local[static_cast<size_t>(r)], n, r, cut));
+      } catch (const Error& error) {
+        return fmt::format("rank {} failed: {}", r, error.what());
+      }
+    }
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      const Placement& p = row.outputs[k];
+      Tensor combined = Tensor::empty(outputs_[k], dtypes_[k]);
+      std::vector<Tensor> parts;
+      for (int r = 0; r < n; ++r) {
+        const Tensor& part = results[static_cast<size_t>(r)][k];
+        parts.push_back(part);
+        Extents sizes = outputs_[k];
+        if (p.is_shard()) {
+          const auto indices = local_indices(sizes[static_cast<size_t>(p.dim())], p, n, r, cut);
+          sizes[static_cast<size_t>(p.dim())] = static_cast<int64_t>(indices.size());
+          if (part.extents() == sizes) put(combined, part, p.dim(), indices);
+        }
+        if (!(part.extents() == sizes)) return fmt::format("output {} of rank {} is {}, expected {}", k, r, part.sizes(), sizes);
+      }
+      if (p.is_partial()) combined = combine(parts, p.op());
+      if (p.is_replicate()) {
+        for (const Tensor& part : parts) {
+          if (std::string difference = compare(part, expected[k], row.exact); !difference.empty()) return fmt::format("output {}: {}", k, difference);
+        }
+      } else if (std::string difference = compare(combined, expected[k], row.exact); !difference.empty()) {
+        return fmt::format("output {}: {}", k, difference);
+      }
+    }
+    return "";
+  }
+
+  std::vector<Tensor> run_rank(const ShardingRule& rule, const ShardingRow& row, std::vector<Tensor> inputs, int n, int rank, Cut cut) const {
+    LocalBox part{outputs_[0], Extents(outputs_[0].size(), 0)};
+    if (row.outputs[0].is_shard()) {
+      const size_t d = static_cast<size_t>(row.outputs[0].dim());
+      const auto indices = local_indices(outputs_[0][d], row.outputs[0], n, rank, cut);
+      part.sizes[d] = static_cast<int64_t>(indices.size());
+      part.offsets[d] = indices.empty() ? outputs_[0][d] : indices[0];
+    }
+    const Attrs attrs = op_.local_attrs ? op_.local_attrs(call(sample_.inputs, sample_.attrs), part) : sample_.attrs;
+    if (row.masked_factor) return run_masked(rule, row, inputs, attrs, n, rank, cut);
+    const bool reduces_nothing = std::any_of(row.inputs.begin(), row.inputs.end(), [&](const Placement& p) {
+      return p.is_shard() && inputs[static_cast<size_t>(&p - row.inputs.data())].extents()[static_cast<size_t>(p.dim())] == 0;
+    });
+    // An extreme of nothing is no call of the op: the rank contributes the identity.
+    const auto is_extreme = [](const Placement& p) { return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min); };
+    if (reduces_nothing && is_extreme(row.outputs[0])) {
+      std::vector<Tensor> outputs;
+      for (size_t k = 0; k < outputs_.size(); ++k) {
+        outputs.push_back(Tensor::empty(outputs_[k], dtypes_[k]));
+        fill_extreme(outputs.back(), row.outputs[k].op());
+      }
+      return outputs;
+    }
+    return run(inputs, attrs);
+  }
+
+  // The indices of the opaque input are made local; what stems from an index of another rank is -0.0.
+  std::vector<Tensor> run_masked(const ShardingRule& rule, const ShardingRow& row, std::vector<Tensor> inputs, const Attrs& attrs, int n, int rank, Cut cut) const {
+    size_t table = 0, index = 0;
+    for (size_t i = 0; i < row.inputs.size(); ++i) {
+      if (row.inputs[i].is_shard()) table = i;
+      if (rule.inputs()[i].opaque) index = i;
+    }
+    const Placement& p = row.inputs[table];
+    const auto borders = cut_borders(inputs_[table][static_cast<size_t>(p.dim())], n, cut);
+    const int64_t begin = borders[static_cast<size_t>(rank)], end = borders[static_cast<size_t>(rank) + 1];
+    const Tensor global = dense_copy(inputs[index]);
+    inputs[index] = dense_copy(global);
+    for (int64_t i = 0; i < global.numel(); ++i) {
+      const int64_t value = facets::read_int64(global, i);
+      facets::write_int64(inputs[index], i, value >= begin && value < end ? value - begin : 0);
+    }
+    std::vector<Tensor> outputs = {Tensor::empty(outputs_[0], dtypes_[0])};
+    if (end > begin) outputs = run(inputs, attrs);
+    facets::for_each_index(outputs_[0], [&](const Extents& at) {
+      int64_t offset = 0;
+      for (size_t d = 0; d < rule.inputs()[index].dims.size(); ++d) {
+        for (size_t o = 0; o < at.size(); ++o) {
+          if (rule.outputs()[0].dims[o] == rule.inputs()[index].dims[d]) offset += at[o] * global.strides()[d];
+        }
+      }
+      const int64_t value = facets::read_int64(global, offset);
+      if (value < begin || value >= end) facets::write_double(outputs[0], facets::offset_at(outputs[0], at), -0.0);
+    });
+    return outputs;
+  }
+
+  std::string compare(const Tensor& actual, const Tensor& wanted, bool exact) const {
+    const Tensor a = dense_copy(actual), b = dense_copy(wanted);
+    const int64_t item = itemsize(a.dtype());
+    bool is_double = a.dtype() == DType::f64;
+    for (const Tensor& t : sample_.inputs) is_double = is_double && (!is_floating(t.dtype()) || t.dtype() == DType::f64);
+    double largest = 0.0;
+    if (is_floating(a.dtype())) {
+      for (int64_t i = 0; i < b.numel(); ++i) {
+        const double y = std::fabs(facets::read_double(b, i));
+        if (std::isfinite(y)) largest = std::max(largest, y);
+      }
+    }
+    for (int64_t i = 0; i < a.numel(); ++i) {
+      const char* p = static_cast<const char*>(a.raw_data()) + i * item;
+      const char* q = static_cast<const char*>(b.raw_data()) + i * item;
+      if (std::memcmp(p, q, static_cast<size_t>(item)) == 0) continue;
+      const double x = load_as_double(p, a.dtype()), y = load_as_double(q, b.dtype());
+      const double tolerance = (is_double ? 1e-11 : 2e-5) * std::max(largest, 1.0);
+      if (!exact && is_floating(a.dtype()) && (std::fabs(x - y) <= tolerance || (std::isnan(x) && std::isnan(y)))) continue;
+      return fmt::format("element {} is {:.17g}, the undivided call gives {:.17g}{}", i, x, y, exact ? " (the row is exact)" : "");
+    }
+    return "";
+  }
+
+  const OpDef& op_;
+  const Sample& sample_;
+  std::vector<Extents> inputs_, outputs_;
+  std::vector<DType> dtypes_;
+};
+
+}  // namespace tutti::testing
