@@ -74,14 +74,18 @@ const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> 
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind,
                                    const LoopNest& nest, int inner) {
   KernelKey key{&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : 0, kind};
-  const auto add = [&](DType dtype, size_t i) {
+  const auto add = [&](DType dtype, size_t i, bool full_output) {
     const int64_t n = inner >= 0 ? nest.sizes[inner] : 1;
-    const StrideClass c = inner >= 0 ? class_of(nest.operands[i].strides[inner], n) : StrideClass::broadcast;
+    StrideClass c = inner >= 0 ? class_of(nest.operands[i].strides[inner], n) : StrideClass::broadcast;
+    if (full_output && n == 1) c = StrideClass::contiguous;  // an output of one element has no stride to tell
     key.operands[key.count++] = static_cast<uint8_t>(static_cast<int>(dtype) * 4 + static_cast<int>(c));
   };
   TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "{} has {} operands", call.op.name, nest.operands.size());
-  for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].dtype(), i);
-  for (size_t k = 0; k < outputs.size(); ++k) add(outputs[k].dtype(), call.inputs.size() + k);
+  for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].dtype(), i, false);
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const bool per_row = kind == LoopKind::row && (call.op.recipe.per_row >> k & 1) != 0;
+    add(outputs[k].dtype(), call.inputs.size() + k, !per_row);
+  }
 
   struct Entry {
     KernelKey key{};
@@ -154,6 +158,8 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
       nest.operands.push_back(o);
     }
     nest.permute(order);
+    // Rows are numbered in this order: row dims that others stand between merge all the same.
+    nest.logical = contiguous_strides(nest.sizes);
     return nest;
   };
 
