@@ -12,7 +12,7 @@ namespace tutti {
 // ---- any: integers stay what they are --------------------------------------------------------------------------------
 Tensor abs(const Tensor& x);    // the smallest integer stays itself
 Tensor neg(const Tensor& x);    // integers wrap. Error: booleans (logical_not)
-Tensor sign(const Tensor& x);   // -1, 0, 1; NaN stays
+Tensor sign(const Tensor& x);   // -1, 0, 1; NaN gives 0
 Tensor ceil(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor trunc(const Tensor& x);
