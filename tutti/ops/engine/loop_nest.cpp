@@ -75,7 +75,8 @@ int64_t LoopNest::count(int begin, int end) const {
 }
 
 codegen::StrideClass class_of(int64_t stride, int64_t size) {
-  if (stride == 0 || size <= 1) return stride == 1 ? codegen::StrideClass::contiguous : codegen::StrideClass::broadcast;
+  // A dim of size 0 keeps its class: an operand that stays in place is read even when there is no element.
+  if (stride == 0 || size == 1) return stride == 1 ? codegen::StrideClass::contiguous : codegen::StrideClass::broadcast;
   return stride == 1 ? codegen::StrideClass::contiguous : codegen::StrideClass::strided;
 }
 
