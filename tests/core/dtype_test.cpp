@@ -62,7 +62,8 @@ TEST(DType, AnUnknownNameListsTheKnownOnes) {
     dtype_from_name("bf1");
     FAIL();
   } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("unknown dtype 'bf1'; did you mean 'bf16'? Known: f64, f32"), std::string::npos)
+    EXPECT_NE(std::string(e.what()).find("unknown dtype 'bf1'; did you mean 'bf16'? Known: f64, f32"),
+              std::string::npos)
         << e.what();
   }
 }

@@ -12,7 +12,9 @@
 namespace tutti {
 namespace {
 
-const ExprNode& node_of(Expr e) { return e.pool()->nodes()[static_cast<size_t>(e.id())]; }
+const ExprNode& node_of(Expr e) {
+  return e.pool()->nodes()[static_cast<size_t>(e.id())];
+}
 
 void expect_constant(Expr e, double value) {
   ASSERT_EQ(node_of(e).op, ScalarOp::constant);
@@ -104,9 +106,9 @@ TEST(Folding, IntegersWrapAtTheWidthOfTheNode) {
   expect_constant_int(pool.constant_int(200, DType::u8) + pool.constant_int(100, DType::u8), 44);
   expect_constant_int(-pool.constant_int(-128, DType::i8), -128);
   const int64_t smallest = std::numeric_limits<int32_t>::min();
-  expect_constant_int(apply_scalar(ScalarOp::floordiv, pool.constant_int(smallest, DType::i32),
-                                   pool.constant_int(-1, DType::i32)),
-                      smallest);
+  expect_constant_int(
+      apply_scalar(ScalarOp::floordiv, pool.constant_int(smallest, DType::i32), pool.constant_int(-1, DType::i32)),
+      smallest);
 }
 
 TEST(Folding, ComparisonsGiveBooleans) {

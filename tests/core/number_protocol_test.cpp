@@ -17,28 +17,38 @@ const std::vector<NumberRow>& rows() {
   return all;
 }
 
-bool is_division(NumberOp op) { return op >= NumberOp::floordiv && op <= NumberOp::truediv; }
+bool is_division(NumberOp op) {
+  return op >= NumberOp::floordiv && op <= NumberOp::truediv;
+}
 
 // The functions of core/number.h that wrap, as tensor kernels use them. They require a divisor that is not zero.
 std::optional<NumberAnswer> wrapping_functions(const NumberCase& c) {
   if (is_division(c.op) && c.b == 0) return std::nullopt;
   switch (c.op) {
-    case NumberOp::floordiv: return NumberAnswer::of(floordiv_i64(c.a, c.b));
-    case NumberOp::truncdiv: return NumberAnswer::of(truncdiv_i64(c.a, c.b));
-    case NumberOp::remainder: return NumberAnswer::of(remainder_i64(c.a, c.b));
-    case NumberOp::fmod: return NumberAnswer::of(fmod_i64(c.a, c.b));
-    case NumberOp::truediv: return NumberAnswer::of_real(truediv_i64(c.a, c.b));
-    case NumberOp::pow: return NumberAnswer::of(pow_i64(c.a, c.b));
-    default: return std::nullopt;
+    case NumberOp::floordiv:
+      return NumberAnswer::of(floordiv_i64(c.a, c.b));
+    case NumberOp::truncdiv:
+      return NumberAnswer::of(truncdiv_i64(c.a, c.b));
+    case NumberOp::remainder:
+      return NumberAnswer::of(remainder_i64(c.a, c.b));
+    case NumberOp::fmod:
+      return NumberAnswer::of(fmod_i64(c.a, c.b));
+    case NumberOp::truediv:
+      return NumberAnswer::of_real(truediv_i64(c.a, c.b));
+    case NumberOp::pow:
+      return NumberAnswer::of(pow_i64(c.a, c.b));
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<ScalarOp> scalar_op_of(NumberOp op) {
   static constexpr std::array<ScalarOp, kNumNumberOps> table = {
-      ScalarOp::add,     ScalarOp::sub,     ScalarOp::mul,     ScalarOp::neg,     ScalarOp::abs,    ScalarOp::floordiv,
-      ScalarOp::truncdiv, ScalarOp::remainder, ScalarOp::fmod, ScalarOp::truediv, ScalarOp::pow,    ScalarOp::minimum,
-      ScalarOp::maximum, ScalarOp::eq,      ScalarOp::ne,      ScalarOp::lt,      ScalarOp::le,     ScalarOp::gt,
-      ScalarOp::ge,      ScalarOp::bit_and, ScalarOp::bit_or,  ScalarOp::bit_xor, ScalarOp::bitwise_not};
+      ScalarOp::add,      ScalarOp::sub,      ScalarOp::mul,        ScalarOp::neg,  ScalarOp::abs,
+      ScalarOp::floordiv, ScalarOp::truncdiv, ScalarOp::remainder,  ScalarOp::fmod, ScalarOp::truediv,
+      ScalarOp::pow,      ScalarOp::minimum,  ScalarOp::maximum,    ScalarOp::eq,   ScalarOp::ne,
+      ScalarOp::lt,       ScalarOp::le,       ScalarOp::gt,         ScalarOp::ge,   ScalarOp::bit_and,
+      ScalarOp::bit_or,   ScalarOp::bit_xor,  ScalarOp::bitwise_not};
   if (op == NumberOp::truediv) return std::nullopt;  // tensors convert to float first: not this table's operation
   return table[static_cast<size_t>(op)];
 }
@@ -59,24 +69,42 @@ std::optional<NumberAnswer> folder(const NumberCase& c) {
 SymInt apply_sym(NumberOp op, SymInt a, SymInt b) {
   const auto truth = [&](SymBool value) { return SymInt(value ? 1 : 0); };
   switch (op) {
-    case NumberOp::add: return a + b;
-    case NumberOp::sub: return a - b;
-    case NumberOp::mul: return a * b;
-    case NumberOp::neg: return -a;
-    case NumberOp::floordiv: return floordiv(a, b);
-    case NumberOp::truncdiv: return truncdiv(a, b);
-    case NumberOp::remainder: return remainder(a, b);
-    case NumberOp::fmod: return fmod(a, b);
-    case NumberOp::pow: return pow(a, b);
-    case NumberOp::minimum: return minimum(a, b);
-    case NumberOp::maximum: return maximum(a, b);
-    case NumberOp::eq: return truth(a == b);
-    case NumberOp::ne: return truth(a != b);
-    case NumberOp::lt: return truth(a < b);
-    case NumberOp::le: return truth(a <= b);
-    case NumberOp::gt: return truth(a > b);
-    case NumberOp::ge: return truth(a >= b);
-    default: throw InternalError("sizes have no such operation");
+    case NumberOp::add:
+      return a + b;
+    case NumberOp::sub:
+      return a - b;
+    case NumberOp::mul:
+      return a * b;
+    case NumberOp::neg:
+      return -a;
+    case NumberOp::floordiv:
+      return floordiv(a, b);
+    case NumberOp::truncdiv:
+      return truncdiv(a, b);
+    case NumberOp::remainder:
+      return remainder(a, b);
+    case NumberOp::fmod:
+      return fmod(a, b);
+    case NumberOp::pow:
+      return pow(a, b);
+    case NumberOp::minimum:
+      return minimum(a, b);
+    case NumberOp::maximum:
+      return maximum(a, b);
+    case NumberOp::eq:
+      return truth(a == b);
+    case NumberOp::ne:
+      return truth(a != b);
+    case NumberOp::lt:
+      return truth(a < b);
+    case NumberOp::le:
+      return truth(a <= b);
+    case NumberOp::gt:
+      return truth(a > b);
+    case NumberOp::ge:
+      return truth(a >= b);
+    default:
+      throw InternalError("sizes have no such operation");
   }
 }
 
@@ -144,7 +172,8 @@ TEST(NumberProtocol, FloatDivisionsAnswerAsPython) {
     const double special[] = {1.0, -1.0, 0.5, -0.1, 3.0, -7.0, 1e300, -1e-300, 5e-324, INFINITY, -INFINITY, 0x1p53};
     if (random() % 3 == 0) return special[random() % std::size(special)];
     const double x = std::bit_cast<double>(random());
-    return std::isnan(x) || random() % 2 ? static_cast<double>(static_cast<int64_t>(random() % 2001) - 1000) / 8 + 1e-3 : x;
+    return std::isnan(x) || random() % 2 ? static_cast<double>(static_cast<int64_t>(random() % 2001) - 1000) / 8 + 1e-3
+                                         : x;
   };
   std::vector<std::pair<double, double>> cases(2000);
   std::vector<std::string> questions;

@@ -75,7 +75,9 @@ TEST(BroadcastShapes, FollowsNumpy) {
 }
 
 TEST(BroadcastShapes, NamesBothShapesAndTheDim) {
-  EXPECT_EQ(error_of([] { broadcast_shapes({2, 3}, {2, 4}, "add"); }),
+  EXPECT_EQ(error_of([] {
+              broadcast_shapes({2, 3}, {2, 4}, "add");
+            }),
             "add: shapes [2, 3] and [2, 4] do not broadcast: size 3 against 4 at dim 1 from the right");
 }
 

@@ -134,14 +134,16 @@ TEST_F(AllocatorTest, ThreadsMayFreeWhatOthersAllocated) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      for (size_t i = static_cast<size_t>(t); i < blocks.size(); i += 4) blocks[i] = allocator.allocate(64 * (i % 7 + 1), kData);
+      for (size_t i = static_cast<size_t>(t); i < blocks.size(); i += 4)
+        blocks[i] = allocator.allocate(64 * (i % 7 + 1), kData);
     });
   }
   for (std::thread& t : threads) t.join();
   threads.clear();
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      for (size_t i = static_cast<size_t>(3 - t); i < blocks.size(); i += 4) allocator.deallocate(blocks[i], 64 * (i % 7 + 1), kData);
+      for (size_t i = static_cast<size_t>(3 - t); i < blocks.size(); i += 4)
+        allocator.deallocate(blocks[i], 64 * (i % 7 + 1), kData);
     });
   }
   for (std::thread& t : threads) t.join();

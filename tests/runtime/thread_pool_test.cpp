@@ -119,9 +119,8 @@ TEST(ThreadPool, ANestedCallRunsInline) {
 TEST(ThreadPool, ANestedExceptionReachesTheOuterCaller) {
   ThreadPool pool(4);
   const auto nested = [&] {
-    pool.parallel_for(64, 1, [&](int64_t, int64_t) {
-      pool.parallel_for(8, 1, [](int64_t, int64_t) { throw UsageError("inner"); });
-    });
+    pool.parallel_for(
+        64, 1, [&](int64_t, int64_t) { pool.parallel_for(8, 1, [](int64_t, int64_t) { throw UsageError("inner"); }); });
   };
   EXPECT_THROW(nested(), UsageError);
 }

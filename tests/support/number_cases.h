@@ -27,12 +27,34 @@
 namespace tutti::testing {
 
 enum class NumberOp {
-  add, sub, mul, neg, abs, floordiv, truncdiv, remainder, fmod, truediv, pow, minimum, maximum,
-  eq, ne, lt, le, gt, ge, bit_and, bit_or, bit_xor, bitwise_not
+  add,
+  sub,
+  mul,
+  neg,
+  abs,
+  floordiv,
+  truncdiv,
+  remainder,
+  fmod,
+  truediv,
+  pow,
+  minimum,
+  maximum,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  bit_and,
+  bit_or,
+  bit_xor,
+  bitwise_not
 };
-inline constexpr const char* kNumberOpNames[] = {
-    "add", "sub", "mul", "neg", "abs", "floordiv", "truncdiv", "remainder", "fmod", "truediv", "pow", "minimum",
-    "maximum", "eq", "ne", "lt", "le", "gt", "ge", "bit_and", "bit_or", "bit_xor", "bitwise_not"};
+inline constexpr const char* kNumberOpNames[] = {"add",      "sub",       "mul",    "neg",     "abs",        "floordiv",
+                                                 "truncdiv", "remainder", "fmod",   "truediv", "pow",        "minimum",
+                                                 "maximum",  "eq",        "ne",     "lt",      "le",         "gt",
+                                                 "ge",       "bit_and",   "bit_or", "bit_xor", "bitwise_not"};
 inline constexpr int kNumNumberOps = static_cast<int>(std::size(kNumberOpNames));
 
 struct NumberCase {
@@ -62,11 +84,16 @@ inline std::string to_string(const NumberCase& c) {
 
 inline std::string to_string(const NumberAnswer& answer) {
   switch (answer.kind) {
-    case NumberAnswer::integer: return std::to_string(answer.i);
-    case NumberAnswer::real: return fmt::format("{:a}", answer.f);
-    case NumberAnswer::zero_division: return "ZeroDivisionError";
-    case NumberAnswer::overflow: return "overflow";
-    case NumberAnswer::negative_exponent: return "negative exponent refused";
+    case NumberAnswer::integer:
+      return std::to_string(answer.i);
+    case NumberAnswer::real:
+      return fmt::format("{:a}", answer.f);
+    case NumberAnswer::zero_division:
+      return "ZeroDivisionError";
+    case NumberAnswer::overflow:
+      return "overflow";
+    case NumberAnswer::negative_exponent:
+      return "negative exponent refused";
   }
   return "";
 }
@@ -74,13 +101,34 @@ inline std::string to_string(const NumberAnswer& answer) {
 // Random integers of every magnitude, with the borders of int64 and small numbers often among them.
 inline int64_t random_operand(std::mt19937_64& random) {
   constexpr int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
-  constexpr int64_t special[] = {low,  low + 1, high,    high - 1, 0,        1,         -1,         2,
-                                 -2,   3,       -3,      7,        -7,       63,        64,         int64_t{1} << 31,
-                                 1 << 30, int64_t{1} << 32, -(int64_t{1} << 31), int64_t{1} << 53, (int64_t{1} << 53) + 1};
+  constexpr int64_t special[] = {low,
+                                 low + 1,
+                                 high,
+                                 high - 1,
+                                 0,
+                                 1,
+                                 -1,
+                                 2,
+                                 -2,
+                                 3,
+                                 -3,
+                                 7,
+                                 -7,
+                                 63,
+                                 64,
+                                 int64_t{1} << 31,
+                                 1 << 30,
+                                 int64_t{1} << 32,
+                                 -(int64_t{1} << 31),
+                                 int64_t{1} << 53,
+                                 (int64_t{1} << 53) + 1};
   switch (random() % 4) {
-    case 0: return special[random() % std::size(special)];
-    case 1: return static_cast<int64_t>(random() % 41) - 20;
-    default: return static_cast<int64_t>(random()) >> (random() % 64);
+    case 0:
+      return special[random() % std::size(special)];
+    case 1:
+      return static_cast<int64_t>(random() % 41) - 20;
+    default:
+      return static_cast<int64_t>(random()) >> (random() % 64);
   }
 }
 
@@ -104,8 +152,8 @@ inline std::vector<std::string> ask_python(const std::vector<std::string>& quest
   std::remove(answered.c_str());
   std::remove(folder);
   TUTTI_CHECK_ENV(status == 0 && lines.size() == questions.size(),
-                  "python3 answered {} of {} questions (exit {}); it is in packages.txt", lines.size(), questions.size(),
-                  status);
+                  "python3 answered {} of {} questions (exit {}); it is in packages.txt", lines.size(),
+                  questions.size(), status);
   return lines;
 }
 

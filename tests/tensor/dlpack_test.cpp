@@ -110,9 +110,9 @@ TEST(Dlpack, EveryDTypeComesBack) {
   const struct {
     DType dtype;
     int code, bits;
-  } expected[] = {{DType::f64, 2, 64},     {DType::f32, 2, 32},     {DType::bf16, 4, 16},  {DType::f16, 2, 16},
-                  {DType::f8e4m3fn, 10, 8}, {DType::f8e5m2, 12, 8}, {DType::i64, 0, 64},   {DType::i32, 0, 32},
-                  {DType::i16, 0, 16},     {DType::i8, 0, 8},       {DType::u8, 1, 8},     {DType::boolean, 6, 8}};
+  } expected[] = {{DType::f64, 2, 64},      {DType::f32, 2, 32},    {DType::bf16, 4, 16}, {DType::f16, 2, 16},
+                  {DType::f8e4m3fn, 10, 8}, {DType::f8e5m2, 12, 8}, {DType::i64, 0, 64},  {DType::i32, 0, 32},
+                  {DType::i16, 0, 16},      {DType::i8, 0, 8},      {DType::u8, 1, 8},    {DType::boolean, 6, 8}};
   for (const auto& row : expected) {
     const Tensor t = Tensor::empty({2}, row.dtype);
     DLManagedTensorVersioned* managed = to_dlpack(t);
@@ -135,7 +135,9 @@ TEST(Dlpack, AViewComesBackAsTheSameView) {
   EXPECT_EQ(to_contiguous(back).data<int32_t>()[3], 4);
 }
 
-TEST(Dlpack, AScalarComesBack) { EXPECT_EQ(from_dlpack(to_dlpack_legacy(Tensor::scalar(2.5))).item(), 2.5); }
+TEST(Dlpack, AScalarComesBack) {
+  EXPECT_EQ(from_dlpack(to_dlpack_legacy(Tensor::scalar(2.5))).item(), 2.5);
+}
 
 TEST(Dlpack, DeviceMemoryKeepsItsDevice) {
   MockDevice mock;
@@ -215,11 +217,26 @@ TEST(FromDlpack, WhatItCannotHoldIsRefusedAndDeleted) {
     void (*spoil)(Foreign&);
     const char* expected;
   } cases[] = {
-      {[](Foreign& f) { f.tensor.dtype = {kDLComplex, 64, 1}; }, "no dtype for code 5 of 64 bits"},
-      {[](Foreign& f) { f.tensor.dtype = {kDLFloat, 32, 4}; }, "a dtype of 4 lanes"},
-      {[](Foreign& f) { f.tensor.device = {static_cast<DLDeviceType>(7), 0}; }, "device type 7 is not known"},
-      {[](Foreign& f) { f.tensor.device = {kDLExtDev, 0}; }, "registered for mock:0"},
-      {[](Foreign& f) { f.tensor.device = {kDLCUDA, 70000}; }, "device index 70000 does not exist"},
+      {[](Foreign& f) {
+         f.tensor.dtype = {kDLComplex, 64, 1};
+       },
+       "no dtype for code 5 of 64 bits"},
+      {[](Foreign& f) {
+         f.tensor.dtype = {kDLFloat, 32, 4};
+       },
+       "a dtype of 4 lanes"},
+      {[](Foreign& f) {
+         f.tensor.device = {static_cast<DLDeviceType>(7), 0};
+       },
+       "device type 7 is not known"},
+      {[](Foreign& f) {
+         f.tensor.device = {kDLExtDev, 0};
+       },
+       "registered for mock:0"},
+      {[](Foreign& f) {
+         f.tensor.device = {kDLCUDA, 70000};
+       },
+       "device index 70000 does not exist"},
       {[](Foreign& f) { f.tensor.ndim = 9; }, "9 dimensions; a tensor has at most 8"},
       {[](Foreign& f) { f.tensor.ndim = -1; }, "-1 dimensions"},
       {[](Foreign& f) { f.tensor.shape = nullptr; }, "2 dimensions without a shape"},

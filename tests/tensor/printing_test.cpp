@@ -11,15 +11,21 @@
 namespace tutti {
 namespace {
 
-Tensor floats(const std::vector<float>& values) { return Tensor::of(values); }
+Tensor floats(const std::vector<float>& values) {
+  return Tensor::of(values);
+}
 
-TEST(Printing, AVectorOfWholeFloats) { EXPECT_EQ(to_string(floats({1, 2, -3})), "[ 1.0,  2.0, -3.0]"); }
+TEST(Printing, AVectorOfWholeFloats) {
+  EXPECT_EQ(to_string(floats({1, 2, -3})), "[ 1.0,  2.0, -3.0]");
+}
 
 TEST(Printing, ColumnsAlignAndTheDigitsAreThoseNeeded) {
   EXPECT_EQ(to_string(Tensor::of<float>({1, -2.5f, 10, 0.25f}, {2, 2})), "[[ 1.00, -2.50],\n [10.00,  0.25]]");
 }
 
-TEST(Printing, AtMostFourDecimals) { EXPECT_EQ(to_string(floats({1.0f / 3, 2})), "[0.3333, 2.0000]"); }
+TEST(Printing, AtMostFourDecimals) {
+  EXPECT_EQ(to_string(floats({1.0f / 3, 2})), "[0.3333, 2.0000]");
+}
 
 TEST(Printing, FarMagnitudesAreScientific) {
   EXPECT_EQ(to_string(floats({1e-6f, 1})), "[1.0e-06, 1.0e+00]");
@@ -31,7 +37,9 @@ TEST(Printing, NanAndInfinityAlign) {
   EXPECT_EQ(to_string(floats({NAN, NAN})), "[nan, nan]");
 }
 
-TEST(Printing, ZerosAndNegativeZero) { EXPECT_EQ(to_string(floats({0.0f, -0.0f})), "[ 0.0, -0.0]"); }
+TEST(Printing, ZerosAndNegativeZero) {
+  EXPECT_EQ(to_string(floats({0.0f, -0.0f})), "[ 0.0, -0.0]");
+}
 
 TEST(Printing, AScalarHasNoBrackets) {
   EXPECT_EQ(to_string(Tensor::scalar(2.5f)), "2.5");
@@ -43,7 +51,9 @@ TEST(Printing, NoElementsTellTheirSizes) {
   EXPECT_EQ(to_string(Tensor::empty({3, 0}, DType::i32)), "[], size [3, 0], i32");
 }
 
-TEST(Printing, AnUndefinedTensor) { EXPECT_EQ(to_string(Tensor()), "<undefined>"); }
+TEST(Printing, AnUndefinedTensor) {
+  EXPECT_EQ(to_string(Tensor()), "<undefined>");
+}
 
 TEST(Printing, IntegersAndBooleans) {
   EXPECT_EQ(to_string(Tensor::of<int32_t>({1, -20, 300})), "[  1, -20, 300], i32");
@@ -56,7 +66,8 @@ TEST(Printing, NarrowFloats) {
   EXPECT_EQ(to_string(Tensor::of<bfloat16>({to_bfloat16(1.5f), to_bfloat16(-0.1f)})), "[ 1.5000, -0.1001], bf16");
   EXPECT_EQ(to_string(Tensor::of<float8_e4m3fn>({to_float8_e4m3fn(448), to_float8_e4m3fn(NAN)})),
             "[448.0,   nan], f8e4m3fn");
-  EXPECT_EQ(to_string(Tensor::of<float8_e5m2>({to_float8_e5m2(INFINITY), to_float8_e5m2(0.25f)})), "[ inf, 0.25], f8e5m2");
+  EXPECT_EQ(to_string(Tensor::of<float8_e5m2>({to_float8_e5m2(INFINITY), to_float8_e5m2(0.25f)})),
+            "[ inf, 0.25], f8e5m2");
   EXPECT_EQ(to_string(Tensor::scalar(0.1)), "0.1, f64");
 }
 
@@ -75,8 +86,9 @@ TEST(Printing, LongDimsAreElided) {
   std::vector<int64_t> values(2000);
   std::iota(values.begin(), values.end(), 0);
   EXPECT_EQ(to_string(Tensor::of(values)), "[   0,    1,    2, ..., 1997, 1998, 1999], i64");
-  EXPECT_EQ(to_string(Tensor::of(values, {1000, 2})),
-            "[[   0,    1],\n [   2,    3],\n [   4,    5],\n ...,\n [1994, 1995],\n [1996, 1997],\n [1998, 1999]], i64");
+  EXPECT_EQ(
+      to_string(Tensor::of(values, {1000, 2})),
+      "[[   0,    1],\n [   2,    3],\n [   4,    5],\n ...,\n [1994, 1995],\n [1996, 1997],\n [1998, 1999]], i64");
 }
 
 TEST(Printing, ElidedElementsDoNotChooseTheFormat) {

@@ -33,9 +33,10 @@ DefaultStreams& default_streams() {
 DeviceBackend& device_backend(Device device) {
   DeviceBackend* backend = backends()[static_cast<size_t>(device.kind)].load();
   TUTTI_CHECK(backend != nullptr,
-              "no device allocator is registered for {}; this build knows the cpu, and mock in tests", to_string(device));
-  TUTTI_CHECK(device.index >= 0 && device.index < backend->device_count(), "device {} does not exist; there are {} of its kind",
-              to_string(device), backend->device_count());
+              "no device allocator is registered for {}; this build knows the cpu, and mock in tests",
+              to_string(device));
+  TUTTI_CHECK(device.index >= 0 && device.index < backend->device_count(),
+              "device {} does not exist; there are {} of its kind", to_string(device), backend->device_count());
   return *backend;
 }
 

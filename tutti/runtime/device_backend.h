@@ -1,6 +1,7 @@
 // What a device can do: memory, copies and streams. One backend per device kind, found at run time.
 //
-// Backends may be called from any thread. Failures are EnvironmentErrors that name the device, the bytes and the reason.
+// Backends may be called from any thread. Failures are EnvironmentErrors that name the device, the bytes and the
+// reason.
 #pragma once
 
 #include <cstdint>

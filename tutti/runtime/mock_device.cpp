@@ -15,7 +15,9 @@ namespace {
 constexpr int64_t kBorder = 64;  // bytes before and after a block
 constexpr unsigned char kBorderByte = 0xfd;
 
-std::string name_of_device(int index) { return to_string(Device{DeviceKind::mock, static_cast<int16_t>(index)}); }
+std::string name_of_device(int index) {
+  return to_string(Device{DeviceKind::mock, static_cast<int16_t>(index)});
+}
 
 bool all_bytes_are(const unsigned char* data, int64_t nbytes, unsigned char value) {
   return std::all_of(data, data + nbytes, [value](unsigned char byte) { return byte == value; });
@@ -66,7 +68,8 @@ class MockDevice::Backend : public DeviceBackend {
                                  name_of_device(block.index), nbytes, name_of_device(index));
     }
     if (!borders_are_whole(bytes, block.nbytes))
-      complaints_ += fmt::format("{}: written outside a block of {} bytes\n", name_of_device(block.index), block.nbytes);
+      complaints_ +=
+          fmt::format("{}: written outside a block of {} bytes\n", name_of_device(block.index), block.nbytes);
     std::memset(bytes, kFreed, static_cast<size_t>(block.nbytes));
     live_.erase(entry);
     freed_[bytes] = block;  // kept, so that a late write shows and the address is not used again
@@ -105,10 +108,10 @@ class MockDevice::Backend : public DeviceBackend {
     std::lock_guard lock(mutex_);
     auto* bytes = static_cast<unsigned char*>(const_cast<void*>(data));
     auto entry = live_.upper_bound(bytes);
-    const bool inside = entry != live_.begin() &&
-                        (--entry, bytes + nbytes <= entry->first + entry->second.nbytes && entry->second.index == index);
-    TUTTI_CHECK(inside, "{}: a copy of {} bytes touches memory that is not one of its live blocks", name_of_device(index),
-                nbytes);
+    const bool inside = entry != live_.begin() && (--entry, bytes + nbytes <= entry->first + entry->second.nbytes &&
+                                                                entry->second.index == index);
+    TUTTI_CHECK(inside, "{}: a copy of {} bytes touches memory that is not one of its live blocks",
+                name_of_device(index), nbytes);
   }
 
   // `data` and `other` are the ends that lie on the device.
@@ -190,7 +193,8 @@ std::string MockDevice::report() const {
   }
   for (const auto& [data, block] : backend_->freed_) {
     if (!all_bytes_are(data, block.nbytes, kFreed))
-      text += fmt::format("{}: {} bytes were written after they were freed\n", name_of_device(block.index), block.nbytes);
+      text +=
+          fmt::format("{}: {} bytes were written after they were freed\n", name_of_device(block.index), block.nbytes);
   }
   return text;
 }

@@ -46,7 +46,8 @@ struct MockStream::Queue {
   void run_to(int64_t number) {
     while (done.load(std::memory_order_acquire) < number) {
       // With nothing left to run and `running` ours, the missing piece is the one that called us.
-      TUTTI_CHECK(run_next() || done.load(std::memory_order_acquire) >= number, "mock stream: its work waits for itself");
+      TUTTI_CHECK(run_next() || done.load(std::memory_order_acquire) >= number,
+                  "mock stream: its work waits for itself");
     }
     std::exception_ptr failure;
     {
@@ -112,6 +113,8 @@ int64_t MockStream::pending() const {
   return queue_->given - queue_->done.load(std::memory_order_relaxed);
 }
 
-bool MockStream::run_next() { return queue_->run_next(); }
+bool MockStream::run_next() {
+  return queue_->run_next();
+}
 
 }  // namespace tutti

@@ -13,7 +13,8 @@ namespace {
 thread_local bool inside_loop = false;
 
 // A worker looks this often for the next loop, and a caller for the last worker, before it sleeps: training calls loops
-// microseconds apart, and a wake-up through the kernel costs 10 to 25 us. Bounded, so that an idle pool leaves the core to other ranks.
+// microseconds apart, and a wake-up through the kernel costs 10 to 25 us. Bounded, so that an idle pool leaves the core
+// to other ranks.
 constexpr int kSpins = 2000;
 
 }  // namespace
@@ -34,12 +35,14 @@ ThreadPool::ThreadPool(int threads) {
   } catch (const std::system_error& e) {
     const size_t started = workers_.size();
     stop();  // a joinable thread must not be destroyed
-    throw EnvironmentError(fmt::format("thread pool: {} of {} workers started, then: {}; ask for fewer threads", started,
-                                       threads - 1, e.what()));
+    throw EnvironmentError(fmt::format("thread pool: {} of {} workers started, then: {}; ask for fewer threads",
+                                       started, threads - 1, e.what()));
   }
 }
 
-ThreadPool::~ThreadPool() { stop(); }
+ThreadPool::~ThreadPool() {
+  stop();
+}
 
 void ThreadPool::stop() {
   {
@@ -52,7 +55,9 @@ void ThreadPool::stop() {
   workers_.clear();
 }
 
-ThreadPool& ThreadPool::current() { return RankContext::current().pool(); }
+ThreadPool& ThreadPool::current() {
+  return RankContext::current().pool();
+}
 
 void ThreadPool::run_chunks(Job& job) {
   const bool was_inside = std::exchange(inside_loop, true);

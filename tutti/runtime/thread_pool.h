@@ -1,7 +1,7 @@
 // A pool of workers for loops inside one operation.
 //
-// Any thread may call parallel_for; calls from different threads take turns, a call from inside a loop body runs inline.
-// Work is handed out in chunks, the caller works too. Results must not depend on which thread ran what.
+// Any thread may call parallel_for; calls from different threads take turns, a call from inside a loop body runs
+// inline. Work is handed out in chunks, the caller works too. Results must not depend on which thread ran what.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,9 @@ namespace {
 // Device-to-device transfers move through the host in pieces of this size.
 constexpr int64_t kStagingBytes = int64_t{4} << 20;
 
-bool is_host(Device device) { return device.kind == DeviceKind::cpu; }
+bool is_host(Device device) {
+  return device.kind == DeviceKind::cpu;
+}
 
 // The elements that a tensor touches, counted from its first one.
 struct Span {
@@ -85,7 +87,8 @@ class Clone {
     if (is_host(source_.device())) {
       const Tensor packed = dense ? source_ : to_contiguous(source_);
       if (!is_host(device_)) return to_target(packed);
-      stream_.submit([target = target_, packed] { std::memcpy(target.raw_data(), packed.raw_data(), packed.nbytes()); });
+      stream_.submit(
+          [target = target_, packed] { std::memcpy(target.raw_data(), packed.raw_data(), packed.nbytes()); });
       return;
     }
     if (dense && is_host(device_)) return from_source(target_.raw_data(), source_.raw_data(), source_.nbytes());
@@ -189,7 +192,12 @@ DeviceCopyError::DeviceCopyError(CopyStep step, Device source, Device target, co
                                  std::string reason)
     : EnvironmentError(fmt::format("copy of a tensor {} from {} to {}: {} of {} bytes failed: {}", sizes,
                                    to_string(source), to_string(target), name_of(step), nbytes, reason)),
-      step(step), source(source), target(target), sizes(sizes), nbytes(nbytes), reason(std::move(reason)) {}
+      step(step),
+      source(source),
+      target(target),
+      sizes(sizes),
+      nbytes(nbytes),
+      reason(std::move(reason)) {}
 
 Tensor clone_to(const Tensor& source, Device device) {
   check_arguments(source, device);

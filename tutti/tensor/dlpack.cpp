@@ -20,10 +20,18 @@ struct DTypeRow {
   uint8_t bits;
 };
 constexpr DTypeRow kDTypes[kNumDTypes] = {
-    {DType::f64, kDLFloat, 64},          {DType::f32, kDLFloat, 32},         {DType::bf16, kDLBfloat, 16},
-    {DType::f16, kDLFloat, 16},          {DType::f8e4m3fn, kDLFloat8_e4m3fn, 8}, {DType::f8e5m2, kDLFloat8_e5m2, 8},
-    {DType::i64, kDLInt, 64},            {DType::i32, kDLInt, 32},           {DType::i16, kDLInt, 16},
-    {DType::i8, kDLInt, 8},              {DType::u8, kDLUInt, 8},            {DType::boolean, kDLBool, 8},
+    {DType::f64, kDLFloat, 64},
+    {DType::f32, kDLFloat, 32},
+    {DType::bf16, kDLBfloat, 16},
+    {DType::f16, kDLFloat, 16},
+    {DType::f8e4m3fn, kDLFloat8_e4m3fn, 8},
+    {DType::f8e5m2, kDLFloat8_e5m2, 8},
+    {DType::i64, kDLInt, 64},
+    {DType::i32, kDLInt, 32},
+    {DType::i16, kDLInt, 16},
+    {DType::i8, kDLInt, 8},
+    {DType::u8, kDLUInt, 8},
+    {DType::boolean, kDLBool, 8},
 };
 
 DLDataType export_dtype(DType dtype) {
@@ -41,18 +49,23 @@ DType import_dtype(DLDataType type) {
 
 DLDevice export_device(Device device) {
   switch (device.kind) {
-    case DeviceKind::cpu: return {kDLCPU, 0};
-    case DeviceKind::mock: return {kDLExtDev, device.index};
-    case DeviceKind::cuda: return {kDLCUDA, device.index};
+    case DeviceKind::cpu:
+      return {kDLCPU, 0};
+    case DeviceKind::mock:
+      return {kDLExtDev, device.index};
+    case DeviceKind::cuda:
+      return {kDLCUDA, device.index};
   }
   throw InternalError("export_device: no such kind");
 }
 
 Device import_device(DLDevice device) {
-  if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost || device.device_type == kDLROCMHost) return kCpu;
-  TUTTI_CHECK(device.device_type == kDLExtDev || device.device_type == kDLCUDA,
-              "from_dlpack: device type {} is not known here; known: 1 (cpu), 2 (cuda), 3 and 11 (pinned), 12 (extension)",
-              static_cast<int>(device.device_type));
+  if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost || device.device_type == kDLROCMHost)
+    return kCpu;
+  TUTTI_CHECK(
+      device.device_type == kDLExtDev || device.device_type == kDLCUDA,
+      "from_dlpack: device type {} is not known here; known: 1 (cpu), 2 (cuda), 3 and 11 (pinned), 12 (extension)",
+      static_cast<int>(device.device_type));
   TUTTI_CHECK(device.device_id >= 0 && device.device_id <= std::numeric_limits<int16_t>::max(),
               "from_dlpack: device index {} does not exist", device.device_id);
   const Device result{device.device_type == kDLExtDev ? DeviceKind::mock : DeviceKind::cuda,
@@ -154,9 +167,10 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed) {
   TUTTI_CHECK(managed != nullptr, "from_dlpack: a null pointer");
   std::unique_ptr<DLManagedTensorVersioned, CallDeleter<DLManagedTensorVersioned>> owner(managed);
   // Of another major version only the version and the deleter may be touched.
-  TUTTI_CHECK(managed->version.major == kMajorVersion,
-              "from_dlpack: the structure has DLPack version {}.{}, this library knows {}.{}; major versions must agree",
-              managed->version.major, managed->version.minor, kMajorVersion, kMinorVersion);
+  TUTTI_CHECK(
+      managed->version.major == kMajorVersion,
+      "from_dlpack: the structure has DLPack version {}.{}, this library knows {}.{}; major versions must agree",
+      managed->version.major, managed->version.minor, kMajorVersion, kMinorVersion);
   const bool read_only = (managed->flags & kFlagReadOnly) != 0;
   return import_tensor(std::move(owner), read_only);
 }

@@ -19,7 +19,8 @@ struct DlpackOptions {
 // The structure of DLPack 1.1. Read-only storage is flagged READ_ONLY. UsageError when the tensor is undefined or has
 // symbolic sizes.
 dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& t, const DlpackOptions& options = {});
-// The structure before 1.0, for libraries that know no other. UsageError also for read-only storage, which it cannot say.
+// The structure before 1.0, for libraries that know no other. UsageError also for read-only storage, which it cannot
+// say.
 dlpack::DLManagedTensor* to_dlpack_legacy(const Tensor& t, const DlpackOptions& options = {});
 
 // A tensor on the memory of `managed`, which is taken over in every case: after an error too its deleter has been

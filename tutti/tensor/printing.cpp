@@ -114,8 +114,10 @@ class Printer {
     for (int64_t i : shown_[dim]) {
       if (!first) separate(dim, innermost);
       first = false;
-      if (i < 0) text_ += "...";
-      else write(dim + 1);
+      if (i < 0)
+        text_ += "...";
+      else
+        write(dim + 1);
     }
     text_ += ']';
   }
@@ -146,8 +148,10 @@ class Printer {
 std::string to_string(const Tensor& t) {
   if (!t.defined()) return "<undefined>";
   std::string text;
-  if (t.numel() == 0) text = fmt::format("[], size {}", t.extents());
-  else text = Printer(to_device(t, kCpu)).text();
+  if (t.numel() == 0)
+    text = fmt::format("[], size {}", t.extents());
+  else
+    text = Printer(to_device(t, kCpu)).text();
   if (t.dtype() != DType::f32) text += fmt::format(", {}", name_of(t.dtype()));
   if (t.device().kind != DeviceKind::cpu) text += fmt::format(", {}", to_string(t.device()));
   return text;
