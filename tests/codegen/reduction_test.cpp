@@ -232,6 +232,64 @@ TEST(Reduction, OfAnEmptyRowIsTheIdentity) {
   }
 }
 
+TEST(Reduction, DownManyColumnsGoesBlockByBlock) {
+  // Two groups: the second needs the first. More columns than one block holds, the last strip partial.
+  Recipe recipe(LoopKind::column);
+  const Expr x = recipe.input(DType::f32);
+  const Expr largest = recipe.reduce(ReduceOp::max, x);
+  recipe.output(recipe.reduce(ReduceOp::sum, x - largest), DType::f32);
+  const KernelSpec& spec = recipe.finish("blocks");
+  for (const CpuTarget target : testing::targets()) {
+    const int64_t n = 40, columns = 601;
+    Buffer in(DType::f32, n * columns), out(DType::f32, columns);
+    testing::fill_moderate(in, 6);
+    testing::run(spec, target, {{&in, 0, 1, columns}, {&out}}, {1, columns, n, 16});
+    EXPECT_TRUE(out.guards_intact());
+    for (int64_t c = 0; c < columns; ++c) {
+      const auto at = [&](int64_t r) { return static_cast<float>(in.value(r * columns + c).f); };
+      float most = at(0);
+      for (int64_t r = 1; r < n; ++r) most = std::max(most, at(r));
+      const ReferenceTree<float> tree{-0.0f, std::plus<float>(), [&](int64_t r) { return at(r) - most; }, 16};
+      ASSERT_EQ(out.value(c).f, tree.reduce(TreeKind::halving, n)) << c;
+    }
+  }
+}
+
+TEST(Reduction, DownColumnsReadsStridedAndBroadcastOperands) {
+  // x is stored transposed; w has one number per element of the reduced dim; the position is that along it.
+  Recipe recipe(LoopKind::column);
+  const Expr x = recipe.input(DType::bf16, StrideClass::strided), w = recipe.input(DType::f32, StrideClass::broadcast);
+  const Expr position = cast(recipe.pool.leaf(ScalarOp::inner_index, DType::i64), DType::f32);
+  recipe.output(recipe.reduce(ReduceOp::sum, x * w + position), DType::f32);
+  const KernelSpec& spec = recipe.finish("transposed");
+  for (const CpuTarget target : testing::targets()) {
+    const int64_t n = 21, columns = 45;
+    Buffer in(DType::bf16, n * columns), weight(DType::f32, n), out(DType::f32, columns);
+    testing::fill_moderate(in, 7);
+    testing::fill_moderate(weight, 8);
+    testing::run(spec, target, {{&in, 0, n, 1}, {&weight, 0, 0, 1}, {&out}}, {1, columns, n, 512});
+    for (int64_t c = 0; c < columns; ++c) {
+      const ReferenceTree<float> tree{-0.0f, std::plus<float>(), [&](int64_t r) {
+                                        const float product =
+                                            static_cast<float>(in.value(c * n + r).f) * static_cast<float>(weight.value(r).f);
+                                        return product + static_cast<float>(r);
+                                      }};
+      ASSERT_EQ(out.value(c).f, tree.reduce(TreeKind::halving, n)) << c;
+    }
+  }
+}
+
+TEST(Reduction, OfNothingDownColumnsIsTheIdentity) {
+  Recipe recipe(LoopKind::column);
+  recipe.output(recipe.reduce(ReduceOp::sum, recipe.input(DType::f32)), DType::f32);
+  const KernelSpec& spec = recipe.finish("nothing");
+  for (const CpuTarget target : testing::targets()) {
+    Buffer in(DType::f32, 0), out(DType::f32, 40);
+    testing::run(spec, target, {{&in, 0, 1, 40}, {&out}}, {1, 40, 0});
+    for (int c = 0; c < 40; ++c) EXPECT_EQ(out.bits(c), 0x80000000u);
+  }
+}
+
 TEST(Reduction, MayUseAnEarlierOne) {
   // Mean, then the mean of squared distances, then both in a value along the row.
   Recipe recipe(LoopKind::row);

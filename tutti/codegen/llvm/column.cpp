@@ -13,21 +13,33 @@ namespace {
 
 constexpr int64_t kLeafLanes = 16;  // chain j of a leaf takes elements j, j + 16, ... of the reduced dim
 
-// The 16 chains of a leaf, one vector (of columns) each, in a stack array: chains are picked by a run-time index, so
-// that the element expression is emitted once.
+// Gets the first chain of the strip, the chain, the position along the reduced dim, and the values.
+using ElementBody = std::function<void(Value* first, Value* chain, Value* r, const std::vector<Value*>& x)>;
+
+// The 16 chains of a leaf for every strip of the block, one vector each, in a stack array: chains are picked by a
+// run-time index, so that the element expression is emitted once.
 class Chains {
  public:
   Chains(Emitter& e, const ReductionGroup& group, unsigned lanes) : e_(e), group_(group), lanes_(lanes) {
     for (const Monoid& monoid : group.monoids) {
       arrays_.emplace_back();
-      for (llvm::Type* type : monoid.component_types(lanes)) arrays_.back().push_back(e.slot(type, "chains", kLeafLanes));
+      for (llvm::Type* type : monoid.component_types(lanes))
+        arrays_.back().push_back(e.slot(type, "chains", kLeafLanes * kMostStrips));
     }
   }
 
-  void fill_with_identity() {
-    e_.for_loop("clear", e_.i64(0), e_.i64(kLeafLanes), e_.i64(1), [&](Value* chain) {
-      for (size_t m = 0; m < group_.monoids.size(); ++m) write(m, chain, group_.monoids[m].identity(lanes_));
+  // The chains that `used` elements reach.
+  void fill_with_identity(Value* strips, Value* used) {
+    Value* chains = e_.b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, used, e_.i64(kLeafLanes));
+    e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
+      Value* first = e_.b.CreateMul(strip, e_.i64(kLeafLanes));
+      write_identity(first);  // chain 0 is the result, even of nothing
+      e_.for_loop("clear", e_.i64(1), chains, e_.i64(1), [&](Value* j) { write_identity(e_.b.CreateAdd(first, j)); });
     });
+  }
+
+  void write_identity(Value* chain) {
+    for (size_t m = 0; m < group_.monoids.size(); ++m) write(m, chain, group_.monoids[m].identity(lanes_));
   }
 
   Value* read(size_t m, size_t component, Value* chain) const {
@@ -50,11 +62,20 @@ class Chains {
   }
 
   // Chain j is joined with j + 8, then + 4, ...; chains at or beyond `used` are empty and change nothing.
-  void halve(Value* used, const std::function<void(Value* low, Value* high)>& join) {
-    for (int64_t half = kLeafLanes / 2; half > 0; half /= 2) {
-      Value* left = e_.b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, e_.b.CreateSub(used, e_.i64(half)), e_.i64(half));
-      e_.for_loop("halve", e_.i64(0), left, e_.i64(1), [&](Value* j) { join(j, e_.b.CreateAdd(j, e_.i64(half))); });
-    }
+  void halve(Value* strips, Value* used, const std::function<void(Value* low, Value* high)>& join) {
+    llvm::IRBuilder<>& b = e_.b;
+    e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
+      Value* first = b.CreateMul(strip, e_.i64(kLeafLanes));
+      // round 0, 1, 2, 3: half 8, 4, 2, 1
+      e_.for_loop("round", e_.i64(0), e_.i64(4), e_.i64(1), [&](Value* round) {
+        Value* half = b.CreateLShr(e_.i64(kLeafLanes / 2), round);
+        Value* pairs = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(used, half), half);
+        e_.for_loop("halve", e_.i64(0), pairs, e_.i64(1), [&](Value* j) {
+          Value* low = b.CreateAdd(first, j);
+          join(low, b.CreateAdd(low, half));
+        });
+      });
+    });
   }
 
  private:
@@ -66,8 +87,9 @@ class Chains {
 
 class ColumnKernel {
  public:
-  ColumnKernel(Emitter& e, std::string name) : e_(e), b_(e.b), name_(std::move(name)), groups_(group_reductions(e)),
-                                               lanes_(choose_lanes()), states_(e, lanes_) {}
+  ColumnKernel(Emitter& e, std::string name)
+      : e_(e), b_(e.b), name_(std::move(name)), groups_(group_reductions(e)), lanes_(choose_lanes()),
+        states_(e, lanes_, kMostStrips) {}
 
   void emit() {
     // Narrow elements have no masked loads on AVX2: whole strips of columns then get code of their own.
@@ -77,7 +99,8 @@ class ColumnKernel {
       trees_.emplace_back();
       for (size_t g = 0; g < groups_.size(); ++g) {
         const std::string suffix = std::to_string(g) + (masked ? "_partial" : "_whole");
-        trees_.back().emplace_back(e_, groups_[g], emit_leaf(groups_[g], masked, "leaf_" + suffix), "tree_" + suffix);
+        trees_.back().emplace_back(e_, groups_[g], lanes_, emit_leaf(groups_[g], masked, "leaf_" + suffix), "tree_" + suffix,
+                                   [this](Value* state) { return strips_of(states_.block_count(state)); });
       }
     }
     emit_loops();
@@ -101,10 +124,16 @@ class ColumnKernel {
     return std::min(2 * e_.vector_lanes(roots), 32u);
   }
 
-  Chunk chunk_of(Value* index, Value* count, bool masked) {
+  Value* strips_of(Value* columns) {
+    return b_.CreateLShr(b_.CreateAdd(columns, e_.i64(lanes_ - 1)), e_.i64(llvm::Log2_32(lanes_)));
+  }
+
+  // The columns of one strip of a block.
+  Chunk chunk_of(Value* block_index, Value* block_count, Value* strip, bool masked) {
+    Value* offset = b_.CreateMul(strip, e_.i64(lanes_));
+    Value* index = b_.CreateAdd(block_index, offset);
     if (!masked) return {index};
-    Value* steps = b_.CreateStepVector(widened(b_.getInt32Ty(), lanes_));
-    return {index, b_.CreateICmpULT(steps, splat(b_, b_.CreateTrunc(count, b_.getInt32Ty()), lanes_)), count};
+    return e_.partial_chunk(index, b_.CreateAdd(block_index, block_count), lanes_);
   }
 
   // The frame at element r of the reduced dim.
@@ -116,29 +145,41 @@ class ColumnKernel {
     return at;
   }
 
-  LeafFunction emit_leaf(const ReductionGroup& group, bool masked, const std::string& name) {
-    const LeafFunction leaf = begin_leaf(e_, group, lanes_, name);
-    Value *call = leaf.function->getArg(0), *start = leaf.function->getArg(2), *count = leaf.function->getArg(3);
-    Chunk place{};
-    Frame frame = states_.read_frame(leaf.function->getArg(1), lanes_, group.monoids.front().first_reduction(), &place);
-    const Chunk chunk = chunk_of(place.index, place.count, masked);
+  llvm::Function* emit_leaf(const ReductionGroup& group, bool masked, const std::string& name) {
+    llvm::Function* leaf = begin_leaf(e_, name);
+    Value *call = leaf->getArg(0), *state = leaf->getArg(1), *start = leaf->getArg(2), *count = leaf->getArg(3);
+    const Frame frame_of_block = [&] {
+      Frame frame = states_.read_frame(state, lanes_);
+      e_.prepare_uniform(frame, group.value_nodes());
+      return frame;
+    }();
+    Value* block_index = states_.block_index(state);
+    Value* block_count = states_.block_count(state);
+    Value* strips = strips_of(block_count);
     std::vector<Value*> reduce_bytes;
     for (size_t k = 0; k < e_.spec.inputs.size(); ++k)
       reduce_bytes.push_back(b_.CreateMul(e_.operand_field(call, k, offsetof(OperandCall, reduce), b_.getInt64Ty()),
                                           e_.i64(itemsize(e_.operand(k).dtype))));
     const std::vector<int32_t> values = group.value_nodes();
-    e_.prepare_uniform(frame, values);
     Chains chains(e_, group, lanes_);
-    chains.fill_with_identity();
+    chains.fill_with_identity(strips, count);
 
-    const auto for_elements = [&](const std::function<void(Value* chain, Value* r, const std::vector<Value*>& x)>& body) {
+    // Row by row of memory, all strips of a row before the next.
+    const auto for_elements = [&](const ElementBody& body) {
       e_.for_loop("element", e_.i64(0), count, e_.i64(1), [&](Value* k) {
         Value* r = b_.CreateAdd(start, k);
-        Frame at = frame_at(frame, reduce_bytes, r);
-        body(b_.CreateAnd(k, e_.i64(kLeafLanes - 1)), r, e_.evaluate(at, values, chunk)[0]);
+        const Frame row = frame_at(frame_of_block, reduce_bytes, r);
+        Value* chain = b_.CreateAnd(k, e_.i64(kLeafLanes - 1));
+        e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
+          Frame at = row;
+          at.reduced = states_.read_results(state, strip, group.monoids.front().first_reduction());
+          const Chunk chunk = chunk_of(block_index, block_count, strip, masked);
+          Value* first = b_.CreateMul(strip, e_.i64(kLeafLanes));
+          body(first, b_.CreateAdd(first, chain), r, e_.evaluate(at, values, chunk)[0]);
+        });
       });
     };
-    for_elements([&](Value* chain, Value* r, const std::vector<Value*>& x) {
+    for_elements([&](Value*, Value* chain, Value* r, const std::vector<Value*>& x) {
       for (size_t m = 0; m < values.size(); ++m) {
         const Monoid& monoid = group.monoids[m];
         if (monoid.is_softmax()) {
@@ -149,7 +190,7 @@ class ColumnKernel {
         }
       }
     });
-    chains.halve(count, [&](Value* low, Value* high) {
+    chains.halve(strips, count, [&](Value* low, Value* high) {
       for (size_t m = 0; m < values.size(); ++m) {
         const Monoid& monoid = group.monoids[m];
         if (monoid.is_softmax()) {
@@ -160,26 +201,31 @@ class ColumnKernel {
       }
     });
     if (std::any_of(group.monoids.begin(), group.monoids.end(), [](const Monoid& m) { return m.is_softmax(); }))
-      emit_exponential_pass(group, chains, count, for_elements);
-    std::vector<Components> results;
-    for (size_t m = 0; m < values.size(); ++m) results.push_back(chains.read(m, e_.i64(0)));
-    e_.report_error(call, frame.error);
-    end_leaf(e_, leaf, results);
+      emit_exponential_pass(group, chains, strips, count, for_elements);
+    Records records(e_, group, lanes_);
+    e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
+      std::vector<Components> results;
+      for (size_t m = 0; m < values.size(); ++m)
+        results.push_back(chains.read(m, b_.CreateMul(strip, e_.i64(kLeafLanes))));
+      records.write(leaf->getArg(4), strip, results);
+    });
+    e_.report_error(call, frame_of_block.error);
+    b_.CreateRetVoid();
     return leaf;
   }
 
-  // The maximum of the leaf stands in chain 0; l runs over the chains again.
+  // The maximum of the leaf stands in chain 0 of its strip; l runs over the chains again.
   template <class ForElements>
-  void emit_exponential_pass(const ReductionGroup& group, Chains& chains, Value* count, const ForElements& for_elements) {
-    std::vector<Value*> maxima;
-    for (size_t m = 0; m < group.monoids.size(); ++m) maxima.push_back(chains.read(m, 0, e_.i64(0)));
-    for_elements([&](Value* chain, Value*, const std::vector<Value*>& x) {
+  void emit_exponential_pass(const ReductionGroup& group, Chains& chains, Value* strips, Value* count,
+                             const ForElements& for_elements) {
+    for_elements([&](Value* first, Value* chain, Value*, const std::vector<Value*>& x) {
       for (size_t m = 0; m < group.monoids.size(); ++m) {
-        if (group.monoids[m].is_softmax())
-          chains.write(m, 1, chain, group.monoids[m].add_exponential(chains.read(m, 1, chain), x[m], maxima[m], nullptr));
+        const Monoid& monoid = group.monoids[m];
+        if (monoid.is_softmax())
+          chains.write(m, 1, chain, monoid.add_exponential(chains.read(m, 1, chain), x[m], chains.read(m, 0, first), nullptr));
       }
     });
-    chains.halve(count, [&](Value* low, Value* high) {
+    chains.halve(strips, count, [&](Value* low, Value* high) {
       for (size_t m = 0; m < group.monoids.size(); ++m) {
         if (group.monoids[m].is_softmax())
           chains.write(m, 1, low, b_.CreateFAdd(chains.read(m, 1, low), chains.read(m, 1, high)));
@@ -218,32 +264,42 @@ class ColumnKernel {
       e_.prepare_uniform(frame, e_.spec.results);
       Value* whole = b_.CreateAnd(n_inner, e_.i64(-static_cast<int64_t>(lanes_)));
       if (trees_.size() == 1) whole = e_.i64(0);
-      else strips(call, state, frame, e_.i64(0), whole, n_inner, false);
-      strips(call, state, frame, whole, n_inner, n_inner, true);
+      else blocks(call, state, frame, e_.i64(0), whole, false);
+      blocks(call, state, frame, whole, n_inner, true);
     });
     e_.report_error(call, shared.error);
     b_.CreateRetVoid();
   }
 
-  void strips(Value* call, Value* state, const Frame& row, Value* begin, Value* end, Value* n_inner, bool masked) {
-    e_.for_loop("strip", begin, end, e_.i64(lanes_), [&](Value* i) {
-      Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(n_inner, i), e_.i64(lanes_));
-      const Chunk chunk = chunk_of(i, count, masked);
-      Frame frame = row;
-      const Chunk place{i, nullptr, count};
-      states_.write_frame(state, frame, &place);
+  // Columns [begin, end) in blocks; with `masked` the last strip may be partial.
+  void blocks(Value* call, Value* state, const Frame& row, Value* begin, Value* end, bool masked) {
+    const int64_t block = kMostStrips * lanes_;
+    std::vector<ReductionTree>& trees = masked ? trees_.back() : trees_.front();
+    std::vector<Value*> records;
+    for (ReductionTree& tree : trees) records.push_back(tree.records().allocate(kMostStrips));
+    e_.for_loop("block", begin, end, e_.i64(block), [&](Value* i) {
+      Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(end, i), e_.i64(block));
+      Value* strips = strips_of(count);
+      states_.write_frame(state, row, i, count);
       for (size_t g = 0; g < groups_.size(); ++g) {
-        ReductionTree& tree = (masked ? trees_.back() : trees_.front())[g];
-        const std::vector<Components> finals = tree.reduce(call, state, frame.length);
-        for (size_t m = 0; m < finals.size(); ++m) {
-          for (Value* result : groups_[g].monoids[m].results(finals[m])) {
-            states_.write_result(state, frame.reduced.size(), result);
-            frame.reduced.push_back(result);
+        trees[g].reduce(call, state, row.length, records[g]);
+        e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
+          const std::vector<Components> finals = trees[g].records().read(records[g], strip);
+          for (size_t m = 0; m < finals.size(); ++m) {
+            size_t reduction = groups_[g].monoids[m].first_reduction();
+            for (Value* result : groups_[g].monoids[m].results(finals[m]))
+              states_.write_result(state, reduction++, strip, result);
           }
-        }
+        });
       }
-      const auto values = e_.evaluate(frame, e_.spec.results, chunk)[0];
-      for (size_t k = 0; k < values.size(); ++k) e_.store_elements(frame, e_.spec.inputs.size() + k, chunk, values[k]);
+      e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
+        Frame frame = row;
+        frame.reduced = states_.read_results(state, strip, e_.spec.reductions.size());
+        const Chunk chunk = chunk_of(i, count, strip, masked);
+        const auto values = e_.evaluate(frame, e_.spec.results, chunk)[0];
+        for (size_t k = 0; k < values.size(); ++k)
+          e_.store_elements(frame, e_.spec.inputs.size() + k, chunk, values[k]);
+      });
     });
   }
 

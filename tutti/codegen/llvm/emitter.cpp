@@ -1,5 +1,6 @@
 #include "tutti/codegen/llvm/emitter.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "tutti/codegen/llvm/types.h"
@@ -37,7 +38,7 @@ Value* Emitter::slot(llvm::Type* type, const char* name, unsigned count) {
   BasicBlock& entry = b.GetInsertBlock()->getParent()->getEntryBlock();
   llvm::IRBuilder<> at_entry(&entry, entry.begin());
   auto* memory = at_entry.CreateAlloca(type, b.getInt32(count), name);
-  memory->setAlignment(llvm::Align(64));
+  memory->setAlignment(std::max(llvm::Align(64), module->getDataLayout().getABITypeAlign(type)));
   return memory;
 }
 

@@ -6,56 +6,63 @@ namespace tutti::codegen {
 
 using llvm::Value;
 
-LeafFunction begin_leaf(Emitter& e, const ReductionGroup& group, unsigned lanes, const std::string& name) {
+Records::Records(Emitter& e, const ReductionGroup& group, unsigned lanes) : e_(e), group_(group) {
   llvm::SmallVector<llvm::Type*, 8> fields;
   for (const Monoid& monoid : group.monoids) fields.append(monoid.component_types(lanes));
-  auto* result = llvm::StructType::get(e.b.getContext(), fields);
-  llvm::Type* ptr = e.b.getPtrTy();
-  llvm::Type* word = e.b.getInt64Ty();
-  LeafFunction leaf{e.begin_function(name, llvm::FunctionType::get(result, {ptr, ptr, word, word}, false), false), result};
-  e.load_params(leaf.function->getArg(0));
-  return leaf;
+  type_ = llvm::StructType::get(e.b.getContext(), fields);
 }
 
-void end_leaf(Emitter& e, const LeafFunction& leaf, const std::vector<Components>& values) {
-  Value* packed = llvm::PoisonValue::get(leaf.result);
-  unsigned index = 0;
-  for (const Components& components : values) {
-    for (Value* v : components) packed = e.b.CreateInsertValue(packed, v, index++);
-  }
-  e.b.CreateRet(packed);
-}
-
-ReductionTree::ReductionTree(Emitter& e, const ReductionGroup& group, LeafFunction leaf, const std::string& name)
-    : e_(e), group_(group), leaf_(leaf) {
-  llvm::Type* ptr = e.b.getPtrTy();
-  llvm::Type* word = e.b.getInt64Ty();
-  // halving: (call, state, start, count, -); aligned: (call, state, start, span, end)
-  tree_ = e.begin_function(name, llvm::FunctionType::get(leaf.result, {ptr, ptr, word, word, word}, false), false);
-  if (group.tree == TreeKind::halving) emit_halving();
-  else emit_aligned();
-}
-
-std::vector<Components> ReductionTree::unpack(Value* packed) const {
+std::vector<Components> Records::read(Value* records, Value* strip) {
+  Value* record = e_.b.CreateGEP(type_, records, strip);
   std::vector<Components> values;
   unsigned index = 0;
   for (const Monoid& monoid : group_.monoids) {
-    Components components;
-    for (size_t k = 0; k < monoid.component_types(1).size(); ++k)
-      components.push_back(e_.b.CreateExtractValue(packed, index++));
-    values.push_back(components);
+    values.emplace_back();
+    for (size_t k = 0; k < monoid.component_types(1).size(); ++k, ++index)
+      values.back().push_back(e_.b.CreateLoad(type_->getElementType(index), e_.b.CreateStructGEP(type_, record, index)));
   }
   return values;
 }
 
-Value* ReductionTree::combine(Value* a, Value* b) {
-  const std::vector<Components> left = unpack(a), right = unpack(b);
-  Value* packed = llvm::PoisonValue::get(leaf_.result);
+void Records::write(Value* records, Value* strip, const std::vector<Components>& values) {
+  Value* record = e_.b.CreateGEP(type_, records, strip);
   unsigned index = 0;
-  for (size_t m = 0; m < group_.monoids.size(); ++m) {
-    for (Value* v : group_.monoids[m].combine(left[m], right[m])) packed = e_.b.CreateInsertValue(packed, v, index++);
+  for (const Components& components : values) {
+    for (Value* v : components) e_.b.CreateStore(v, e_.b.CreateStructGEP(type_, record, index++));
   }
-  return packed;
+}
+
+llvm::Function* begin_leaf(Emitter& e, const std::string& name) {
+  llvm::Type* ptr = e.b.getPtrTy();
+  llvm::Type* word = e.b.getInt64Ty();
+  llvm::Function* leaf =
+      e.begin_function(name, llvm::FunctionType::get(e.b.getVoidTy(), {ptr, ptr, word, word, ptr}, false), false);
+  e.load_params(leaf->getArg(0));
+  return leaf;
+}
+
+ReductionTree::ReductionTree(Emitter& e, const ReductionGroup& group, unsigned lanes, llvm::Function* leaf,
+                             const std::string& name, StripCount strip_count)
+    : e_(e), group_(group), records_(e, group, lanes), strip_count_(std::move(strip_count)), leaf_(leaf) {
+  llvm::Type* ptr = e.b.getPtrTy();
+  llvm::Type* word = e.b.getInt64Ty();
+  // halving: (call, state, start, count, -, out); aligned: (call, state, start, span, end, out)
+  auto* type = llvm::FunctionType::get(e.b.getVoidTy(), {ptr, ptr, word, word, word, ptr}, false);
+  tree_ = e.begin_function(name, type, false);
+  if (group.tree == TreeKind::halving) emit_halving();
+  else emit_aligned();
+}
+
+// Left results stand in `out`; the records `right` are joined to them.
+void ReductionTree::combine_into(Value* state, Value* out, Value* right) {
+  const auto combine = [&](Value* strip) {
+    std::vector<Components> values = records_.read(out, strip);
+    const std::vector<Components> others = records_.read(right, strip);
+    for (size_t m = 0; m < values.size(); ++m) values[m] = group_.monoids[m].combine(values[m], others[m]);
+    records_.write(out, strip, values);
+  };
+  if (!strip_count_) return combine(e_.i64(0));
+  e_.for_loop("strip", e_.i64(0), strip_count_(state), e_.i64(1), combine);
 }
 
 Value* ReductionTree::leaf_size(Value* call) {
@@ -66,18 +73,22 @@ Value* ReductionTree::leaf_size(Value* call) {
 // n elements split into ceil(n/2) and floor(n/2) until n fits a leaf.
 void ReductionTree::emit_halving() {
   llvm::IRBuilder<>& b = e_.b;
-  Value *call = tree_->getArg(0), *state = tree_->getArg(1), *start = tree_->getArg(2), *count = tree_->getArg(3);
+  Value *call = tree_->getArg(0), *state = tree_->getArg(1), *start = tree_->getArg(2), *count = tree_->getArg(3),
+        *out = tree_->getArg(5);
   llvm::BasicBlock* split = e_.block("split");
   llvm::BasicBlock* leaf = e_.block("leaf");
   b.CreateCondBr(b.CreateICmpSGT(count, leaf_size(call)), split, leaf);
   b.SetInsertPoint(leaf);
-  b.CreateRet(b.CreateCall(leaf_.function, {call, state, start, count}));
+  b.CreateCall(leaf_, {call, state, start, count, out});
+  b.CreateRetVoid();
   b.SetInsertPoint(split);
+  Value* right = records_.allocate(most_strips());
   Value* floor_half = b.CreateLShr(count, e_.i64(1));
   Value* ceil_half = b.CreateSub(count, floor_half);
-  Value* left = b.CreateCall(tree_, {call, state, start, ceil_half, e_.i64(0)});
-  Value* right = b.CreateCall(tree_, {call, state, b.CreateAdd(start, ceil_half), floor_half, e_.i64(0)});
-  b.CreateRet(combine(left, right));
+  b.CreateCall(tree_, {call, state, start, ceil_half, e_.i64(0), out});
+  b.CreateCall(tree_, {call, state, b.CreateAdd(start, ceil_half), floor_half, e_.i64(0), right});
+  combine_into(state, out, right);
+  b.CreateRetVoid();
 }
 
 // Spans are a leaf times a power of two and start at a multiple of themselves; a span beyond the end is absent, which
@@ -85,27 +96,27 @@ void ReductionTree::emit_halving() {
 void ReductionTree::emit_aligned() {
   llvm::IRBuilder<>& b = e_.b;
   Value *call = tree_->getArg(0), *state = tree_->getArg(1), *start = tree_->getArg(2), *span = tree_->getArg(3),
-        *end = tree_->getArg(4);
+        *end = tree_->getArg(4), *out = tree_->getArg(5);
   llvm::BasicBlock* split = e_.block("split");
   llvm::BasicBlock* leaf = e_.block("leaf");
-  llvm::BasicBlock* both = e_.block("both");
-  llvm::BasicBlock* alone = e_.block("alone");
   b.CreateCondBr(b.CreateICmpSGT(span, leaf_size(call)), split, leaf);
   b.SetInsertPoint(leaf);
   Value* count = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, span, b.CreateSub(end, start));
-  b.CreateRet(b.CreateCall(leaf_.function, {call, state, start, count}));
+  b.CreateCall(leaf_, {call, state, start, count, out});
+  b.CreateRetVoid();
   b.SetInsertPoint(split);
+  Value* right = records_.allocate(most_strips());
   Value* half = b.CreateLShr(span, e_.i64(1));
   Value* middle = b.CreateAdd(start, half);
-  Value* left = b.CreateCall(tree_, {call, state, start, half, end});
-  b.CreateCondBr(b.CreateICmpSLT(middle, end), both, alone);
-  b.SetInsertPoint(alone);
-  b.CreateRet(left);
-  b.SetInsertPoint(both);
-  b.CreateRet(combine(left, b.CreateCall(tree_, {call, state, middle, half, end})));
+  b.CreateCall(tree_, {call, state, start, half, end, out});
+  e_.if_then(b.CreateICmpSLT(middle, end), [&] {
+    b.CreateCall(tree_, {call, state, middle, half, end, right});
+    combine_into(state, out, right);
+  });
+  b.CreateRetVoid();
 }
 
-std::vector<Components> ReductionTree::reduce(Value* call, Value* state, Value* count) {
+void ReductionTree::reduce(Value* call, Value* state, Value* count, Value* out) {
   llvm::IRBuilder<>& b = e_.b;
   Value* extent = count;
   if (group_.tree == TreeKind::aligned) {
@@ -116,7 +127,7 @@ std::vector<Components> ReductionTree::reduce(Value* call, Value* state, Value* 
     Value* zeros = b.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, last, b.getFalse());
     extent = b.CreateMul(leaf, b.CreateShl(e_.i64(1), b.CreateSub(e_.i64(64), zeros)));
   }
-  return unpack(b.CreateCall(tree_, {call, state, e_.i64(0), extent, count}));
+  b.CreateCall(tree_, {call, state, e_.i64(0), extent, count, out});
 }
 
 }  // namespace tutti::codegen

@@ -5,6 +5,7 @@
 // instruction set have no part in it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,49 +14,74 @@
 
 namespace tutti::codegen {
 
+// Leaves and trees work on a block of *strips*: neighbouring vectors of columns that go through the tree together, so
+// that a row of memory is read in long pieces. Row kernels have one strip, of scalars.
+inline constexpr int64_t kMostStrips = 8;
+
 // A frame, written to memory by the loop and read by leaf functions: addresses, positions, results of earlier groups.
 class FrameState {
  public:
-  FrameState(Emitter& e, unsigned result_lanes);
+  FrameState(Emitter& e, unsigned result_lanes, int64_t strips);
 
   llvm::Value* allocate();
-  void write_frame(llvm::Value* state, const Frame& frame, const Chunk* chunk);
-  void write_result(llvm::Value* state, size_t reduction, llvm::Value* value);
-  // A frame in the current function; `chunk` gets index and count.
-  Frame read_frame(llvm::Value* state, unsigned lanes, size_t reductions_known, Chunk* chunk);
+  // `index` and `count`: first column and number of columns of the block; null in row kernels.
+  void write_frame(llvm::Value* state, const Frame& frame, llvm::Value* index, llvm::Value* count);
+  Frame read_frame(llvm::Value* state, unsigned lanes);
+  llvm::Value* block_index(llvm::Value* state);
+  llvm::Value* block_count(llvm::Value* state);
+  void write_result(llvm::Value* state, size_t reduction, llvm::Value* strip, llvm::Value* value);
+  // The first `count` results, for one strip.
+  std::vector<llvm::Value*> read_results(llvm::Value* state, llvm::Value* strip, size_t count);
 
  private:
   llvm::Value* field(llvm::Value* state, unsigned index);
-  unsigned first_result() const { return static_cast<unsigned>(e_.operand_count()) * 2 + 4; }
+  llvm::Value* result_address(llvm::Value* state, size_t reduction, llvm::Value* strip);
+  unsigned first_position() const { return static_cast<unsigned>(e_.operand_count()) * 2; }
 
   Emitter& e_;
+  llvm::SmallVector<llvm::Type*, 4> result_types_;  // of one strip
   llvm::StructType* type_;
 };
 
-// A function (call, state, start, count) -> components of all monoids of the group, reducing one leaf.
-struct LeafFunction {
-  llvm::Function* function;
-  llvm::StructType* result;
-};
-LeafFunction begin_leaf(Emitter& e, const ReductionGroup& group, unsigned lanes, const std::string& name);
-void end_leaf(Emitter& e, const LeafFunction& leaf, const std::vector<Components>& values);
-
-// The tree over [0, count) as a function; returns the final components per monoid of a call at the builder's place.
-class ReductionTree {
+// Components of all monoids of a group, one record per strip in memory.
+class Records {
  public:
-  ReductionTree(Emitter& e, const ReductionGroup& group, LeafFunction leaf, const std::string& name);
-  std::vector<Components> reduce(llvm::Value* call, llvm::Value* state, llvm::Value* count);
+  Records(Emitter& e, const ReductionGroup& group, unsigned lanes);
+  llvm::Value* allocate(int64_t strips) { return e_.slot(type_, "records", static_cast<unsigned>(strips)); }
+  std::vector<Components> read(llvm::Value* records, llvm::Value* strip);
+  void write(llvm::Value* records, llvm::Value* strip, const std::vector<Components>& values);
 
  private:
-  std::vector<Components> unpack(llvm::Value* packed) const;
-  llvm::Value* combine(llvm::Value* a, llvm::Value* b);
+  Emitter& e_;
+  const ReductionGroup& group_;
+  llvm::StructType* type_;
+};
+
+// Begins a function (call, state, start, count, out) that reduces one leaf into the records `out`.
+llvm::Function* begin_leaf(Emitter& e, const std::string& name);
+
+// The tree over [0, count) as a recursive function.
+class ReductionTree {
+ public:
+  // `strip_count` gives the number of strips in use from a state; null: one.
+  using StripCount = std::function<llvm::Value*(llvm::Value* state)>;
+  ReductionTree(Emitter& e, const ReductionGroup& group, unsigned lanes, llvm::Function* leaf, const std::string& name,
+                StripCount strip_count = nullptr);
+  void reduce(llvm::Value* call, llvm::Value* state, llvm::Value* count, llvm::Value* out);
+  Records& records() { return records_; }
+
+ private:
+  int64_t most_strips() const { return strip_count_ ? kMostStrips : 1; }
+  void combine_into(llvm::Value* state, llvm::Value* out, llvm::Value* right);
   llvm::Value* leaf_size(llvm::Value* call);
   void emit_halving();
   void emit_aligned();
 
   Emitter& e_;
   const ReductionGroup& group_;
-  LeafFunction leaf_;
+  Records records_;
+  StripCount strip_count_;
+  llvm::Function* leaf_;
   llvm::Function* tree_;
 };
 

@@ -60,11 +60,11 @@ Value* lane_indices(Emitter& e, Value* first) {
   return e.b.CreateAdd(splat(e.b, first, kLeafLanes), steps);
 }
 
-LeafFunction emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& states, const std::string& name) {
-  const LeafFunction leaf = begin_leaf(e, group, 1, name);
-  Value *call = leaf.function->getArg(0), *start = leaf.function->getArg(2), *count = leaf.function->getArg(3);
-  Frame frame =
-      states.read_frame(leaf.function->getArg(1), kLeafLanes, group.monoids.front().first_reduction(), nullptr);
+llvm::Function* emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& states, const std::string& name) {
+  llvm::Function* leaf = begin_leaf(e, name);
+  Value *call = leaf->getArg(0), *state = leaf->getArg(1), *start = leaf->getArg(2), *count = leaf->getArg(3);
+  Frame frame = states.read_frame(state, kLeafLanes);
+  frame.reduced = states.read_results(state, e.i64(0), group.monoids.front().first_reduction());
   const std::vector<int32_t> values = group.value_nodes();
   e.prepare_uniform(frame, values);
   Accumulators accumulators(e, group);
@@ -111,7 +111,8 @@ LeafFunction emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& stat
     }
   }
   e.report_error(call, frame.error);
-  end_leaf(e, leaf, results);
+  Records(e, group, 1).write(leaf->getArg(4), e.i64(0), results);
+  e.b.CreateRetVoid();
   return leaf;
 }
 
@@ -119,11 +120,11 @@ LeafFunction emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& stat
 
 void emit_row(Emitter& e, const std::string& name) {
   const std::vector<ReductionGroup> groups = group_reductions(e);
-  FrameState states(e, 1);
+  FrameState states(e, 1, 1);
   std::vector<ReductionTree> trees;
   for (size_t g = 0; g < groups.size(); ++g) {
     const std::string suffix = std::to_string(g);
-    trees.emplace_back(e, groups[g], emit_leaf(e, groups[g], states, "leaf_" + suffix), "tree_" + suffix);
+    trees.emplace_back(e, groups[g], 1, emit_leaf(e, groups[g], states, "leaf_" + suffix), "tree_" + suffix);
   }
 
   std::vector<size_t> along_row, once_per_row;
@@ -139,12 +140,14 @@ void emit_row(Emitter& e, const std::string& name) {
   Value* state = nullptr;
   emit_row_loop(e, name, kLeafLanes, [&](Value* call, Frame& frame) {
     if (!state) state = states.allocate();
-    states.write_frame(state, frame, nullptr);
+    states.write_frame(state, frame, nullptr, nullptr);
     for (size_t g = 0; g < groups.size(); ++g) {
-      const std::vector<Components> finals = trees[g].reduce(call, state, frame.length);
+      Value* out = trees[g].records().allocate(1);
+      trees[g].reduce(call, state, frame.length, out);
+      const std::vector<Components> finals = trees[g].records().read(out, e.i64(0));
       for (size_t m = 0; m < finals.size(); ++m) {
         for (Value* result : groups[g].monoids[m].results(finals[m])) {
-          states.write_result(state, frame.reduced.size(), result);
+          states.write_result(state, frame.reduced.size(), e.i64(0), result);
           frame.reduced.push_back(result);
         }
       }
