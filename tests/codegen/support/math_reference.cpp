@@ -50,18 +50,18 @@ double erfinv_quick(double x) { return static_cast<double>(erfinv(x)); }
   }
 
 const MathCase kCases[] = {
-    TUTTI_MATH_CASE(exp, 0.9, 0.9),      TUTTI_MATH_CASE(exp2, 0.8, 0.8),     TUTTI_MATH_CASE(expm1, 1.4, 1.9),
-    TUTTI_MATH_CASE(log, 0.8, 0.8),      TUTTI_MATH_CASE(log2, 0.51, 0.8),    TUTTI_MATH_CASE(log10, 0.51, 0.8),
-    TUTTI_MATH_CASE(log1p, 1.5, 0.9),    TUTTI_MATH_CASE(sin, 0.8, 0.9),      TUTTI_MATH_CASE(cos, 0.8, 0.9),
-    TUTTI_MATH_CASE(tan, 0.51, 1.5),     TUTTI_MATH_CASE(asin, 0.51, 1.2),    TUTTI_MATH_CASE(acos, 0.51, 1.0),
-    TUTTI_MATH_CASE(atan, 0.51, 1.2),    TUTTI_MATH_CASE(sinh, 0.51, 2.5),    TUTTI_MATH_CASE(cosh, 0.51, 1.6),
-    TUTTI_MATH_CASE(tanh, 2.2, 2.0),     TUTTI_MATH_CASE(asinh, 0.51, 2.0),   TUTTI_MATH_CASE(acosh, 0.51, 2.0),
-    TUTTI_MATH_CASE(atanh, 0.51, 2.0),   TUTTI_MATH_CASE(erf, 1.0, 1.0),
-    {ScalarOp::erfinv, erfinv, nullptr, erfinv_quick, 0.51, 2.5},
+    TUTTI_MATH_CASE(exp, 0.9, 0.9),      TUTTI_MATH_CASE(exp2, 0.9, 0.8),     TUTTI_MATH_CASE(expm1, 1.5, 1.9),
+    TUTTI_MATH_CASE(log, 0.85, 0.85),    TUTTI_MATH_CASE(log2, 0.51, 0.8),    TUTTI_MATH_CASE(log10, 0.51, 0.8),
+    TUTTI_MATH_CASE(log1p, 1.6, 1.4),    TUTTI_MATH_CASE(sin, 0.8, 1.1),      TUTTI_MATH_CASE(cos, 0.8, 1.1),
+    TUTTI_MATH_CASE(tan, 0.51, 1.6),     TUTTI_MATH_CASE(asin, 0.51, 1.2),    TUTTI_MATH_CASE(acos, 0.51, 0.9),
+    TUTTI_MATH_CASE(atan, 0.51, 1.3),    TUTTI_MATH_CASE(sinh, 0.51, 2.5),    TUTTI_MATH_CASE(cosh, 0.51, 1.6),
+    TUTTI_MATH_CASE(tanh, 2.5, 2.0),     TUTTI_MATH_CASE(asinh, 0.51, 2.0),   TUTTI_MATH_CASE(acosh, 0.51, 2.2),
+    TUTTI_MATH_CASE(atanh, 0.51, 2.0),   TUTTI_MATH_CASE(erf, 1.1, 1.1),
+    {ScalarOp::erfinv, erfinv, nullptr, erfinv_quick, 0.51, 2.3},
     {ScalarOp::sigmoid, sigmoid, nullptr, sigmoid_quick, 2.2, 1.6},
-    {ScalarOp::lgamma, log_gamma, nullptr, log_gamma_quick, 0.51, 2.5},
-    {ScalarOp::pow, nullptr, [](long double x, long double y) { return std::pow(x, y); }, nullptr, 0.51, 1.2},
-    {ScalarOp::atan2, nullptr, [](long double y, long double x) { return std::atan2(y, x); }, nullptr, 0.51, 1.2},
+    {ScalarOp::lgamma, log_gamma, nullptr, log_gamma_quick, 0.51, 3.0},
+    {ScalarOp::pow, nullptr, [](long double x, long double y) { return std::pow(x, y); }, nullptr, 0.51, 1.1},
+    {ScalarOp::atan2, nullptr, [](long double y, long double x) { return std::atan2(y, x); }, nullptr, 0.51, 1.3},
 };
 #undef TUTTI_MATH_CASE
 

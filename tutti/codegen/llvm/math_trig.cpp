@@ -17,15 +17,18 @@ struct Angle {
   Pair rest;
 };
 
-// x = n pi/2 + rest for small angles: the first product cancels exactly, of the second the error is kept.
+// x = n pi/2 + rest for small angles. The first product cancels exactly. The second is taken away with its own rounding
+// error and that of the difference; `first` is a multiple of its last bit, so three operations give the latter exactly.
 AngleReduction reduce_small_angle(Fp x) {
   const double* c = is_f32(x) ? kHalfPi32 : kHalfPi64;
   const double magic = layout(x).round_magic;
   const Fp n = fma(x, is_f32(x) ? double(float(kTwoOverPi)) : kTwoOverPi, magic) - magic;
   const Fp first = fma(n, -c[0], x);
-  const Fp high = fma(n, -c[1], first);
-  const Fp low = fma(n, -c[2], fma(n, -c[1], first - high));
-  return {n, {high, low}};
+  const Fp second = n * c[1];
+  const Fp second_low = fma(n, c[1], -second);
+  const Fp high = first - second;
+  const Fp lost = first - high - second;
+  return {n, {high, fma(n, -c[2], lost - second_low)}};
 }
 
 AngleReduction reduce_big_angle_of_type(Fp x) {
