@@ -19,6 +19,20 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFileName = "libtutti_llvm.so";
 
+// Where the dynamic linker looks for the program: LD_LIBRARY_PATH, its run path (programs that link an installed Tutti
+// get one, tutti/CMakeLists.txt), the system's folders. Asking for the list opens nothing.
+std::vector<fs::path> linker_folders() {
+  void* program = dlopen(nullptr, RTLD_LAZY);
+  Dl_serinfo size;
+  if (!program || dlinfo(program, RTLD_DI_SERINFOSIZE, &size) != 0) return {};
+  std::vector<Dl_serinfo> memory(size.dls_size / sizeof(Dl_serinfo) + 1);  // ends with text of varying length
+  Dl_serinfo* info = memory.data();
+  std::vector<fs::path> folders;
+  if (dlinfo(program, RTLD_DI_SERINFOSIZE, info) != 0 || dlinfo(program, RTLD_DI_SERINFO, info) != 0) return {};
+  for (unsigned k = 0; k < info->dls_cnt; ++k) folders.emplace_back(info->dls_serpath[k].dls_name);
+  return folders;
+}
+
 std::vector<fs::path> search_folders() {
   std::vector<fs::path> homes;
   std::error_code ignored;
@@ -28,10 +42,8 @@ std::vector<fs::path> search_folders() {
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   if (homes.empty() || homes.front() != program) homes.push_back(program);
   std::vector<fs::path> folders = homes;
-  for (const fs::path& home : homes) {
-    folders.push_back(home.parent_path() / "lib");
-    folders.push_back(home.parent_path() / "lib" / "tutti");
-  }
+  for (const fs::path& home : homes) folders.push_back(home.parent_path() / TUTTI_LIBDIR);
+  for (const fs::path& folder : linker_folders()) folders.push_back(folder);
   return folders;
 }
 

@@ -9,8 +9,8 @@
 
 namespace tutti::codegen {
 
-// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so in: the folder of this library, of the program, and lib/ or
-// lib/tutti/ beside that folder. EnvironmentError listing the places when there is none.
+// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so in: the folder of this library, of the program, lib/ beside it, the
+// dynamic linker's search path. EnvironmentError listing the places when there is none.
 std::string compiler_plugin_path();
 
 // Hash of the plugin's bytes: code made by another build of the generator is not taken from the cache.
