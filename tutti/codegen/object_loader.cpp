@@ -121,8 +121,9 @@ void apply(const ObjectView& object, const Elf64_Shdr& table, std::span<const ui
     const uint64_t width = wide ? 8 : 4;
     TUTTI_ASSERT(rela.r_offset <= size && width <= size - rela.r_offset, "relocation at {} of {}", rela.r_offset, size);
     const uint64_t place = base + rela.r_offset;
-    const int64_t distance = static_cast<int64_t>(symbol_offset(object, symbol_section, symbols[index], offsets)) +
-                             rela.r_addend - static_cast<int64_t>(place);
+    // Modulo 2^64: the numbers come from a file.
+    const auto distance = static_cast<int64_t>(symbol_offset(object, symbol_section, symbols[index], offsets) +
+                                               static_cast<uint64_t>(rela.r_addend) - place);
     TUTTI_ASSERT(wide || distance == static_cast<int32_t>(distance), "relocation distance {}", distance);
     std::memcpy(blob.data() + place, &distance, width);  // little endian: the low half comes first
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "tutti/codegen/llvm/column_chains.h"
 #include "tutti/codegen/llvm/monoid.h"
 #include "tutti/codegen/llvm/reduction_tree.h"
 #include "tutti/codegen/llvm/types.h"
@@ -11,79 +12,8 @@ using llvm::Value;
 
 namespace {
 
-constexpr int64_t kLeafLanes = 16;  // chain j of a leaf takes elements j, j + 16, ... of the reduced dim
-
 // Gets the first chain of the strip, the chain, the position along the reduced dim, and the values.
 using ElementBody = std::function<void(Value* first, Value* chain, Value* r, const std::vector<Value*>& x)>;
-
-// The 16 chains of a leaf for every strip of the block, one vector each, in a stack array: chains are picked by a
-// run-time index, so that the element expression is emitted once.
-class Chains {
- public:
-  Chains(Emitter& e, const ReductionGroup& group, unsigned lanes) : e_(e), group_(group), lanes_(lanes) {
-    for (const Monoid& monoid : group.monoids) {
-      arrays_.emplace_back();
-      for (llvm::Type* type : monoid.component_types(lanes))
-        arrays_.back().push_back(e.slot(type, "chains", kLeafLanes * kMostStrips));
-    }
-  }
-
-  // The chains that `used` elements reach.
-  void fill_with_identity(Value* strips, Value* used) {
-    Value* chains = e_.b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, used, e_.i64(kLeafLanes));
-    e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
-      Value* first = e_.b.CreateMul(strip, e_.i64(kLeafLanes));
-      write_identity(first);  // chain 0 is the result, even of nothing
-      e_.for_loop("clear", e_.i64(1), chains, e_.i64(1), [&](Value* j) { write_identity(e_.b.CreateAdd(first, j)); });
-    });
-  }
-
-  void write_identity(Value* chain) {
-    for (size_t m = 0; m < group_.monoids.size(); ++m) write(m, chain, group_.monoids[m].identity(lanes_));
-  }
-
-  Value* read(size_t m, size_t component, Value* chain) const {
-    llvm::Type* type = group_.monoids[m].component_types(lanes_)[component];
-    return e_.b.CreateLoad(type, e_.b.CreateGEP(type, arrays_[m][component], chain));
-  }
-
-  Components read(size_t m, Value* chain) const {
-    Components v;
-    for (size_t k = 0; k < arrays_[m].size(); ++k) v.push_back(read(m, k, chain));
-    return v;
-  }
-
-  void write(size_t m, size_t component, Value* chain, Value* v) {
-    e_.b.CreateStore(v, e_.b.CreateGEP(v->getType(), arrays_[m][component], chain));
-  }
-
-  void write(size_t m, Value* chain, const Components& v) {
-    for (size_t k = 0; k < v.size(); ++k) write(m, k, chain, v[k]);
-  }
-
-  // Chain j is joined with j + 8, then + 4, ...; chains at or beyond `used` are empty and change nothing.
-  void halve(Value* strips, Value* used, const std::function<void(Value* low, Value* high)>& join) {
-    llvm::IRBuilder<>& b = e_.b;
-    e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
-      Value* first = b.CreateMul(strip, e_.i64(kLeafLanes));
-      // round 0, 1, 2, 3: half 8, 4, 2, 1
-      e_.for_loop("round", e_.i64(0), e_.i64(4), e_.i64(1), [&](Value* round) {
-        Value* half = b.CreateLShr(e_.i64(kLeafLanes / 2), round);
-        Value* pairs = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(used, half), half);
-        e_.for_loop("halve", e_.i64(0), pairs, e_.i64(1), [&](Value* j) {
-          Value* low = b.CreateAdd(first, j);
-          join(low, b.CreateAdd(low, half));
-        });
-      });
-    });
-  }
-
- private:
-  Emitter& e_;
-  const ReductionGroup& group_;
-  unsigned lanes_;
-  std::vector<Components> arrays_;
-};
 
 class ColumnKernel {
  public:
@@ -169,12 +99,12 @@ class ColumnKernel {
       e_.for_loop("element", e_.i64(0), count, e_.i64(1), [&](Value* k) {
         Value* r = b_.CreateAdd(start, k);
         const Frame row = frame_at(frame_of_block, reduce_bytes, r);
-        Value* chain = b_.CreateAnd(k, e_.i64(kLeafLanes - 1));
+        Value* chain = b_.CreateAnd(k, e_.i64(kChains - 1));
         e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
           Frame at = row;
           at.reduced = states_.read_results(state, strip, group.monoids.front().first_reduction());
           const Chunk chunk = chunk_of(block_index, block_count, strip, masked);
-          Value* first = b_.CreateMul(strip, e_.i64(kLeafLanes));
+          Value* first = b_.CreateMul(strip, e_.i64(kChains));
           body(first, b_.CreateAdd(first, chain), r, e_.evaluate(at, values, chunk)[0]);
         });
       });
@@ -206,7 +136,7 @@ class ColumnKernel {
     e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
       std::vector<Components> results;
       for (size_t m = 0; m < values.size(); ++m)
-        results.push_back(chains.read(m, b_.CreateMul(strip, e_.i64(kLeafLanes))));
+        results.push_back(chains.read(m, b_.CreateMul(strip, e_.i64(kChains))));
       records.write(leaf->getArg(4), strip, results);
     });
     e_.report_error(call, frame_of_block.error);
