@@ -1,0 +1,260 @@
+#include "tests/layouts/support/parallel_run.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tests/layouts/support/meter.h"
+#include "tests/layouts/support/parallel_model.h"
+#include "tests/layouts/support/plan.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/optimizer_step.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/slice.h"
+#include "tutti/optim/grad_norm.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/train/shards.h"
+
+namespace tutti::layouts {
+namespace {
+
+// What a rank keeps of a parameter between steps.
+struct Held {
+  ParameterSpec spec;
+  RankRecord::Piece piece;
+  Extents local_sizes;  // of the part of this tp rank, whole over fsdp
+  Tensor master, m, v;
+  bool fsdp;
+};
+
+class RankRun {
+ public:
+  RankRun(const ModelConfig& config, const RunConfig& run, const Layout& layout, World& world, comm::ShmGroup& group)
+      : c_(config), run_(run), group_(group), place_(world, layout, run, group.rank()), model_(config, run, place_) {
+    for (const ParameterSpec& spec : model_.specs()) hold(spec);
+  }
+
+  RankRecord train() {
+    FlopMeter meter;
+    RankContext::current().allocator().reset_peak();
+    for (int64_t step = 0; step < run_.steps; ++step) record_.steps.push_back(train_step(step));
+    for (const Held& h : held_) {
+      record_.weights[h.spec.name] = h.master;
+      record_.pieces[h.spec.name] = h.piece;
+    }
+    Usage& usage = record_.usage;
+    usage.flops = meter.flops();
+    usage.wire_bytes = place_.wire_bytes() + pipeline_bytes_;
+    usage.memory = RankContext::current().allocator().statistics();
+    const auto at_rest = [&](MemoryCategory category) { return usage.memory.current_by_category[static_cast<size_t>(category)]; };
+    usage.parameter_bytes = at_rest(MemoryCategory::parameters);
+    usage.optimizer_bytes = at_rest(MemoryCategory::optimizer);
+    for (const Held& h : held_) usage.planned_parameter_bytes += h.master.nbytes();
+    usage.planned_flops = planned_flops(c_, run_, place_, model_.specs());
+    usage.planned_wire_bytes = planned_wire_bytes(c_, run_, place_, model_.specs());
+    return std::move(record_);
+  }
+
+ private:
+  void hold(const ParameterSpec& spec) {
+    Held h{.spec = spec, .piece = {}, .local_sizes = spec.sizes, .master = {}, .m = {}, .v = {}, .fsdp = place_.fsdp.size() > 1 && spec.expert < 0};
+    Tensor local = initial_value(spec);
+    if (spec.tp_dim >= 0) {
+      h.piece.tp_dim = spec.tp_dim;
+      h.piece.tp = tp_part(spec, place_.tp.rank(), place_.tp.size());
+      local = part_of(local, spec.tp_dim, h.piece.tp);
+      h.local_sizes = local.extents();
+    }
+    const std::vector<int64_t> begins = flat_begins(local.numel());
+    const size_t f = static_cast<size_t>(place_.fsdp.rank());
+    h.piece.flat_begin = h.fsdp ? begins[f] : 0;
+    h.piece.flat_end = h.fsdp ? begins[f + 1] : local.numel();
+    {
+      const MemoryCategoryScope category(MemoryCategory::parameters);
+      h.master = part_of(reshape(local, {-1}), 0, {h.piece.flat_begin, h.piece.flat_end});
+    }
+    const MemoryCategoryScope category(MemoryCategory::optimizer);
+    h.m = zeros_like(h.master);
+    h.v = zeros_like(h.master);
+    held_.push_back(h);
+  }
+
+  // Storage may be cut anywhere (N11): about equal numbers of elements.
+  std::vector<int64_t> flat_begins(int64_t numel) const {
+    std::vector<int64_t> begins;
+    for (int64_t r = 0; r <= place_.fsdp.size(); ++r) begins.push_back(numel * r / place_.fsdp.size());
+    return begins;
+  }
+
+  void gather_parameters() {
+    const MemoryCategoryScope category(MemoryCategory::parameters);
+    for (const Held& h : held_) {
+      const Tensor flat = h.fsdp ? place_.fsdp.all_gather(h.master) : detach(h.master);
+      model_.leaves[h.spec.name] = requires_grad_(detach(reshape(flat, to_shape(h.local_sizes))));
+    }
+  }
+
+  struct Microbatch {
+    Tensor input, output;
+  };
+
+  int64_t shard_of(int64_t microbatch) const {
+    const int64_t ranks = place_.data.size();
+    return place_.layout.rank_major ? train::shards_of_rank(run_.shards, place_.data.rank(), static_cast<int>(ranks)).begin + microbatch
+                                    : microbatch * ranks + place_.data.rank();
+  }
+
+  Microbatch forward(int64_t microbatch, const Batch& batch, ExactSum& loss) {
+    const size_t shard = static_cast<size_t>(shard_of(microbatch));
+    Microbatch mb;
+    if (!place_.first_stage()) mb.input = requires_grad_(place_.activations_in->receive());
+    mb.output = model_.forward(mb.input, batch.tokens[shard], batch.labels[shard]);
+    if (!place_.last_stage()) {
+      send(*place_.activations_out, mb.output);
+    } else if (place_.tp.rank() == 0) {
+      loss.add({mb.output.data<float>(), static_cast<size_t>(mb.output.numel())});
+    }
+    return mb;
+  }
+
+  void send(Mailbox& box, const Tensor& t) {
+    pipeline_bytes_ += static_cast<double>(t.nbytes());
+    box.send(detach(to_contiguous(t)));
+  }
+
+  void backward_of(Microbatch& mb, const Batch& batch, train::GradientTree& tree) {
+    const Tensor cotangent = place_.last_stage() ? full_like(detach(mb.output), 1.0 / static_cast<double>(batch.valid))
+                                                 : place_.gradients_in->receive();
+    backward(mb.output, cotangent, {.per_use = true});
+    if (!place_.first_stage()) send(*place_.gradients_out, take_uses(mb.input).at(0));
+    mb = {};
+    std::vector<std::vector<Tensor>> uses;
+    const NoGradScope no_grad;
+    for (const Held& h : held_) {
+      auto& list = uses.emplace_back();
+      for (const Tensor& use : take_uses(model_.leaves.at(h.spec.name))) list.push_back(reduced(h, use));
+    }
+    tree.push(std::move(uses));
+  }
+
+  // The gradient of one use after the ranks that share its microbatch, lowest level of the tree first.
+  Tensor reduced(const Held& h, Tensor g) const {
+    const bool tokens_over_tp = place_.layout.sequence && h.spec.sums_tokens_of_sequence;
+    if (h.spec.partial_over_heads || tokens_over_tp) g = place_.tp.all_reduce(g);
+    if (!h.spec.partial_over_heads) g = place_.cp.all_reduce(g);
+    if (h.spec.expert >= 0) {
+      if (place_.ep.size() > 1) g = sum(g, {.dims = {0}, .leaf = 1});
+      return reshape(place_.expert_data.all_reduce(g), {-1});
+    }
+    g = reshape(to_contiguous(g), {-1});
+    if (place_.layout.rank_major) return g;
+    return h.fsdp ? place_.dp.all_reduce(place_.fsdp.reduce_scatter(g, flat_begins(g.numel()))) : place_.data.all_reduce(g);
+  }
+
+  StepRecord train_step(int64_t step) {
+    const Batch batch = batch_of_step(c_, run_, step);
+    const int64_t microbatches = run_.shards / place_.data.size();
+    ExactSum loss(ExactTerm::value);
+    train::GradientTree tree;
+    if (place_.last_stage()) {
+      for (int64_t i = 0; i < microbatches; ++i) {
+        gather_parameters();
+        Microbatch mb = forward(i, batch, loss);
+        backward_of(mb, batch, tree);
+        model_.leaves.clear();
+      }
+    } else {
+      gather_parameters();
+      std::vector<Microbatch> running;
+      for (int64_t i = 0; i < microbatches; ++i) running.push_back(forward(i, batch, loss));
+      for (Microbatch& mb : running) backward_of(mb, batch, tree);
+      model_.leaves.clear();
+    }
+    return update(step, batch, loss, finish(tree));
+  }
+
+  std::vector<Tensor> finish(train::GradientTree& tree) {
+    std::vector<Tensor> grads = tree.finish(place_.layout.rank_major ? &group_ : nullptr);
+    // The two uses of a tied table lie on the first and the last stage; they are added last, in forward order.
+    for (size_t p = 0; p < held_.size(); ++p) {
+      if (held_[p].spec.layer >= 0 || place_.pp.size() == 1 || !c_.tied) continue;
+      const std::vector<Tensor> uses = place_.pp.gather_each(grads[p]);
+      grads[p] = add(uses.front(), uses.back());
+    }
+    return grads;
+  }
+
+  // Whether this rank counts for the gradient norm what several ranks hold.
+  bool counts(const Held& h) const {
+    if (h.spec.layer < 0 && !place_.first_stage()) return false;
+    if (h.spec.tp_dim < 0 && place_.tp.rank() != 0) return false;
+    if (place_.cp.rank() != 0) return false;
+    if (h.spec.expert >= 0) return place_.expert_data.rank() == 0;
+    return h.fsdp ? place_.dp.rank() == 0 : place_.data.rank() == 0;
+  }
+
+  // The sum over all ranks.
+  double total(ExactSum sum) const {
+    auto words = sum.words();
+    group_.all_reduce_sum_i64(words);
+    sum.set_words(words);
+    return sum.value();
+  }
+  float norm_of(const std::vector<Tensor>& grads) const {
+    std::vector<Tensor> mine;
+    for (size_t p = 0; p < held_.size(); ++p) {
+      if (counts(held_[p])) mine.push_back(grads[p]);
+    }
+    ExactSum squares = optim::square_sum(mine);
+    auto words = squares.words();
+    group_.all_reduce_sum_i64(words);
+    squares.set_words(words);
+    return optim::norm_of(squares);
+  }
+
+  StepRecord update(int64_t step, const Batch& batch, const ExactSum& loss, const std::vector<Tensor>& grads) {
+    StepRecord result;
+    result.loss = static_cast<float>(total(loss) / static_cast<double>(batch.valid));
+    result.norm = norm_of(grads);
+    const double scale = optim::clip_scale(result.norm, run_.max_norm);
+    const NoGradScope no_grad;
+    for (size_t p = 0; p < held_.size(); ++p) {
+      const Held& h = held_[p];
+      result.grads[h.spec.name] = to_contiguous(grads[p]);
+      adamw_step_(h.master, reshape(result.grads[h.spec.name], {-1}), h.m, h.v, {.lr = run_.lr, .step = step + 1, .grad_scale = scale});
+    }
+    return result;
+  }
+
+  ModelConfig c_;
+  RunConfig run_;
+  comm::ShmGroup& group_;
+  Place place_;
+  ParallelModel model_;
+  std::vector<Held> held_;
+  RankRecord record_;
+  double pipeline_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<RankRecord> run_layout(const ModelConfig& config, const RunConfig& run, const Layout& layout) {
+  std::vector<RankRecord> records(static_cast<size_t>(layout.ranks()));
+  World world;
+  comm::run_ranks(layout.ranks(), [&](comm::ShmGroup& group) {
+    RankContext context({.rank = group.rank(), .world_size = group.size(), .threads = 1});
+    const RankContext::Scope scope(context);
+    try {
+      records[static_cast<size_t>(group.rank())] = RankRun(config, run, layout, world, group).train();
+    } catch (...) {
+      world.abort();
+      throw;
+    }
+  });
+  return records;
+}
+
+}  // namespace tutti::layouts
