@@ -22,7 +22,9 @@ int run_generate(const GenerateFlags& flags) {
   const train::Config config = train::load_config(run / "config.resolved.toml");
   const auto checkpoint = train::newest_checkpoint(run / "checkpoint");
   TUTTI_CHECK(checkpoint.has_value(), "{} holds no complete checkpoint; train it first", flags.run);
-  const auto tokenizer = open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder());
+  // A learned tokenizer lies in the run folder; the data that it was learned from need not be there any more.
+  const auto own = run / "tokenizer.json";
+  const auto tokenizer = open_tokenizer(std::filesystem::exists(own) ? own.string() : config.data.tokenizer, {}, "");
   models::Qwen3 model(models::qwen3_config(config.model.flavor), config.data.sequence_length);
   train::load_model(*checkpoint, model);
   train::SampleOptions options = flags.options;

@@ -2,6 +2,7 @@
 // Exit status: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 128 + n when signal n killed a rank.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -37,6 +38,12 @@ int main(int argc, char** argv) {
   cli::add_checkpoint(app, action);
   cli::add_bench(app, action);
   cli::add_env(app, action);
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  if (argc > 1 && argv[1][0] != '-' && std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end()) {
+    std::fprintf(stderr, "tutti: error: %s\n", unknown_name_message("verb", argv[1], verbs).c_str());
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

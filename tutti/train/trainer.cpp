@@ -8,6 +8,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/core/exact_sum.h"
 #include "tutti/io/atomic_file.h"
+#include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/token_cache.h"
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/ops/creation.h"
@@ -207,6 +208,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       }
       remove_unfinished(folder->checkpoints());
       write_file_atomically(folder->config().string(), to_toml(config_));
+      if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(tokenizer_.get())) bpe->save((folder->path() / "tokenizer.json").string());
     } catch (...) {
       problem = std::current_exception();
     }
@@ -274,6 +276,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
 
 TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
+  models::qwen3_config(config.model.flavor);  // a wrong name is said before the data is read
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   return Trainer(config, options).run(options);
 }

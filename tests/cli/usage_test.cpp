@@ -1,0 +1,69 @@
+// What the program says to wrong input. Exit status 2 is wrong usage, 1 an error of the world.
+#include <gtest/gtest.h>
+
+#include "tests/cli/support/program.h"
+
+namespace tutti::test {
+namespace {
+
+struct Wrong {
+  const char* name;
+  const char* arguments;
+  int status;
+  std::vector<const char*> says;
+};
+
+class WrongInput : public testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongInput, IsExplained) {
+  Workplace work;
+  work.write("corpus.jsonl", synthetic_corpus(1, 50));
+  work.write("empty.txt", "");
+  work.write("broken.toml", "[model]\nname = \"qwen3\"\nflavor = \n");
+  work.write("typed.toml", "[training]\nsteps = \"many\"\n");
+  work.write("key.toml", "[training]\nstepz = 3\n");
+  const Output output = work.tutti(GetParam().arguments);
+  EXPECT_EQ(output.status, GetParam().status) << output.err << output.out;
+  for (const char* text : GetParam().says) EXPECT_NE((output.err + output.out).find(text), std::string::npos) << text << "\n" << output.err;
+}
+
+#define QUICKSTART "train " TUTTI_SOURCE_DIR "/configs/quickstart.toml "
+INSTANTIATE_TEST_SUITE_P(
+    , WrongInput,
+    testing::Values(Wrong{"MissingConfig", "train nowhere.toml", 2, {"nowhere.toml"}},
+                    Wrong{"MalformedToml", "train broken.toml", 2, {"broken.toml:3:"}},
+                    Wrong{"WrongType", "train typed.toml", 2, {"typed.toml:2", "steps", "whole number"}},
+                    Wrong{"UnknownKey", "train key.toml", 2, {"stepz", "did you mean", "steps"}},
+                    Wrong{"UnknownFlag", QUICKSTART "--bogus", 2, {"--bogus"}},
+                    Wrong{"UnknownVerb", "trian", 2, {"did you mean 'train'"}},
+                    Wrong{"MissingData", QUICKSTART "--data nowhere.txt", 2, {"nowhere.txt"}},
+                    Wrong{"EmptyData", QUICKSTART "--data empty.txt", 2, {"empty.txt"}},
+                    Wrong{"ImpossibleSizes", QUICKSTART "--training.global_batch_tokens=100", 2, {"global_batch_tokens"}},
+                    Wrong{"TooManyRanks", QUICKSTART "--data corpus.jsonl -n 3", 2, {"virtual shards", "1, 2, 4"}},
+                    Wrong{"UnsupportedDegree", QUICKSTART "--parallelism.tensor_parallel_degree=2", 2, {"tensor_parallel_degree", "version"}},
+                    Wrong{"UnknownFlavor", QUICKSTART "--data corpus.jsonl --model.flavor=quikstart", 2, {"did you mean 'quickstart'"}},
+                    Wrong{"NoCheckpoint", "checkpoint ls empty.txt", 2, {"no checkpoint"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Program, SaysItsVersion) {
+  Workplace work;
+  const Output output = work.tutti("--version");
+  EXPECT_EQ(output.status, 0);
+  EXPECT_EQ(output.out.rfind("tutti 0.", 0), 0u) << output.out;
+}
+
+TEST(Program, EnvNamesThePartsThatAreOff) {
+  Workplace work;
+  EXPECT_NE(work.tutti("env").out.find("off"), std::string::npos);
+  EXPECT_EQ(work.tutti("env --json").out.front(), '{');
+}
+
+TEST(Program, HelpOfTrainListsTheKeysOfTheConfiguration) {
+  Workplace work;
+  const Output output = work.tutti("train --help");
+  EXPECT_EQ(output.status, 0);
+  EXPECT_NE(output.out.find("--training.steps"), std::string::npos) << output.out;
+}
+
+}  // namespace
+}  // namespace tutti::test

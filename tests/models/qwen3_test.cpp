@@ -1,0 +1,141 @@
+#include "tutti/models/qwen3.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/ops.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::models {
+namespace {
+
+Qwen3Config tiny() {
+  return {.flavor = "tiny", .dim = 24, .layers = 2, .heads = 4, .kv_heads = 2, .ffn_dim = 40, .vocab = 37, .tied_embeddings = true, .head_dim = 8};
+}
+
+TokenBatch batch_of(const std::vector<int32_t>& tokens, int64_t rows) {
+  const int32_t length = static_cast<int32_t>(tokens.size()) / static_cast<int32_t>(rows);
+  std::vector<int32_t> positions(tokens.size()), first(tokens.size(), 0);
+  for (size_t i = 0; i < tokens.size(); ++i) positions[i] = static_cast<int32_t>(i) % length;
+  return {Tensor::of(tokens), Tensor::of(positions), Tensor::of(first), rows};
+}
+
+std::vector<int32_t> some_tokens(int n) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back((i * 17 + 5) % 37);
+  return tokens;
+}
+
+std::vector<float> values(const Tensor& t) { return {t.data<float>(), t.data<float>() + t.numel()}; }
+
+struct Published {
+  const char* flavor;
+  int64_t parameters;
+  double gflop_per_token;  // at 4096 tokens
+};
+class Qwen3Sizes : public testing::TestWithParam<Published> {};
+
+TEST_P(Qwen3Sizes, MatchThePublishedTable) {
+  const Qwen3Config config = qwen3_config(GetParam().flavor);
+  EXPECT_EQ(parameter_count(config), GetParam().parameters);
+  EXPECT_NEAR(training_flops_per_token(config, 4096) / 1e9, GetParam().gflop_per_token, 0.0006);
+}
+INSTANTIATE_TEST_SUITE_P(, Qwen3Sizes,
+                         testing::Values(Published{"debugmodel", 31'987'968, 0.997}, Published{"0.6B", 596'049'920, 6.395},
+                                         Published{"1.7B", 1'720'574'976, 13.142}, Published{"4B", 4'022'468'096, 31.383},
+                                         Published{"8B", 8'190'735'360, 52.658}, Published{"14B", 14'768'307'200, 94.009},
+                                         Published{"32B", 32'762'123'264, 217.675}),
+                         [](const auto& info) {
+                           std::string name = info.param.flavor;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
+
+TEST(Qwen3, CountsTheParametersItHas) {
+  for (const bool tied : {true, false}) {
+    Qwen3Config config = tiny();
+    config.tied_embeddings = tied;
+    EXPECT_EQ(Qwen3(config, 8).parameter_count(), parameter_count(config));
+  }
+}
+
+TEST(Qwen3, NamesParametersAsPublishedWeightsDo) {
+  std::vector<std::string> names;
+  for (const auto& p : Qwen3(tiny(), 8).named_parameters()) names.push_back(p.name);
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_norm.weight",
+                           "model.layers.0.mlp.gate_proj.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"})
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+}
+
+TEST(Qwen3, UnknownFlavorNamesTheNearest) {
+  try {
+    qwen3_config("debugmodl");
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("did you mean 'debugmodel'"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Qwen3, LaterTokensDoNotChangeEarlierLogits) {
+  seed_all(1);
+  Qwen3 model(tiny(), 32);
+  nn::initialize(model);
+  NoGradScope no_grad;
+  std::vector<int32_t> tokens = some_tokens(20);
+  const std::vector<float> before = values(model.forward(batch_of(tokens, 1)));
+  tokens[19] = 3;
+  const std::vector<float> after = values(model.forward(batch_of(tokens, 1)));
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 19 * 37, after.begin()));
+  EXPECT_FALSE(std::equal(before.begin() + 19 * 37, before.end(), after.begin() + 19 * 37));
+}
+
+TEST(Qwen3, ARowsLogitsDoNotDependOnTheBatch) {
+  seed_all(1);
+  Qwen3 model(tiny(), 32);
+  nn::initialize(model);
+  NoGradScope no_grad;
+  const std::vector<int32_t> tokens = some_tokens(24);
+  const std::vector<float> both = values(model.forward(batch_of(tokens, 2)));
+  const std::vector<float> second = values(model.forward(batch_of({tokens.begin() + 12, tokens.end()}, 1)));
+  EXPECT_TRUE(std::equal(second.begin(), second.end(), both.begin() + 12 * 37));
+}
+
+TEST(Qwen3, InitialisesByNameAndSeedOnly) {
+  const auto first_values = [](uint64_t seed) {
+    seed_all(seed);
+    Qwen3 model(tiny(), 8);
+    nn::initialize(model);
+    return values(model.named_parameters()[3].tensor);
+  };
+  EXPECT_EQ(first_values(1), first_values(1));
+  EXPECT_NE(first_values(1), first_values(2));
+}
+
+TEST(Qwen3, CheckpointedBlocksGiveTheSameGradients) {
+  seed_all(1);
+  Qwen3 model(tiny(), 32);
+  nn::initialize(model);
+  const auto gradients = [&](bool checkpointed) {
+    const Tensor logits = model.forward(batch_of(some_tokens(20), 2), {.checkpoint_blocks = checkpointed});
+    const Tensor losses = cross_entropy(logits, Tensor::of(some_tokens(20)));
+    backward(losses, full_like(losses, 0.05), {.per_use = true});
+    std::vector<std::vector<float>> all;
+    for (const auto& p : model.named_parameters()) {
+      for (const Tensor& use : take_uses(p.tensor)) all.push_back(values(to_contiguous(use)));
+    }
+    return all;
+  };
+  EXPECT_EQ(gradients(false), gradients(true));
+}
+
+TEST(Qwen3, ComputesInBf16WithF32Gradients) {
+  seed_all(1);
+  Qwen3 model(tiny(), 32);
+  nn::initialize(model);
+  const Tensor losses = cross_entropy(model.forward(batch_of(some_tokens(12), 1), {.compute_dtype = DType::bf16}), Tensor::of(some_tokens(12)));
+  backward(losses, full_like(losses, 0.1));
+  for (const auto& p : model.named_parameters()) EXPECT_EQ(grad_of(p.tensor).dtype(), DType::f32) << p.name;
+}
+
+}  // namespace
+}  // namespace tutti::models

@@ -1,0 +1,71 @@
+#include "tutti/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tutti/optim/grad_norm.h"
+
+namespace tutti::optim {
+namespace {
+
+std::vector<nn::NamedTensor> one_parameter(std::vector<float> values) { return {{"w", Tensor::of<float>(values), {}}}; }
+
+TEST(AdamW, FollowsThePaperOverThreeSteps) {
+  const auto parameters = one_parameter({1.0f, -2.0f, 0.5f});
+  const auto optimizer = make_adamw(parameters, {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
+  double p[3] = {1.0, -2.0, 0.5}, m[3] = {}, v[3] = {};
+  for (int step = 1; step <= 3; ++step) {
+    const std::vector<float> g = {0.1f * static_cast<float>(step), -0.3f, 0.0f};
+    const Tensor grads[] = {Tensor::of<float>(g)};
+    optimizer->step(grads, 0.01, 0.5);
+    for (int i = 0; i < 3; ++i) {
+      const double gi = 0.5 * static_cast<double>(g[static_cast<size_t>(i)]);
+      m[i] = 0.9 * m[i] + 0.1 * gi;
+      v[i] = 0.95 * v[i] + 0.05 * gi * gi;
+      p[i] -= 0.01 * 0.1 * p[i];
+      p[i] -= 0.01 * (m[i] / (1 - std::pow(0.9, step))) / (std::sqrt(v[i] / (1 - std::pow(0.95, step))) + 1e-8);
+    }
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(parameters[0].tensor.data<float>()[i], p[i], 1e-6);
+  EXPECT_EQ(optimizer->steps_taken(), 3);
+}
+
+TEST(Sgd, AddsMomentumAndDecay) {
+  const auto parameters = one_parameter({1.0f});
+  const auto optimizer = make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.5});
+  const Tensor grads[] = {Tensor::of<float>({2.0f})};
+  optimizer->step(grads, 0.1);
+  EXPECT_FLOAT_EQ(parameters[0].tensor.data<float>()[0], 1.0f - 0.1f * 2.5f);
+  optimizer->step(grads, 0.1);
+  EXPECT_FLOAT_EQ(parameters[0].tensor.data<float>()[0], 0.75f - 0.1f * (0.9f * 2.5f + 2.0f + 0.5f * 0.75f));
+}
+
+TEST(Optimizer, NamesAParameterWithoutGradient) {
+  const auto optimizer = make_adamw(one_parameter({1.0f}));
+  const Tensor grads[] = {Tensor{}};
+  try {
+    optimizer->step(grads, 0.1);
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("'w'"), std::string::npos) << e.what();
+  }
+}
+
+TEST(GradNorm, DoesNotDependOnHowGradientsAreCut) {
+  std::vector<float> values(100'003);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i)) * std::pow(10.0f, static_cast<float>(i % 30) - 15.0f);
+  const Tensor whole[] = {Tensor::of<float>(values)};
+  const Tensor parts[] = {Tensor::of<float>(std::vector<float>(values.begin() + 777, values.end())),
+                          Tensor::of<float>(std::vector<float>(values.begin(), values.begin() + 777))};
+  EXPECT_EQ(norm_of(square_sum(whole)), norm_of(square_sum(parts)));
+}
+
+TEST(GradNorm, ScalesDownToTheLargestNormOnly) {
+  EXPECT_EQ(clip_scale(0.5f, 1.0), 1.0);
+  EXPECT_NEAR(clip_scale(4.0f, 1.0), 0.25, 1e-6);
+  EXPECT_EQ(clip_scale(4.0f, 0.0), 1.0);
+}
+
+}  // namespace
+}  // namespace tutti::optim
