@@ -53,6 +53,7 @@ bool is_finite(const Tensor& t) {
 }
 
 // The sample with its float inputs in f64; false when the op then has no finite f64 result (a fixed result type, an edge).
+// Narrow floats are left out: their few values meet ties and jumps, where a function has no derivative.
 bool widen(const OpDef& op, Sample& sample) {
   bool any_float = false;
   int64_t elements = 0;
@@ -60,6 +61,7 @@ bool widen(const OpDef& op, Sample& sample) {
   for (Tensor& t : inputs) {
     elements += t.numel();
     if (!is_floating(t.dtype())) continue;
+    if (itemsize(t.dtype()) < itemsize(DType::f32)) return false;
     any_float = true;
     t = converted(t, DType::f64);
     if (!is_finite(t)) return false;
@@ -79,7 +81,7 @@ std::vector<Tensor> vjp_of(const OpDef& op, const Sample& sample, const Tensor& 
   uint32_t needed = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     metas.push_back({inputs[i].dtype(), inputs[i].sizes()});
-    if (is_floating(inputs[i].dtype())) needed |= 1u << i;
+    if (is_floating(inputs[i].dtype()) && !(gradient.constant_inputs >> i & 1)) needed |= 1u << i;
     if (!(gradient.saves_inputs >> i & 1)) inputs[i] = {};
   }
   for (size_t k = 0; k < outputs.size(); ++k) {
@@ -112,7 +114,7 @@ TEST_P(GradientContract, AgreesWithDifferencesOfTheReference) {
     };
     for (size_t i = 0; i < sample.inputs.size(); ++i) {
       const Tensor& x = sample.inputs[i];
-      if (!is_floating(x.dtype())) continue;
+      if (!is_floating(x.dtype()) || (op.gradient.constant_inputs >> i & 1)) continue;
       if (grads[i].defined()) {
         ASSERT_EQ(grads[i].extents(), x.extents()) << "input " << i;
       }

@@ -121,8 +121,8 @@ const OpDef kProd{
     .samples =
         [] {
           std::vector<Sample> samples = fold_samples(0.8, 1.2);
-          const Attrs over_rows = Attrs::of(ReduceAttrs{.dims = {1}});
-          const Tensor zeros = Tensor::of<float>({1, 2, 3, 4, 0, 5, 0, 0, 6, 0, 0, 0}, {4, 3});
+          const Attrs over_rows = Attrs::of(ReduceAttrs{.dims = {1}, .dtype = DType::f64});
+          const Tensor zeros = Tensor::of<double>({1, 2, 3, 4, 0, 5, 0, 0, 6, 0, 0, 0}, {4, 3});
           samples.push_back({"zeros", {zeros}, over_rows});
           return samples;
         },

@@ -100,7 +100,7 @@ std::vector<Sample> rotate_samples() {
 }
 
 const OpDef kRope{.name = "rope", .num_inputs = 3, .infer = infer, .reference = reference,
-                  .gradient = {.vjp = vjp, .saves_inputs = 0b110},
+                  .gradient = {.vjp = vjp, .saves_inputs = 0b110, .constant_inputs = 0b110},
                   .kernel = kernel,  // two calls of the recipe below on the halves of the last dim
                   .sharding = [](const OpCall&) { return std::string("x[tkH] #c[tI] #s[tI] -> y[tkH] | | lin"); },
                   .samples = samples};

@@ -99,6 +99,7 @@ struct Gradient {
   void (*vjp)(const VjpCall&, std::span<Tensor> input_grads) = nullptr;
   uint32_t saves_inputs = 0;   // bit masks
   uint32_t saves_outputs = 0;
+  uint32_t constant_inputs = 0;  // bits: float inputs that never take a cotangent (tables, statistics)
   const char* none = nullptr;  // instead of vjp: why there is no gradient
 };
 

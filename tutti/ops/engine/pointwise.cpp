@@ -67,7 +67,8 @@ std::vector<Sample> samples(std::span<const DType> dtypes, std::span<const Range
       const Range& r = is_floating(dtype) ? ranges[i] : integer_ranges[i];
       const double lo = dtype == DType::boolean ? 0 : dtype == DType::u8 ? std::max(r.lo, 0.0) : r.lo;
       const double hi = dtype == DType::boolean ? 2 : r.hi;
-      const Tensor t = facets::sample_tensor(17 + i, sizes[i % sizes.size()], dtype, lo, hi);
+      // Neighbouring seeds give the same values shifted by one: operands that are broadcast would meet ties.
+      const Tensor t = facets::sample_tensor(17 + 7919 * i, sizes[i % sizes.size()], dtype, lo, hi);
       sample.inputs.push_back(strided ? facets::strided_copy(t) : t);
     }
     result.push_back(std::move(sample));
