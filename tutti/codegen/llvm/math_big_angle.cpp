@@ -36,7 +36,8 @@ struct Window {
 Window window(llvm::IRBuilderBase& b, llvm::Module& module, Value* exponent) {
   llvm::GlobalVariable* bits = table(module);
   // Lanes with a small angle come here too; their result is not used, but the position must be inside the table.
-  Value* position = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, b.CreateAdd(exponent, b.getInt64(62)), b.getInt64(0));
+  Value* position = b.CreateAdd(exponent, b.getInt64(62));
+  position = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, position, b.getInt64(0));
   Value* first = b.CreateLShr(position, 6);
   Value* loaded[4];
   for (int k = 0; k < 4; ++k) {

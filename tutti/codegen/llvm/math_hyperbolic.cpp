@@ -52,6 +52,7 @@ Fp atanh_f64(Fp x) {
 }  // namespace
 
 // With e = e^(2|x|) - 1: tanh |x| = e / (e + 2). From 10 (f32) and 20 (f64) on the result is 1.
+// Max error: 2.5 ULP (f32), 2 ULP (f64).
 Fp tanh_of(Fp x) {
   const Fp size = at_most(abs(x), is_f32(x) ? 10.0 : 20.0);
   const ExpReduction r = reduce_exp(size + size);
@@ -60,6 +61,7 @@ Fp tanh_of(Fp x) {
   return copysign(quotient_with_sum(e, e, 2.0), x);
 }
 
+// Max error: 2.5 ULP (f64).
 Fp sinh_of(Fp x) { return through_f64(sinh_f64, x); }
 Fp cosh_of(Fp x) { return through_f64(cosh_f64, x); }
 Fp asinh_of(Fp x) { return through_f64(asinh_f64, x); }

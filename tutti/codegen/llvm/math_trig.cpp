@@ -100,20 +100,21 @@ Fp cos_of_rest(Pair r) {
   return c.high + c.low;
 }
 
-// Max error: 1 ULP, any size of x.
+// Max error: 0.9 ULP (f32), 1.1 ULP (f64), any size of x.
 Fp sin_of(Fp x) {
   const Angle a = reduce_angle(x);
   const Fp value = select(bit_set(a.quadrant, 1), cos_of_rest(a.rest), sin_of_rest(a.rest));
   return select(abs(x) < (is_f32(x) ? 0x1p-13 : 0x1p-27), x, with_quadrant_sign(value, a.quadrant));
 }
 
-// Max error: 1 ULP, any size of x. The cosine is the sine one quadrant later.
+// Max error: 0.9 ULP (f32), 1.1 ULP (f64), any size of x. The cosine is the sine one quadrant later.
 Fp cos_of(Fp x) {
   const Angle a = reduce_angle(x);
   const Fp value = select(bit_set(a.quadrant, 1), sin_of_rest(a.rest), cos_of_rest(a.rest));
   return with_quadrant_sign(value, a.quadrant + 1);
 }
 
+// Max error: 1.6 ULP (f64), any size of x.
 Fp tan_of(Fp x) { return through_f64(tan_f64, x); }
 
 }  // namespace tutti::codegen
