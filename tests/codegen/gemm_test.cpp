@@ -30,7 +30,9 @@ struct Matrix {
   }
   std::byte* at(int64_t element) { return bytes.data() + element * itemsize(dtype); }
   const std::byte* at(int64_t element) const { return bytes.data() + element * itemsize(dtype); }
-  double operator()(int64_t i, int64_t j) const { return load_as_double(at(i * row_stride + j * column_stride), dtype); }
+  double operator()(int64_t i, int64_t j) const {
+    return load_as_double(at(i * row_stride + j * column_stride), dtype);
+  }
   GemmOperand operand() const { return {bytes.data(), dtype, row_stride, column_stride}; }
   GemmResult result() { return {bytes.data(), dtype, row_stride}; }
 
@@ -76,7 +78,8 @@ bool same_bits(const Matrix& x, const Matrix& y) {
   return std::memcmp(x.at(0), y.at(0), static_cast<size_t>(x.rows * x.columns * itemsize(x.dtype))) == 0;
 }
 
-void multiply(const Matrix& a, const Matrix& b, Matrix& c, const ContractionTree& tree, const GemmOptions& options = {}) {
+void multiply(const Matrix& a, const Matrix& b, Matrix& c, const ContractionTree& tree,
+              const GemmOptions& options = {}) {
   gemm(a.rows, b.columns, a.columns, a.operand(), b.operand(), c.result(), tree, options);
 }
 
@@ -106,14 +109,17 @@ TEST(Gemm, FollowsTheTreeForOddContractions) {
     for (const int64_t m : {1, 3, 20}) EXPECT_EQ(wrong_elements(m, 50, k), 0) << m << " rows, k = " << k;
 }
 
-TEST(Gemm, FollowsTheTreeAtLargerSizes) { EXPECT_EQ(wrong_elements(129, 300, 1000), 0); }
+TEST(Gemm, FollowsTheTreeAtLargerSizes) {
+  EXPECT_EQ(wrong_elements(129, 300, 1000), 0);
+}
 
 TEST(Gemm, TakesEveryTranspose) {
   for (const bool a : {false, true})
     for (const bool b : {false, true})
       for (const int64_t m : {1, 5, 33, 70})
         for (const int64_t k : {3, 19, 129})
-          EXPECT_EQ(wrong_elements(m, 65, k, {.a_transposed = a, .b_transposed = b}), 0) << a << b << " " << m << " " << k;
+          EXPECT_EQ(wrong_elements(m, 65, k, {.a_transposed = a, .b_transposed = b}), 0)
+              << a << b << " " << m << " " << k;
 }
 
 TEST(Gemm, TakesRowsWithGaps) {
@@ -306,6 +312,11 @@ TEST(Gemm, DoesNotDependOnTheInstructionSet) {
 TEST(Gemm, WalksLongContractionsInChunks) {
   const ContractionLeafForTests scope(16);
   for (const int64_t m : {2, 30}) EXPECT_EQ(wrong_elements(m, 70, 3000), 0) << m;
+}
+
+TEST(Gemm, TakesMoreRowsThanArePackedAtOnce) {
+  for (const bool transposed : {false, true})
+    EXPECT_EQ(wrong_elements(2203, 16, 1000, {.a_transposed = transposed}), 0) << transposed;
 }
 
 TEST(Gemm, TakesALeafLongerThanAChunk) {

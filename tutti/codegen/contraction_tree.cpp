@@ -42,14 +42,18 @@ bool append_ranges(std::span<const int32_t> counts, ContractionTree& tree) {
 
 }  // namespace
 
-int32_t contraction_leaf() { return leaf_setting().load(std::memory_order_relaxed); }
+int32_t contraction_leaf() {
+  return leaf_setting().load(std::memory_order_relaxed);
+}
 
 ContractionLeafForTests::ContractionLeafForTests(int32_t leaf) : previous_(contraction_leaf()) {
   TUTTI_CHECK(leaf >= 1, "contraction leaf {}: expected at least 1", leaf);
   leaf_setting() = leaf;
 }
 
-ContractionLeafForTests::~ContractionLeafForTests() { leaf_setting() = previous_; }
+ContractionLeafForTests::~ContractionLeafForTests() {
+  leaf_setting() = previous_;
+}
 
 ContractionTree ContractionTree::halving(int64_t k, int32_t leaf) {
   TUTTI_CHECK(k >= 0 && leaf >= 1, "contraction tree: k = {} and leaf = {}; expected k >= 0 and leaf >= 1", k, leaf);
@@ -80,7 +84,8 @@ int32_t ContractionTree::depth() const {
               leaf_lengths.size(), merges.size());
   int32_t pending = 0, deepest = 0;
   for (size_t i = 0; i < merges.size(); ++i) {
-    TUTTI_CHECK(leaf_lengths[i] >= 1, "contraction tree: leaf {} has length {}; expected at least 1", i, leaf_lengths[i]);
+    TUTTI_CHECK(leaf_lengths[i] >= 1, "contraction tree: leaf {} has length {}; expected at least 1", i,
+                leaf_lengths[i]);
     TUTTI_CHECK(merges[i] <= pending, "contraction tree: leaf {} merges {} partial sums, only {} are pending", i,
                 merges[i], pending);
     pending += 1 - merges[i];

@@ -1,51 +1,23 @@
 #include "tutti/codegen/gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 
 #include "tutti/codegen/gemm_pack.h"
 #include "tutti/codegen/gemm_plan.h"
+#include "tutti/codegen/gemm_workspace.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::codegen {
 namespace {
 
-// Packed rows of A that are kept at once: they are read once per panel, from the last-level cache.
-constexpr int64_t kPackedABytes = int64_t{8} << 20;
+// Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks.
+constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 20;
+// Rows of a k-major A that stay in the first-level cache while strip after strip takes its part.
+constexpr int64_t kNearK = 32;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 18;
 constexpr int64_t kWorthPacking = int64_t{1} << 16;
-
-// Memory of one thread that only grows; contents last until the next reserve.
-class Workspace {
- public:
-  std::byte* reserve(int64_t nbytes) {
-    if (nbytes > size_) {
-      const int64_t rounded = (nbytes + 4095) / 4096 * 4096;
-      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(rounded))));
-      size_ = memory_ ? rounded : 0;
-      TUTTI_CHECK_ENV(memory_, "gemm: no memory for {} bytes of workspace", rounded);
-    }
-    return memory_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  int64_t size_ = 0;
-};
-
-struct Workspaces {
-  Workspace a, b, stack, tile;
-};
-Workspaces& workspaces() {
-  thread_local Workspaces mine;
-  return mine;
-}
 
 const std::byte* at(const void* data, DType dtype, int64_t element) {
   return static_cast<const std::byte*>(data) + element * itemsize(dtype);
@@ -68,9 +40,13 @@ class GemmRun {
   // B of a chunk as the tile reads it, and the distance of its rows.
   GemmTileCall place_b(const ContractionChunk& chunk, int64_t panel, bool in_place);
 
-  // Strips lie one after another, each with room for what packing writes behind it.
-  int64_t packed_offset(int64_t strip) const {
-    return (plan_.strips.begin(strip) - plan_.strips.begin(block_strip_)) * p_.k + (strip - block_strip_) * kPackSlack;
+  // Chunk by chunk, strip by strip: the order of reading. Each has room for what packing writes behind it.
+  int64_t packed_offset(size_t chunk_index, int64_t strip) const {
+    const ContractionChunk& chunk = plan_.chunks[chunk_index];
+    const int64_t first_row = plan_.strips.begin(block_strip_);
+    const int64_t block_rows = plan_.strips.begin(block_strip_ + block_strips_) - first_row;
+    const int64_t slack = (static_cast<int64_t>(chunk_index) * block_strips_ + strip - block_strip_) * kPackSlack;
+    return chunk.first_k * block_rows + (plan_.strips.begin(strip) - first_row) * chunk.length + slack;
   }
 
   const GemmPlan& plan_;
@@ -81,27 +57,34 @@ class GemmRun {
   ThreadPool& pool_;
   const int64_t size_;
   std::byte* packed_a_ = nullptr;
-  int64_t block_strip_ = 0;  // first strip of the packed block
+  int64_t block_strip_ = 0, block_strips_ = 0;  // the strips that are packed
 };
 
 void GemmRun::pack_strips(int64_t first_strip, int64_t strips) {
-  for (int64_t s = first_strip; s < first_strip + strips; ++s) {
-    const int64_t rows = plan_.strips.size(s);
-    const PackSource source{at(a_, p_.a.dtype, plan_.strips.begin(s) * p_.a.row_stride), p_.a.dtype, p_.a.column_stride,
-                            p_.a.row_stride};
-    pack(source, p_.k, rows, p_.compute, packed_a_ + packed_offset(s) * size_, rows);
+  const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
+  for (size_t x = 0; x < plan_.chunks.size(); ++x) {
+    const ContractionChunk& chunk = plan_.chunks[x];
+    // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
+    const int64_t longest = row_stride == 1 ? kNearK : chunk.length;
+    for (int64_t k = 0; k < chunk.length; k += longest) {
+      for (int64_t s = first_strip; s < first_strip + strips; ++s) {
+        const int64_t rows = plan_.strips.size(s);
+        const void* from = at(a_, p_.a.dtype, plan_.strips.begin(s) * row_stride + (chunk.first_k + k) * column_stride);
+        pack({from, p_.a.dtype, column_stride, row_stride}, std::min(longest, chunk.length - k), rows, p_.compute,
+             packed_a_ + (packed_offset(x, s) + k * rows) * size_, rows);
+      }
+    }
   }
 }
 
 GemmTileCall GemmRun::place_b(const ContractionChunk& chunk, int64_t panel, bool in_place) {
   const int64_t width = plan_.panels.size(panel) * plan_.lanes, first_column = plan_.panels.begin(panel) * plan_.lanes;
-  const void* from =
-      at(b_, p_.b.dtype, chunk.first_k * p_.b.row_stride + first_column * p_.b.column_stride);
+  const void* from = at(b_, p_.b.dtype, chunk.first_k * p_.b.row_stride + first_column * p_.b.column_stride);
   GemmTileCall call{};
   call.b = from;
   call.b_stride = p_.b.row_stride;
   if (in_place) return call;
-  void* packed = workspaces().b.reserve((plan_.longest_chunk() * width + kPackSlack) * size_);
+  void* packed = gemm_workspaces().b.reserve((plan_.longest_chunk() * width + kPackSlack) * size_);
   pack({from, p_.b.dtype, p_.b.row_stride, p_.b.column_stride}, chunk.length, plan_.panel_columns(panel), p_.compute,
        packed, width);
   call.b = packed;
@@ -114,7 +97,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
   const int64_t width = vectors * plan_.lanes;
   const bool in_place = plan_.b_in_place && columns == width;
   const bool direct = p_.c_dtype == p_.compute && p_.c_column_stride == 1 && columns == width;
-  Workspaces& mine = workspaces();
+  GemmWorkspaces& mine = gemm_workspaces();
   const int64_t tile_bytes = plan_.largest_tile() * size_;
   const int64_t stack_bytes = plan_.depth * tile_bytes;
   // A strip's pending tiles wait for the next chunk.
@@ -122,11 +105,12 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
   std::byte* tile = direct ? nullptr : mine.tile.reserve(tile_bytes);
 
   const auto kernel_for_rows = [&](int64_t rows) {
-    return gemm_tile_for({p_.compute, in_place ? p_.b.dtype : p_.compute, static_cast<int32_t>(rows),
-                          static_cast<int32_t>(vectors)},
-                         p_.target);
+    return gemm_tile_for(
+        {p_.compute, in_place ? p_.b.dtype : p_.compute, static_cast<int32_t>(rows), static_cast<int32_t>(vectors)},
+        p_.target);
   };
-  for (const ContractionChunk& chunk : plan_.chunks) {
+  for (size_t x = 0; x < plan_.chunks.size(); ++x) {
+    const ContractionChunk& chunk = plan_.chunks[x];
     GemmTileCall call = place_b(chunk, panel, in_place);
     call.leaf_lengths = plan_.tree.leaf_lengths.data() + chunk.first_leaf;
     call.merges = plan_.tree.merges.data() + chunk.first_leaf;
@@ -139,7 +123,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       if (rows != kernel_rows) kernel = kernel_for_rows(kernel_rows = rows);
       std::byte* c = at(c_, p_.c_dtype,
                         first_row * p_.c_row_stride + plan_.panels.begin(panel) * plan_.lanes * p_.c_column_stride);
-      call.a = packed_a_ + (packed_offset(s) + chunk.first_k * rows) * size_;
+      call.a = packed_a_ + packed_offset(x, s) * size_;
       call.c = direct ? c : tile;
       call.c_stride = direct ? p_.c_row_stride : width;
       call.stack = stacks + (plan_.chunks.size() > 1 ? (s - first_strip) * stack_bytes : 0) +
@@ -152,12 +136,13 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
 }
 
 void GemmRun::run() {
-  const int64_t strip_bytes = (plan_.strips.largest() * p_.k + kPackSlack) * size_;
-  const int64_t block = std::max<int64_t>(kPackedABytes / strip_bytes, 1);
-  packed_a_ = workspaces().a.reserve(std::min(block, plan_.strips.parts) * strip_bytes);
-  for (block_strip_ = 0; block_strip_ < plan_.strips.parts; block_strip_ += block) {
-    const int64_t strips = std::min(block, plan_.strips.parts - block_strip_);
-    const int64_t strip_items = plan_.strips.largest() * p_.k;
+  const int64_t strip_items = plan_.strips.largest() * p_.k;
+  const int64_t strip_bytes = (strip_items + static_cast<int64_t>(plan_.chunks.size()) * kPackSlack) * size_;
+  const int64_t all = plan_.strips.parts;
+  const int64_t block = all * strip_bytes <= kWholeABytes ? all : std::max<int64_t>(kBlockABytes / strip_bytes, 1);
+  packed_a_ = gemm_workspaces().a.reserve(block * strip_bytes);
+  for (block_strip_ = 0; block_strip_ < all; block_strip_ += block) {
+    const int64_t strips = block_strips_ = std::min(block, all - block_strip_);
     pool_.parallel_for(strips, kWorthPacking / strip_items + 1,
                        [&](int64_t begin, int64_t end) { pack_strips(block_strip_ + begin, end - begin); });
 
@@ -201,7 +186,8 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
   if (k == 0) return store_identity(batch, m, n, c);
 
   // A batch that shares B and whose rows follow each other is one tall problem.
-  if (batch.count > 1 && batch.b_stride == 0 && batch.a_stride == m * a.row_stride && batch.c_stride == m * c.row_stride)
+  if (batch.count > 1 && batch.b_stride == 0 && batch.a_stride == m * a.row_stride &&
+      batch.c_stride == m * c.row_stride)
     return batched_gemm({}, m * batch.count, n, k, a, b, c, tree, options);
 
   const DType compute = a.dtype == DType::f64 || b.dtype == DType::f64 ? DType::f64 : DType::f32;
@@ -215,8 +201,10 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
           .run();
     }
   };
-  if (batch.count < pool.threads()) run(0, batch.count);
-  else pool.parallel_for(batch.count, kWorthATask / (m * n * k) + 1, run);
+  if (batch.count < pool.threads())
+    run(0, batch.count);
+  else
+    pool.parallel_for(batch.count, kWorthATask / (m * n * k) + 1, run);
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,

@@ -31,7 +31,13 @@ void check(const GemmKernelSpec& spec) {
 }  // namespace
 
 std::string GemmKernelSpec::key() const {
-  return {'g', 'e', 'm', 'm', static_cast<char>(compute), static_cast<char>(b_storage), static_cast<char>(rows),
+  return {'g',
+          'e',
+          'm',
+          'm',
+          static_cast<char>(compute),
+          static_cast<char>(b_storage),
+          static_cast<char>(rows),
           static_cast<char>(vectors)};
 }
 
@@ -44,8 +50,8 @@ GemmTileEntry gemm_tile_for(const GemmKernelSpec& spec, CpuTarget target) {
   check(spec);
   std::atomic<GemmTileEntry>& known = table[table_index(spec, target)];
   if (const GemmTileEntry entry = known.load(std::memory_order_acquire)) return entry;
-  const Kernel& kernel = process_kernel_cache().get(spec.key(), spec.name(), target,
-                                                    [&] { return compile_object(spec, target); });
+  const Kernel& kernel =
+      process_kernel_cache().get(spec.key(), spec.name(), target, [&] { return compile_object(spec, target); });
   const auto entry = reinterpret_cast<GemmTileEntry>(kernel.entry);
   known.store(entry, std::memory_order_release);
   return entry;

@@ -28,16 +28,16 @@ constexpr int32_t gemm_lanes(CpuTarget target, DType compute) {
 
 // One tile over some leaves of the tree. A caller that walks k in chunks calls once per chunk with the same stack.
 struct GemmTileCall {
-  const void* a;               // [k][rows], packed
-  const void* b;               // [k][columns], rows b_stride elements apart
+  const void* a;  // [k][rows], packed
+  const void* b;  // [k][columns], rows b_stride elements apart
   int64_t b_stride;
-  void* c;                     // [rows][columns], rows c_stride elements apart; written after the last leaf
+  void* c;  // [rows][columns], rows c_stride elements apart; written after the last leaf
   int64_t c_stride;
-  void* stack;                 // where the next pending tile goes: [rows][columns] dense, newest last
+  void* stack;  // where the next pending tile goes: [rows][columns] dense, newest last
   const int32_t* leaf_lengths;
   const uint8_t* merges;
-  int64_t leaves;              // in this call, at least one
-  int64_t is_last;             // 1 when the final leaf of this call is that of the tree: C is written
+  int64_t leaves;   // in this call, at least one
+  int64_t is_last;  // 1 when the final leaf of this call is that of the tree: C is written
 };
 
 using GemmTileEntry = void (*)(const GemmTileCall*);

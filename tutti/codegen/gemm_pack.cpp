@@ -9,6 +9,8 @@
 namespace tutti::codegen {
 namespace {
 
+constexpr int64_t kRowsAhead = 6;
+
 template <class From, class To>
 void pack_any_strides(const From* from, const PackSource& s, int64_t k, int64_t lanes, To* to, int64_t width) {
   for (int64_t p = 0; p < k; ++p, to += width) {
@@ -25,13 +27,19 @@ void pack_rows(const From* from, const PackSource& s, int64_t k, int64_t lanes, 
   constexpr int64_t kSide = Block::kSide;
   const int64_t whole = lanes / kSide * kSide;
   for (int64_t p = 0; p < k; ++p, from += s.k_stride, to += width) {
+    // Short pieces far apart are what the processor's own prefetchers do not see coming.
+    const char* ahead = reinterpret_cast<const char*>(from + kRowsAhead * s.k_stride);
+    for (int64_t offset = 0; offset < lanes * static_cast<int64_t>(sizeof(From)); offset += 64)
+      _mm_prefetch(ahead + offset, _MM_HINT_T0);
     for (int64_t j = 0; j < whole; j += kSide) Block::store(to + j, Block::load(from + j));
     if (whole < lanes) {
       // Reading on is allowed where the next row surely covers what is read.
       const bool may_read_on = p + 1 < k && s.k_stride >= kSide;
-      Block::store(to + whole, may_read_on ? Block::load(from + whole) : simd::load_part<To>(from + whole, lanes - whole));
+      Block::store(to + whole,
+                   may_read_on ? Block::load(from + whole) : simd::load_part<To>(from + whole, lanes - whole));
     }
-    for (int64_t j = whole + (whole < lanes ? kSide : 0); j < width; j += kSide) Block::store(to + j, typename Block::Vector{});
+    for (int64_t j = whole + (whole < lanes ? kSide : 0); j < width; j += kSide)
+      Block::store(to + j, typename Block::Vector{});
   }
 }
 
@@ -71,9 +79,12 @@ uint16_t bits_of_bf16(float value) {
 
 template <class From, class To>
 To rounded(From value) {
-  if constexpr (std::is_same_v<To, bfloat16>) return {bits_of_bf16(static_cast<float>(value))};
-  else if constexpr (std::is_same_v<To, float16>) return to_float16(static_cast<float>(value));
-  else return static_cast<To>(value);
+  if constexpr (std::is_same_v<To, bfloat16>)
+    return {bits_of_bf16(static_cast<float>(value))};
+  else if constexpr (std::is_same_v<To, float16>)
+    return to_float16(static_cast<float>(value));
+  else
+    return static_cast<To>(value);
 }
 
 template <class From, class To>
@@ -100,11 +111,16 @@ void store_row(const float* from, int64_t columns, float16* to, int64_t to_strid
 template <class Fn>
 void visit_gemm_dtype(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::f64: return fn.template operator()<double>();
-    case DType::f32: return fn.template operator()<float>();
-    case DType::bf16: return fn.template operator()<bfloat16>();
-    case DType::f16: return fn.template operator()<float16>();
-    default: break;
+    case DType::f64:
+      return fn.template operator()<double>();
+    case DType::f32:
+      return fn.template operator()<float>();
+    case DType::bf16:
+      return fn.template operator()<bfloat16>();
+    case DType::f16:
+      return fn.template operator()<float16>();
+    default:
+      break;
   }
   throw InternalError(fmt::format("gemm: no packing of {}", name_of(dtype)));
 }
@@ -126,8 +142,10 @@ void store_tile(const void* tile, DType compute, int64_t tile_stride, int64_t ro
       for (int64_t i = 0; i < rows; ++i)
         store_row<From, To>(from + i * tile_stride, columns, to + i * c_row_stride, c_column_stride);
     };
-    if (compute == DType::f64) store(static_cast<const double*>(tile));
-    else store(static_cast<const float*>(tile));
+    if (compute == DType::f64)
+      store(static_cast<const double*>(tile));
+    else
+      store(static_cast<const float*>(tile));
   });
 }
 

@@ -8,11 +8,13 @@ namespace {
 
 // Bytes of one column of a chunk of B: panels of 48 columns then take a tenth of a second-level cache of 1 MiB.
 constexpr int64_t kChunkBytes = 2048;
-// Up to this many rows B is read once or twice: copying it first would cost more than it saves.
-constexpr int64_t kFewRows = 16;
+// Up to this many rows B is read a few times only: copying it first would cost more than it saves.
+constexpr int64_t kFewRows = 32;
 constexpr int64_t kWidestTile = 8;
 
-int64_t most_rows(CpuTarget target) { return target == CpuTarget::avx512 ? 8 : 6; }
+int64_t most_rows(CpuTarget target) {
+  return target == CpuTarget::avx512 ? 8 : 6;
+}
 
 // As many as leave registers for a row of B and one element of A.
 int64_t most_vectors(CpuTarget target, int64_t rows) {
@@ -20,7 +22,9 @@ int64_t most_vectors(CpuTarget target, int64_t rows) {
   return std::min((registers - 2) / (rows + 1), kWidestTile);
 }
 
-int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+int64_t rounded_up(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 }  // namespace
 

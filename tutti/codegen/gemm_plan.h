@@ -56,9 +56,9 @@ struct GemmPlan {
   const ContractionTree& tree;
   int32_t depth;
   int32_t lanes;
-  bool b_in_place;     // whole panels of B are read where they lie
-  EvenSplit strips;    // of rows
-  EvenSplit panels;    // of registers of columns
+  bool b_in_place;   // whole panels of B are read where they lie
+  EvenSplit strips;  // of rows
+  EvenSplit panels;  // of registers of columns
   std::vector<ContractionChunk> chunks;
 
   int64_t panel_columns(int64_t panel) const;  // that exist; the tile computes panels.size(panel) * lanes

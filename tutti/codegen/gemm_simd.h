@@ -24,9 +24,7 @@ struct Block<float> {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   }
-  static Vector load(const float16* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
+  static Vector load(const float16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
 
   // Rows become columns: pairs, then quadruples, then halves.
@@ -85,9 +83,17 @@ typename Block<Compute>::Vector load_part(const T* p, int64_t count) {
   return Block<Compute>::load(all);
 }
 
-inline float widen(float x) { return x; }
-inline double widen(double x) { return x; }
-inline float widen(bfloat16 x) { return to_float(x); }
-inline float widen(float16 x) { return to_float(x); }
+inline float widen(float x) {
+  return x;
+}
+inline double widen(double x) {
+  return x;
+}
+inline float widen(bfloat16 x) {
+  return to_float(x);
+}
+inline float widen(float16 x) {
+  return to_float(x);
+}
 
 }  // namespace tutti::codegen::simd

@@ -49,11 +49,13 @@ class TileEmitter {
   llvm::Value* moved(llvm::Value* pointer, llvm::Value* distance) {
     return b_.CreateInBoundsGEP(b_.getInt8Ty(), pointer, distance);
   }
-  llvm::Value* moved(llvm::Value* pointer, int64_t distance) { return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance))); }
-  llvm::BasicBlock* block(const char* name) {
-    return llvm::BasicBlock::Create(module_.getContext(), name, function_);
+  llvm::Value* moved(llvm::Value* pointer, int64_t distance) {
+    return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance)));
   }
-  llvm::Value* get(llvm::Value* slot) { return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot); }
+  llvm::BasicBlock* block(const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); }
+  llvm::Value* get(llvm::Value* slot) {
+    return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot);
+  }
 
   // while (counter slot > 0) { body; --counter }
   void count_down(const char* name, llvm::Value* counter, const std::function<void()>& body);
@@ -101,7 +103,8 @@ void TileEmitter::step(llvm::Value* a, llvm::Value* b) {
   std::vector<llvm::Value*> columns;
   for (unsigned j = 0; j < vectors_; ++j) {
     const int64_t size = itemsize(spec_.b_storage);
-    llvm::Value* raw = b_.CreateAlignedLoad(stored, moved(b, int64_t{j} * lanes_ * size), llvm::Align(static_cast<uint64_t>(size)));
+    llvm::Value* raw =
+        b_.CreateAlignedLoad(stored, moved(b, int64_t{j} * lanes_ * size), llvm::Align(static_cast<uint64_t>(size)));
     columns.push_back(widen_storage(b_, raw, spec_.b_storage));
   }
   for (unsigned i = 0; i < rows_; ++i) {
@@ -149,7 +152,8 @@ void TileEmitter::merge() {
   b_.CreateStore(pending, stack_slot_);
   for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
     const int64_t place = int64_t{i * vectors_ + j} * lanes_ * item();
-    llvm::Value* left = b_.CreateAlignedLoad(vector_, moved(pending, place), llvm::Align(static_cast<uint64_t>(item())));
+    llvm::Value* left =
+        b_.CreateAlignedLoad(vector_, moved(pending, place), llvm::Align(static_cast<uint64_t>(item())));
     b_.CreateStore(b_.CreateFAdd(left, get(slot)), slot);
   });
 }
@@ -158,7 +162,8 @@ void TileEmitter::store_tile(llvm::Value* base, llvm::Value* row_bytes) {
   llvm::Value* row = base;
   for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
     if (j == 0 && i > 0) row = moved(row, row_bytes);
-    b_.CreateAlignedStore(get(slot), moved(row, int64_t{j} * lanes_ * item()), llvm::Align(static_cast<uint64_t>(item())));
+    b_.CreateAlignedStore(get(slot), moved(row, int64_t{j} * lanes_ * item()),
+                          llvm::Align(static_cast<uint64_t>(item())));
   });
 }
 
@@ -191,14 +196,12 @@ void TileEmitter::emit(const std::string& name) {
   llvm::Value* is_last = b_.CreateICmpNE(field(offsetof(GemmTileCall, is_last), i64), b_.getInt64(0));
   b_.CreateStore(b_.getInt64(0), leaf_slot);
 
-  llvm::BasicBlock *leaf_block = block("leaf"), *push = block("push"), *write = block("write"),
-                   *end = block("end");
+  llvm::BasicBlock *leaf_block = block("leaf"), *push = block("push"), *write = block("write"), *end = block("end");
   b_.CreateBr(leaf_block);
   b_.SetInsertPoint(leaf_block);
   llvm::Value* leaf = get(leaf_slot);
-  for_tile([&](unsigned, unsigned, llvm::Value* slot) {
-    b_.CreateStore(llvm::ConstantFP::getNegativeZero(vector_), slot);
-  });
+  for_tile(
+      [&](unsigned, unsigned, llvm::Value* slot) { b_.CreateStore(llvm::ConstantFP::getNegativeZero(vector_), slot); });
   k_loop(b_.CreateZExt(b_.CreateLoad(b_.getInt32Ty(), b_.CreateInBoundsGEP(b_.getInt32Ty(), lengths, leaf)), i64));
   b_.CreateStore(b_.CreateZExt(b_.CreateLoad(b_.getInt8Ty(), moved(merges, leaf)), i64), merges_left);
   count_down("merge", merges_left, [&] { merge(); });
