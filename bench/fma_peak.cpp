@@ -1,0 +1,55 @@
+#include "bench/fma_peak.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+namespace tutti::bench {
+namespace {
+
+constexpr int kChains = 12;  // latency 4 or 5 times two units, and some
+constexpr int kTurns = 100'000;
+
+// The empty statements keep the compiler from computing chains ahead of time or merging them.
+__attribute__((target("avx512f"))) void run_avx512() {
+  __m512 chain[kChains];
+  for (__m512& c : chain) c = _mm512_setzero_ps();
+  __m512 x = _mm512_setzero_ps();
+  asm volatile("" : "+v"(x));
+  for (int turn = 0; turn < kTurns; ++turn) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) chain[i] = _mm512_fmadd_ps(x, x, chain[i]);
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) asm volatile("" ::"v"(chain[i]));
+}
+
+__attribute__((target("avx2,fma"))) void run_avx2() {
+  __m256 chain[kChains];
+  for (__m256& c : chain) c = _mm256_setzero_ps();
+  __m256 x = _mm256_setzero_ps();
+  asm volatile("" : "+x"(x));
+  for (int turn = 0; turn < kTurns; ++turn) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) chain[i] = _mm256_fmadd_ps(x, x, chain[i]);
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) asm volatile("" ::"x"(chain[i]));
+}
+
+}  // namespace
+
+double fma_peak_gflops() {
+  const bool wide = __builtin_cpu_supports("avx512f");
+  double best = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < 9; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    wide ? run_avx512() : run_avx2();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return 2.0 * (wide ? 16 : 8) * kChains * kTurns / best * 1e-9;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,93 @@
+#include "bench/gemm_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "bench/fma_peak.h"
+#include "bench/measure.h"
+#include "tutti/codegen/gemm.h"
+
+namespace tutti::bench {
+namespace {
+
+using codegen::ContractionTree;
+
+std::vector<std::byte> random_elements(int64_t count, DType dtype, uint64_t state) {
+  std::vector<std::byte> bytes(static_cast<size_t>(count * itemsize(dtype)));
+  for (int64_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    store_from_double(bytes.data() + i * itemsize(dtype), dtype,
+                      static_cast<double>(static_cast<int32_t>(state >> 32)) * 0x1p-31);
+  }
+  return bytes;
+}
+
+// One element by the definition: chains of multiply-adds, combined in postfix order.
+template <class T>
+T element(const ContractionTree& tree, const std::byte* a, const std::byte* b, int64_t b_stride, DType dtype) {
+  std::vector<T> pending;
+  for (size_t leaf = 0; leaf < tree.leaf_lengths.size(); ++leaf) {
+    T sum = T{-0.0};
+    for (int32_t i = 0; i < tree.leaf_lengths[leaf]; ++i) {
+      sum = std::fma(static_cast<T>(load_as_double(a, dtype)), static_cast<T>(load_as_double(b, dtype)), sum);
+      a += itemsize(dtype);
+      b += b_stride * itemsize(dtype);
+    }
+    for (int merges = tree.merges[leaf]; merges > 0; --merges) {
+      sum = pending.back() + sum;
+      pending.pop_back();
+    }
+    pending.push_back(sum);
+  }
+  return pending.back();
+}
+
+}  // namespace
+
+GemmTiming time_gemm(const GemmCase& p) {
+  const std::vector<std::byte> a = random_elements(p.batch * p.m * p.k, p.dtype, 1);
+  const std::vector<std::byte> b = random_elements(p.batch * p.k * p.n, p.dtype, 2);
+  std::vector<std::byte> c(static_cast<size_t>(p.batch * p.m * p.n * itemsize(p.dtype)));
+  const int64_t row_stride = p.b_transposed ? 1 : p.n, column_stride = p.b_transposed ? p.k : 1;
+  const auto run = [&] {
+    codegen::batched_gemm({p.batch, p.m * p.k, p.k * p.n, p.m * p.n}, p.m, p.n, p.k, {a.data(), p.dtype, p.k, 1},
+                          {b.data(), p.dtype, row_stride, column_stride}, {c.data(), p.dtype, p.n},
+                          ContractionTree::halving(p.k));
+  };
+  const Timing time = measure(run);
+
+  bool verified = true;
+  const ContractionTree tree = ContractionTree::halving(p.k);
+  const int64_t elements = p.batch * p.m * p.n;
+  for (int64_t e = 0; e < elements; e += std::max<int64_t>(elements / 61, 1)) {
+    const int64_t x = e / (p.m * p.n), i = e / p.n % p.m, j = e % p.n, size = itemsize(p.dtype);
+    const std::byte* row = a.data() + (x * p.m + i) * p.k * size;
+    const std::byte* column = b.data() + (x * p.k * p.n + j * column_stride) * size;
+    std::byte expected[8];
+    store_from_double(expected, p.dtype,
+                      p.dtype == DType::f64 ? element<double>(tree, row, column, row_stride, p.dtype)
+                                            : element<float>(tree, row, column, row_stride, p.dtype));
+    verified &= std::memcmp(expected, c.data() + e * size, static_cast<size_t>(size)) == 0;
+  }
+  const double flops = 2.0 * static_cast<double>(elements * p.k);
+  const double nbytes = static_cast<double>(a.size() + b.size() + c.size());
+  return {
+      p,       time.min_us, time.median_us, flops / time.min_us * 1e-3, fma_peak_gflops(), nbytes / time.min_us * 1e-3,
+      verified};
+}
+
+std::string to_line(const GemmTiming& t) {
+  const GemmCase& p = t.problem;
+  const std::string size = fmt::format("{}{}x{}x{} {}{}", p.batch > 1 ? fmt::format("{} of ", p.batch) : "", p.m, p.n,
+                                       p.k, name_of(p.dtype), p.b_transposed ? " B^T" : "");
+  return fmt::format(
+      "{:<28} min {:>9.1f} us  median {:>9.1f} us  {:>7.1f} GFLOP/s ({:>5.1f} % of {:.1f})  {:>6.1f} GB/s{}", size,
+      t.min_us, t.median_us, t.gflops, 100.0 * t.gflops / t.peak_gflops, t.peak_gflops, t.gbytes_per_s,
+      t.verified ? "" : "  WRONG");
+}
+
+}  // namespace tutti::bench
