@@ -27,6 +27,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 struct SdpaAttrs {
   double scale;
   bool causal;
+  bool partial_keys = false;  // gradients of keys and values stay unrounded
 };
 
 // ---- steps: recipes that run on scratch tensors ---------------------------------------------------------------------
@@ -145,16 +146,23 @@ void unpack(const Tensor& rows, const Tensor& view) {
 
 struct Bounds {
   Tensor first, last;  // i64 [Sq * G, 1]: keys that a row may see
-  int64_t last_of(int64_t row) const { return last.data<int64_t>()[row]; }
+  int64_t last_of(int64_t row, int64_t count) const {
+    return *std::max_element(last.data<int64_t>() + row, last.data<int64_t>() + row + count);
+  }
 };
-Bounds bounds_of(const OpCall& call, const Sizes& n, int64_t b, const Tensor& first_key) {
+// The key bound of query s as causal attention and last_key set it.
+int64_t last_key_of(const OpCall& call, const Sizes& n, const Tensor& last_key, int64_t b, int64_t s) {
+  const int64_t causal = call.attrs.as<SdpaAttrs>().causal ? s + n.Sk - n.Sq : n.Sk - 1;
+  return std::min(causal, facets::read_int64(last_key, b * last_key.strides()[0] + s * last_key.strides()[1]));
+}
+Bounds bounds_of(const OpCall& call, const Sizes& n, int64_t b, const Tensor& first_key, const Tensor& last_key) {
   Bounds bounds{Tensor::empty({n.Sq * n.G, 1}, DType::i64), Tensor::empty({n.Sq * n.G, 1}, DType::i64)};
-  const bool causal = call.attrs.as<SdpaAttrs>().causal;
   for (int64_t s = 0; s < n.Sq; ++s) {
+    const int64_t last = last_key_of(call, n, last_key, b, s);
     const int64_t first = facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]);
     for (int64_t g = 0; g < n.G; ++g) {
       bounds.first.data<int64_t>()[s * n.G + g] = first;
-      bounds.last.data<int64_t>()[s * n.G + g] = causal ? s + n.Sk - n.Sq : n.Sk - 1;
+      bounds.last.data<int64_t>()[s * n.G + g] = last;
     }
   }
   return bounds;
@@ -226,8 +234,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t tile = task % tiles, kv = task / tiles % n.Hkv, b = task / tiles / n.Hkv;
       const int64_t s0 = tile * kQueryTile, count = std::min(kQueryTile, n.Sq - s0), row = s0 * n.G, R = count * n.G;
-      const Bounds bounds = bounds_of(call, n, b, first_key);
-      const int64_t limit = std::clamp<int64_t>(bounds.last_of(row + R - 1) + 1, 1, n.Sk);
+      const Bounds bounds = bounds_of(call, n, b, first_key, call[4]);
+      const int64_t limit = std::clamp<int64_t>(bounds.last_of(row, R) + 1, 1, n.Sk);
       const auto tile_of = [&](const Tensor& t) {
         const Tensor group = group_of(t, b, kv, n.G);
         return group.view_as({count, n.G, n.D}, group.strides(), group.offset() + s0 * group.strides()[0]);
@@ -249,7 +257,7 @@ void infer(const OpCall& call, OutputMetas& out) {
   out.add(compute_dtype(q.dtype()), {q.size(0), q.size(1), q.size(2)});
 }
 
-// ---- backward: inputs g, q, k, v, o, lse, first_key; outputs dq, dk, dv ---------------------------------------------
+// ---- backward: inputs g, q, k, v, o, lse, first_key, last_key; outputs dq, dk, dv ---------------------------------------------
 
 // Sums over queries run over tokens; the heads of a group lie inside a grain (N3t).
 codegen::ContractionTree over_queries(int64_t Sq, int64_t G) {
@@ -274,7 +282,7 @@ void backward_group(const OpCall& call, std::span<const Tensor> outputs, int64_t
   const auto over_features = codegen::ContractionTree::halving(n.D);
   codegen::gemm(R, n.Sk, n.D, matrix(queries), transposed(matrix(keys)), {p.raw_data(), compute, n.Sk}, over_features);
   codegen::gemm(R, n.Sk, n.D, matrix(g), transposed(matrix(values)), {ds.raw_data(), compute, n.Sk}, over_features);
-  const Bounds bounds = bounds_of(call, n, b, call[6]);
+  const Bounds bounds = bounds_of(call, n, b, call[6], call[7]);
   run_step(kProbabilities, call.attrs, {p, ds, lse.view_as({R, 1}, {1, 1}, 0), delta, bounds.first, bounds.last}, {p, ds});
 
   const auto tree = over_queries(n.Sq, n.G);
@@ -298,13 +306,15 @@ void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 void infer_backward(const OpCall& call, OutputMetas& out) {
-  for (size_t i : {1, 2, 3}) out.add(call[i].dtype(), call[i].sizes());
+  const bool partial = call.attrs.as<SdpaAttrs>().partial_keys;
+  for (size_t i : {1, 2, 3}) out.add(partial && i > 1 ? compute_dtype(call[i].dtype()) : call[i].dtype(), call[i].sizes());
 }
 
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
   TUTTI_CHECK(!call.grads[1].defined(), "sdpa: the statistics output has no gradient");
   if (!call.grads[0].defined()) return;
-  const Tensor inputs[] = {call.grads[0], call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], call.outputs[1], call.inputs[3]};
+  const Tensor inputs[] = {call.grads[0], call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], call.outputs[1], call.inputs[3],
+                           call.inputs[4]};
   apply(kSdpaBackward, inputs, call.attrs, grads.first(3));
 }
 
@@ -316,14 +326,14 @@ double at4(const Tensor& t, int64_t b, int64_t s, int64_t h, int64_t d) {
 }
 
 // Probabilities of query (b, s, h) over all keys; lse through `lse`.
-std::vector<double> probabilities(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& first_key, int64_t b,
-                                  int64_t s, int64_t h, double* lse) {
+std::vector<double> probabilities(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& first_key,
+                                  const Tensor& last_key, int64_t b, int64_t s, int64_t h, double* lse) {
   const Sizes n = sizes_of(q, k);
   const SdpaAttrs& attrs = call.attrs.as<SdpaAttrs>();
   const int64_t first = facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]);
   std::vector<double> x(static_cast<size_t>(n.Sk), -kInf);
   double m = -kInf, l = 0;
-  for (int64_t t = std::max<int64_t>(first, 0); t < n.Sk && (!attrs.causal || t <= s + n.Sk - n.Sq); ++t) {
+  for (int64_t t = std::max<int64_t>(first, 0); t <= last_key_of(call, n, last_key, b, s); ++t) {
     double dot = 0;
     for (int64_t d = 0; d < n.D; ++d) dot += at4(q, b, s, h, d) * at4(k, b, t, h / n.G, d);
     x[static_cast<size_t>(t)] = dot * attrs.scale;
@@ -351,7 +361,7 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Sizes n = sizes_of(call[0], call[1]);
   for_each_query(n, [&](int64_t b, int64_t s, int64_t h) {
     double lse;
-    const auto p = probabilities(call, call[0], call[1], call[3], b, s, h, &lse);
+    const auto p = probabilities(call, call[0], call[1], call[3], call[4], b, s, h, &lse);
     const int64_t row = (b * n.Sq + s) * n.Hq + h;
     for (int64_t d = 0; d < n.D; ++d) {
       double o = 0;
@@ -368,7 +378,7 @@ void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
   std::vector<double> dq(static_cast<size_t>(q.numel())), dk(static_cast<size_t>(k.numel())), dv(static_cast<size_t>(k.numel()));
   for_each_query(n, [&](int64_t b, int64_t s, int64_t h) {
     double lse, delta = 0;
-    const auto p = probabilities(call, q, k, call[6], b, s, h, &lse);
+    const auto p = probabilities(call, q, k, call[6], call[7], b, s, h, &lse);
     for (int64_t d = 0; d < n.D; ++d) delta += at4(g, b, s, h, d) * at4(o, b, s, h, d);
     for (int64_t t = 0; t < n.Sk; ++t) {
       double dp = 0;
@@ -400,16 +410,18 @@ std::vector<Sample> samples(bool backward) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const Case& c : {Case{"full", 2, 5, 7, 2, 2, 8, false}, Case{"causal_gqa", 1, 70, 70, 4, 2, 16, true},
                           Case{"one", 1, 1, 1, 1, 1, 1, true}, Case{"cached", 1, 3, 130, 2, 1, 4, true},
-                          Case{"packed", 2, 33, 33, 2, 1, 8, true}, Case{"no_queries", 1, 0, 4, 2, 1, 4, false}}) {
+                          Case{"packed", 2, 33, 33, 2, 1, 8, true}, Case{"no_queries", 1, 0, 4, 2, 1, 4, false},
+                          Case{"head_tail", 1, 8, 130, 2, 1, 4, false}}) {
       const Tensor q = facets::sample_tensor(1, {c.B, c.Sq, c.Hq, c.D}, dtype), k = facets::sample_tensor(2, {c.B, c.Sk, c.Hkv, c.D}, dtype),
-                   v = facets::sample_tensor(3, {c.B, c.Sk, c.Hkv, c.D}, dtype), first = Tensor::empty({c.B, c.Sq}, DType::i32);
+                   v = facets::sample_tensor(3, {c.B, c.Sk, c.Hkv, c.D}, dtype), first = Tensor::empty({c.B, c.Sq}, DType::i32), last = Tensor::empty({c.B, c.Sq}, DType::i32);
+      for (int64_t i = 0; i < last.numel(); ++i) last.data<int32_t>()[i] = static_cast<int32_t>(c.Sq != 8 ? 1000 : i < 4 ? 126 + i : 4 * i);
       for (int64_t i = 0; i < first.numel(); ++i) first.data<int32_t>()[i] = c.B == 2 && c.causal && i % c.Sq >= 20 ? 20 : 0;
-      Sample s{fmt::format("{}_{}", c.name, name_of(dtype)), {q, k, v, first}, Attrs::of(SdpaAttrs{1 / std::sqrt(double(c.D)), c.causal})};
+      Sample s{fmt::format("{}_{}", c.name, name_of(dtype)), {q, k, v, first, last}, Attrs::of(SdpaAttrs{1 / std::sqrt(double(c.D)), c.causal})};
       if (backward) {
         const Tensor o = Tensor::empty(q.extents(), dtype), lse = Tensor::empty({c.B, c.Sq, c.Hq}, compute_dtype(dtype));
         const Tensor outputs[] = {o, lse};
         reference({kSdpa, s.inputs, s.attrs}, outputs);
-        s.inputs = {facets::sample_tensor(4, q.extents(), dtype), q, k, v, o, lse, first};
+        s.inputs = {facets::sample_tensor(4, q.extents(), dtype), q, k, v, o, lse, first, last};
       }
       list.push_back(s);
     }
@@ -425,39 +437,62 @@ Cost attention_cost(const OpCall& call, size_t q, double products) {
   return {2 * products * pairs * static_cast<double>(n.D), 2 * bytes};
 }
 
-const OpDef kSdpa{.name = "sdpa", .num_inputs = 4, .num_outputs = 2, .infer = infer, .reference = reference,
-                  .gradient = {.vjp = vjp, .saves_inputs = 0b1111, .saves_outputs = 0b11},
+const OpDef kSdpa{.name = "sdpa", .num_inputs = 5, .num_outputs = 2, .infer = infer, .reference = reference,
+                  .gradient = {.vjp = vjp, .saves_inputs = 0b11111, .saves_outputs = 0b11},
                   .kernel = kernel,  // matrix products and row recipes in turn on tiles: no single loop nest
-                  .sharding = [](const OpCall&) { return std::string("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] -> o[bSHD] l[bSH] | |"); },
+                  .sharding = [](const OpCall&) { return std::string("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] -> o[bSHD] l[bSH] | |"); },
                   .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
                   .samples = [] { return samples(false); }, .tolerance = {.f32 = 2e-5}};
-const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 7, .num_outputs = 3, .infer = infer_backward,
+const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs = 3, .infer = infer_backward,
                           .reference = reference_backward,
                           .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
                           .kernel = kernel_backward,  // as sdpa
                           .sharding = [](const OpCall&) {
-                            return std::string("#g[bSHD] #q[bSHD] #k[bTKD] #v[bTKD] #o[bSHD] #l[bSH] #f[bS] -> dq[bSHD] dk[bTKD] dv[bTKD] | |");
+                            return std::string("#g[bSHD] #q[bSHD] #k[bTKD] #v[bTKD] #o[bSHD] #l[bSH] #f[bS] #e[bS] -> dq[bSHD] dk[bTKD] dv[bTKD] | |");
                           },
                           .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
                           .samples = [] { return samples(true); }, .tolerance = {.f32 = 1e-4}};
 
+constexpr double kNoBound = 2147483647;
+
+// i32 [B, Sq], by default `unbounded` everywhere.
+Tensor key_bound(const Tensor& keys, const Tensor& q, double unbounded, const char* what) {
+  if (!keys.defined()) return full({q.size(0), q.size(1)}, unbounded, DType::i32);
+  TUTTI_CHECK(keys.ndim() == 2 && keys.size(0) == q.size(0) && keys.size(1) == q.size(1) && is_integral(keys.dtype()),
+              "sdpa: {} is {}; expected integers [{}, {}]", what, describe(keys), q.size(0), q.size(1));
+  return keys;
+}
+SdpaAttrs attrs_of(const SdpaOptions& options, const Tensor& q) {
+  return {options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3)))), options.causal};
+}
+
 }  // namespace
 
-Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
+SdpaResult sdpa_with_logsumexp(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
   TUTTI_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
               "sdpa: q is {}, k {}, v {}; expected q [B, Sq, Hq, D] and k, v [B, Sk, Hkv, D]", q.sizes(), k.sizes(), v.sizes());
   TUTTI_CHECK(is_floating(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
               "sdpa: q, k and v must have one float dtype, they are {}, {} and {}", name_of(q.dtype()), name_of(k.dtype()), name_of(v.dtype()));
   TUTTI_CHECK(k.extent(2) > 0 && q.extent(2) % k.extent(2) == 0, "sdpa: {} query heads cannot share {} key heads evenly", q.size(2), k.size(2));
-  Tensor first = options.first_key;
-  if (!first.defined()) first = zeros({q.size(0), q.size(1)}, DType::i32);
-  TUTTI_CHECK(first.ndim() == 2 && first.size(0) == q.size(0) && first.size(1) == q.size(1) && is_integral(first.dtype()),
-              "sdpa: first_key is {}; expected integers [{}, {}]", describe(first), q.size(0), q.size(1));
-  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3))));
-  const Tensor inputs[] = {q, k, v, first};
+  const Tensor inputs[] = {q, k, v, key_bound(options.first_key, q, 0, "first_key"), key_bound(options.last_key, q, kNoBound, "last_key")};
   Tensor outputs[2];
-  apply(kSdpa, inputs, Attrs::of(SdpaAttrs{scale, options.causal}), outputs);
-  return outputs[0];
+  apply(kSdpa, inputs, Attrs::of(attrs_of(options, q)), outputs);
+  return {outputs[0], outputs[1]};
+}
+
+Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
+  return sdpa_with_logsumexp(q, k, v, options).output;
+}
+
+SdpaGradients sdpa_partial_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const SdpaResult& result, const SdpaOptions& options) {
+  const Tensor inputs[] = {grad, q, k, v, result.output, result.logsumexp, key_bound(options.first_key, q, 0, "first_key"),
+                           key_bound(options.last_key, q, kNoBound, "last_key")};
+  SdpaAttrs attrs = attrs_of(options, q);
+  attrs.partial_keys = true;
+  Tensor outputs[3];
+  apply(kSdpaBackward, inputs, Attrs::of(attrs), outputs);
+  return {outputs[0], outputs[1], outputs[2]};
 }
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
 #include "tutti/ops/cross_entropy.h"
 
+#include <atomic>
 #include <cmath>
 
 #include "tutti/ops/engine/facets.h"
@@ -12,6 +13,11 @@ using codegen::LoopKind;
 using codegen::ReduceOp;
 
 extern const OpDef kCrossEntropy, kCrossEntropyBackward;
+
+std::atomic<int64_t>& leaf_setting() {
+  static std::atomic<int64_t> leaf{512};
+  return leaf;
+}
 
 // Inputs are logits [T, V] and labels [T, 1]; outputs the loss [T, 1] and lse [T, 1].
 void infer(const OpCall& call, OutputMetas& out) {
@@ -32,7 +38,7 @@ void check_labels(const OpCall& call) {
 
 void build(RecipeBuilder& b) {
   const Expr x = b.in(0), label = cast(b.in(1), DType::i64);
-  const auto [m, l] = b.softmax_stats(x);
+  const Expr m = b.reduce(ReduceOp::softmax_max, x), l = b.reduce(ReduceOp::softmax_sum, x);
   const Expr hit = apply_scalar(ScalarOp::eq, b.inner_index(), label);
   // One element is the label's logit, all others are the identity of the sum: the sum is exact.
   const Expr target = b.reduce(ReduceOp::sum, where(hit, x, b.constant(-0.0, x.dtype())));
@@ -113,7 +119,8 @@ std::vector<Sample> samples(bool backward) {
 const OpDef kCrossEntropy{.name = "cross_entropy", .num_inputs = 2, .num_outputs = 2, .infer = infer, .reference = reference,
                           .gradient = {.vjp = vjp, .saves_inputs = 0b11, .saves_outputs = 0b10},
                           .check = check_labels,
-                          .recipe = {.kind = LoopKind::row, .build = build, .per_row = 0b11},
+                          .recipe = {.kind = LoopKind::row, .build = build, .per_row = 0b11,
+                                     .leaf = [](const OpCall&) { return class_leaf(); }},
                           .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> y[a1] s[a1] | |"); },
                           .samples = [] { return samples(false); }};
 const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward", .num_inputs = 4, .infer = infer_backward,
@@ -125,6 +132,14 @@ const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward", .num_inputs 
                                   .samples = [] { return samples(true); }, .tolerance = {.f32 = 3e-5}};
 
 }  // namespace
+
+int64_t class_leaf() { return leaf_setting().load(std::memory_order_relaxed); }
+
+ClassLeafScope::ClassLeafScope(int64_t leaf) : previous_(class_leaf()) {
+  TUTTI_CHECK(leaf > 0, "class leaf: {} classes; expected at least 1", leaf);
+  leaf_setting() = leaf;
+}
+ClassLeafScope::~ClassLeafScope() { leaf_setting() = previous_; }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   TUTTI_CHECK(logits.ndim() == 2 && is_floating(logits.dtype()), "cross_entropy: logits must be float [tokens, classes], got {}",

@@ -1,0 +1,36 @@
+// Cross entropy of logits whose classes are cut over ranks (vocabulary parallel).
+//
+// Each rank computes the statistics of its classes, the statistics are combined in rank order by halving, and each rank
+// computes the gradient of its own logits. When the cut follows tree_cut(classes, class_leaf(), ...), loss and gradients
+// have the bits of cross_entropy on the whole rows (numerics contract, N10).
+#pragma once
+
+#include "tutti/ops/cross_entropy.h"
+
+namespace tutti {
+
+struct ClassStatistics {
+  Tensor maximum;  // [T]
+  Tensor sum;      // [T]: of exp(logit - maximum)
+  Tensor target;   // [T]: the label's logit, -0.0 where the label is a class of another rank
+};
+
+// Of the classes [first_class, first_class + C). Shapes: logits [T, C], labels [T] (numbers of the whole vocabulary).
+// Dtypes of the results: f32 (f64 for f64). Not differentiable, as are the functions below.
+ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int64_t first_class);
+// Of the classes of `a` and `b` together; those of `a` come first.
+ClassStatistics combine(const ClassStatistics& a, const ClassStatistics& b);
+
+struct ClassLoss {
+  Tensor loss;       // [T]: 0 where the label is kIgnoreLabel
+  Tensor logsumexp;  // [T]
+};
+// From the statistics of all classes.
+ClassLoss cross_entropy_of(const ClassStatistics& all, const Tensor& labels);
+
+// The gradient of this rank's logits: (exp(logits - logsumexp) - [label]) * grad, with the dtype of `logits`.
+// Shapes: logits [T, C], grad, labels and logsumexp [T] -> [T, C].
+Tensor cross_entropy_shard_backward(const Tensor& logits, const Tensor& grad, const Tensor& labels,
+                                    const Tensor& logsumexp, int64_t first_class);
+
+}  // namespace tutti
