@@ -2,8 +2,8 @@
 """Derives the polynomial coefficients of the emitted math functions and prints math_coefficients.h.
 
 Each row of FITS is a function g on an interval, a weight w and a degree: the polynomial p minimises
-max |w (g - p)| (Remez exchange on a dense Chebyshev grid, 60 digits). Coefficients are rounded one at a time, lowest
-first, and the rest is fitted again, so rounding costs almost nothing. Needs mpmath.
+max |w (g - p)| (Remez exchange on a dense Chebyshev grid, 60 digits). The lowest coefficients are rounded first, one at
+a time, and the others fitted again, so rounding costs little. Needs mpmath; takes about a minute.
 
     python3 coefficients.py > math_coefficients.h
 """
@@ -11,8 +11,8 @@ import re
 import struct
 import sys
 
-from mpmath import mp, mpf, matrix, lu_solve, exp, log, sin, cos, asin, atan, atanh, erf, erfc, erfinv, loggamma
-from mpmath import cos as mpcos, pi, sqrt, log1p, expm1
+from mpmath import mp, mpf, matrix, lu_solve, pi, sqrt, exp, expm1, log, log1p, sin, cos, asin, atan, atanh, erf, erfc
+from mpmath import erfinv, loggamma
 
 mp.dps = 60
 
@@ -87,7 +87,7 @@ def rounded(value, bits):
 def fit(g, lo, hi, degree, weight, bits):
     lo, hi = mpf(lo), mpf(hi)
     points = 40 * (degree + 2)
-    grid = [(lo + hi) / 2 + (hi - lo) / 2 * mpcos(pi * (2 * i + 1) / (2 * points)) for i in range(points)]
+    grid = [(lo + hi) / 2 + (hi - lo) / 2 * cos(pi * (2 * i + 1) / (2 * points)) for i in range(points)]
     rest = [g(x) for x in grid]
     w = [weight(x) for x in grid]
     c = remez(grid, rest, w, degree, 0)
