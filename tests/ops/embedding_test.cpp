@@ -9,6 +9,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/scatter.h"
+#include "tutti/ops/scatter_add.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/rank_context.h"
 

@@ -10,7 +10,7 @@
 #include "tutti/ops/engine/indices.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/reshape.h"
-#include "tutti/ops/scatter.h"
+#include "tutti/ops/scatter_add.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {

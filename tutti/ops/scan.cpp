@@ -10,7 +10,7 @@
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/row_ops.h"
 #include "tutti/ops/flip.h"
-#include "tutti/ops/scatter.h"
+#include "tutti/ops/scatter_add.h"
 #include "tutti/ops/where.h"
 
 namespace tutti {

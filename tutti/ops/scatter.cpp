@@ -1,114 +1,25 @@
 #include "tutti/ops/scatter.h"
 
-#include <algorithm>
-
 #include "tutti/ops/creation.h"
-#include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/indices.h"
+#include "tutti/ops/engine/scatter_targets.h"
 #include "tutti/ops/gather.h"
-#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 namespace {
 
-struct ScatterAttrs {
-  int64_t dim;
-};
-
-size_t dim_of(const Attrs& attrs) { return static_cast<size_t>(attrs.as<ScatterAttrs>().dim); }
-
-void check_indices(const OpCall& call) {
-  const size_t dim = dim_of(call.attrs);
-  facets::check_index_range(call.op.name, call[1], call[0].extents()[dim],
-                            fmt::format("elements of dim {} of {}", dim, describe(call[0])));
-}
-
-void infer_scatter(const OpCall& call, OutputMetas& out) {
-  const Tensor &x = call[0], &index = call[1], &source = call[2];
-  const char* op = call.op.name;
-  facets::check_index_dtype(op, index);
-  TUTTI_CHECK(index.sizes() == source.sizes(), "{}: the index {} and the source {} differ in size", op, describe(index),
-              describe(source));
-  TUTTI_CHECK_EQ(x.ndim(), index.ndim(), "{}: {} and the index {} differ in dims", op, describe(x), describe(index));
-  for (size_t d = 0; d < x.sizes().size(); ++d) {
-    TUTTI_CHECK(d == dim_of(call.attrs) || index.sizes()[d] <= x.sizes()[d],
-                "{}: dim {} of the index {} is larger than that of {}", op, d, describe(index), describe(x));
-  }
-  out.add(x.dtype(), x.sizes());
-}
-
 void infer_equal_dtypes(const OpCall& call, OutputMetas& out) {
   TUTTI_CHECK(call[0].dtype() == call[2].dtype(), "{}: the source {} must have the dtype of {}; cast it", call.op.name,
               describe(call[2]), describe(call[0]));
-  infer_scatter(call, out);
+  facets::infer_scatter(call, out);
 }
-
-void infer_scatter_add(const OpCall& call, OutputMetas& out) {
-  TUTTI_CHECK(call[0].dtype() == call[2].dtype() || (is_floating(call[0].dtype()) && is_floating(call[2].dtype())),
-              "scatter_add: the source {} cannot be added to {}; cast it", describe(call[2]), describe(call[0]));
-  infer_scatter(call, out);
-}
-
-// Elements from the start of `t` to each index of its dims [begin, end), row-major over `sizes`.
-std::vector<int64_t> offsets(const Extents& sizes, const Tensor& t, size_t begin, size_t end) {
-  std::vector<int64_t> result = {0};
-  for (size_t d = begin; d < end; ++d) {
-    std::vector<int64_t> next;
-    next.reserve(result.size() * static_cast<size_t>(sizes[d]));
-    for (const int64_t base : result) {
-      for (int64_t i = 0; i < sizes[d]; ++i) next.push_back(base + i * t.strides()[d]);
-    }
-    result = std::move(next);
-  }
-  return result;
-}
-
-// Calls put(target element, source element) for every element of source: for each target in ascending order of the
-// index's position along `dim`. Threads share out the dims beside it, so no two of them meet in a target.
-template <class Index, class Put>
-void for_each_target(const Tensor& out, size_t dim, const Tensor& index, const Tensor& source, Put put) {
-  const Extents& sizes = index.extents();
-  if (index.numel() == 0) return;
-  const size_t n = sizes.size();
-  const auto out_outer = offsets(sizes, out, 0, dim), out_inner = offsets(sizes, out, dim + 1, n);
-  const auto index_outer = offsets(sizes, index, 0, dim), index_inner = offsets(sizes, index, dim + 1, n);
-  const auto source_outer = offsets(sizes, source, 0, dim), source_inner = offsets(sizes, source, dim + 1, n);
-  const int64_t step = out.strides()[dim], index_step = index.strides()[dim], source_step = source.strides()[dim];
-  const Index* picks = static_cast<const Index*>(index.raw_data());
-  const int64_t inner = static_cast<int64_t>(out_inner.size()), lines = static_cast<int64_t>(out_outer.size()) * inner;
-  ThreadPool::current().parallel_for(
-      lines, std::max<int64_t>(kParallelGrain / sizes[dim], 1), [&](int64_t begin, int64_t end) {
-        while (begin < end) {  // the lines [begin, stop) of one outer index
-          const size_t o = static_cast<size_t>(begin / inner);
-          const int64_t stop = std::min(end, (begin / inner + 1) * inner), first = begin % inner;
-          for (int64_t j = 0; j < sizes[dim]; ++j) {
-            for (int64_t i = first; i < first + (stop - begin); ++i) {
-              const size_t k = static_cast<size_t>(i);
-              const int64_t pick = picks[index_outer[o] + j * index_step + index_inner[k]];
-              put(out_outer[o] + pick * step + out_inner[k], source_outer[o] + j * source_step + source_inner[k]);
-            }
-          }
-          begin = stop;
-        }
-      });
-}
-
-template <class Put>
-void for_each_target(const OpCall& call, const Tensor& out, Put put) {
-  const size_t dim = dim_of(call.attrs);
-  if (call[1].dtype() == DType::i64) for_each_target<int64_t>(out, dim, call[1], call[2], put);
-  else for_each_target<int32_t>(out, dim, call[1], call[2], put);
-}
-
-// ---- scatter --------------------------------------------------------------------------------------------------------
 
 template <class Bits>
 void scatter_bits(const OpCall& call, const Tensor& out) {
   Bits* to = static_cast<Bits*>(out.raw_data());
   const Bits* from = static_cast<const Bits*>(call[2].raw_data());
-  for_each_target(call, out, [=](int64_t target, int64_t source) { to[target] = from[source]; });
+  facets::for_each_target(call, out, [=](int64_t target, int64_t source) { to[target] = from[source]; });
 }
 
 // A kernel and not a recipe: the address of an element comes from memory.
@@ -123,28 +34,20 @@ void scatter_kernel(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 void scatter_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  check_indices(call);
+  facets::check_scatter_indices(call);
   copy_elements(outputs[0], call[0]);
   facets::for_each_index(call[1].extents(), [&](const Extents& at) {
     Extents target = at;
-    target[dim_of(call.attrs)] = facets::read_int64(call[1], facets::offset_at(call[1], at));
+    target[facets::scatter_dim(call.attrs)] = facets::read_int64(call[1], facets::offset_at(call[1], at));
     facets::move_element(outputs[0], target, call[2], at);
   });
 }
 
 void scatter_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  const int64_t dim = c.attrs.as<ScatterAttrs>().dim;
+  const int64_t dim = c.attrs.as<facets::ScatterAttrs>().dim;
   const Tensor& grad = c.grads[0];
   if (c.needs(0)) grads[0] = scatter(grad, dim, c.inputs[1], full(c.input_metas[2].sizes, facets::kSumIdentity, grad.dtype()));
   if (c.needs(2)) grads[2] = gather(grad, dim, c.inputs[1]);
-}
-
-std::string scatter_letters(const OpCall& call, const char* classes) {
-  std::string x = facets::dim_letters(call[0].ndim()), index = x;
-  for (size_t d = 0; d < x.size(); ++d) {
-    if (d == dim_of(call.attrs) || call[0].extents()[d] != call[1].extents()[d]) x[d] = 'X', index[d] = 'Y';
-  }
-  return fmt::format("x[{0}] #i[{1}] s[{1}] -> y[{0}] | | {2}", x, index, classes);
 }
 
 const OpDef kScatter{
@@ -153,117 +56,23 @@ const OpDef kScatter{
     .infer = infer_equal_dtypes,
     .reference = scatter_reference,
     .gradient = {.vjp = scatter_vjp, .saves_inputs = 0b10},
-    .check = check_indices,
+    .check = facets::check_scatter_indices,
     .kernel = scatter_kernel,
-    .sharding = [](const OpCall& call) { return scatter_letters(call, "id"); },
+    .sharding = [](const OpCall& call) { return facets::scatter_sharding(call, "id"); },
     .samples =
         [] {
           const Tensor distinct = Tensor::of<int64_t>({3, 0, 4, 1, 2, 0}, {2, 3});
           return std::vector<Sample>{
-              {"columns", {facets::sample_tensor(1, {2, 5}), distinct, facets::sample_tensor(2, {2, 3})}, Attrs::of(ScatterAttrs{1})},
-              {"rows_bf16", {facets::sample_tensor(3, {5, 3}, DType::bf16), distinct, facets::sample_tensor(4, {2, 3}, DType::bf16)}, Attrs::of(ScatterAttrs{0})},
-              {"narrower", {facets::sample_tensor(5, {4, 5}), distinct, facets::sample_tensor(6, {2, 3})}, Attrs::of(ScatterAttrs{1})},
-              {"empty", {facets::sample_tensor(7, {2, 3}), Tensor::empty({0, 3}, DType::i32), Tensor::empty({0, 3})}, Attrs::of(ScatterAttrs{0})}};
+              {"columns", {facets::sample_tensor(1, {2, 5}), distinct, facets::sample_tensor(2, {2, 3})}, Attrs::of(facets::ScatterAttrs{1})},
+              {"rows_bf16", {facets::sample_tensor(3, {5, 3}, DType::bf16), distinct, facets::sample_tensor(4, {2, 3}, DType::bf16)}, Attrs::of(facets::ScatterAttrs{0})},
+              {"narrower", {facets::sample_tensor(5, {4, 5}), distinct, facets::sample_tensor(6, {2, 3})}, Attrs::of(facets::ScatterAttrs{1})},
+              {"empty", {facets::sample_tensor(7, {2, 3}), Tensor::empty({0, 3}, DType::i32), Tensor::empty({0, 3})}, Attrs::of(facets::ScatterAttrs{0})}};
         },
     .tolerance = {.f32 = 0, .f64 = 0},
 };
 
-// ---- scatter_add ----------------------------------------------------------------------------------------------------
-
-// target = source, converted; dense tensors.
-void convert_elements(const Tensor& target, const Tensor& source) {
-  visit_dtype(target.dtype(), [&]<class To>() {
-    visit_dtype(source.dtype(), [&]<class From>() {
-      if constexpr (std::is_arithmetic_v<To> || std::is_arithmetic_v<From>) {
-        To* to = static_cast<To*>(target.raw_data());
-        const From* from = static_cast<const From*>(source.raw_data());
-        for (int64_t i = 0; i < target.numel(); ++i) {
-          if constexpr (std::is_arithmetic_v<To> && std::is_arithmetic_v<From>) to[i] = static_cast<To>(from[i]);
-          else if constexpr (std::is_arithmetic_v<To>) to[i] = static_cast<To>(to_float(from[i]));
-          else store_from_double(to + i, target.dtype(), static_cast<double>(from[i]));
-        }
-      }
-    });
-  });
-}
-
-template <class Sum>
-void add_targets(const OpCall& call, const Tensor& sums) {
-  Sum* to = static_cast<Sum*>(sums.raw_data());
-  visit_dtype(call[2].dtype(), [&]<class Source>() {
-    const Source* from = static_cast<const Source*>(call[2].raw_data());
-    for_each_target(call, sums, [=](int64_t target, int64_t source) {
-      if constexpr (std::is_arithmetic_v<Source>) to[target] = static_cast<Sum>(to[target] + static_cast<Sum>(from[source]));
-      else to[target] += static_cast<Sum>(to_float(from[source]));
-    });
-  });
-}
-
-// A kernel and not a recipe: the address of an element comes from memory.
-void scatter_add_kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  const DType dtype = outputs[0].dtype();
-  const bool wide = compute_dtype(dtype) == dtype;
-  const Tensor sums = wide ? outputs[0] : Tensor::empty(outputs[0].extents(), compute_dtype(dtype));
-  if (wide) facets::raw_copy(sums, call[0]);
-  else convert_elements(sums, to_contiguous(call[0]));
-  visit_dtype(sums.dtype(), [&]<class Sum>() {
-    if constexpr (std::is_arithmetic_v<Sum>) add_targets<Sum>(call, sums);
-  });
-  if (!wide) convert_elements(outputs[0], sums);
-}
-
-void scatter_add_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  check_indices(call);
-  const bool integer = !is_floating(call[0].dtype());
-  const Tensor sums = Tensor::empty(call[0].extents(), integer ? DType::i64 : DType::f64);
-  const Tensor pair[] = {call[0], sums};
-  facets::for_each_element(call[0].extents(), pair, [&](int64_t, const int64_t* at) {
-    if (integer) facets::write_int64(sums, at[1], facets::read_int64(call[0], at[0]));
-    else facets::write_double(sums, at[1], facets::read_double(call[0], at[0]));
-  });
-  facets::for_each_index(call[1].extents(), [&](const Extents& at) {
-    Extents target = at;
-    target[dim_of(call.attrs)] = facets::read_int64(call[1], facets::offset_at(call[1], at));
-    const int64_t t = facets::offset_at(sums, target), s = facets::offset_at(call[2], at);
-    if (integer) facets::write_int64(sums, t, facets::read_int64(sums, t) + facets::read_int64(call[2], s));
-    else facets::write_double(sums, t, facets::read_double(sums, t) + facets::read_double(call[2], s));
-  });
-  for (int64_t i = 0; i < sums.numel(); ++i) {
-    if (integer) facets::write_int64(outputs[0], i, facets::read_int64(sums, i));
-    else facets::write_double(outputs[0], i, facets::read_double(sums, i));
-  }
-}
-
-void scatter_add_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  if (c.needs(0)) grads[0] = c.grads[0];
-  if (c.needs(2)) grads[2] = gather(c.grads[0], c.attrs.as<ScatterAttrs>().dim, c.inputs[1]);
-}
-
-const OpDef kScatterAdd{
-    .name = "scatter_add",
-    .num_inputs = 3,
-    .infer = infer_scatter_add,
-    .reference = scatter_add_reference,
-    .gradient = {.vjp = scatter_add_vjp, .saves_inputs = 0b10},
-    .check = check_indices,
-    .kernel = scatter_add_kernel,
-    .sharding = [](const OpCall& call) { return scatter_letters(call, "lin"); },
-    .samples =
-        [] {
-          const auto index = [](uint64_t seed, const Extents& sizes, double n, DType dtype = DType::i64) {
-            return facets::sample_tensor(seed, sizes, dtype, 0, n);
-          };
-          return std::vector<Sample>{
-              {"rows", {facets::sample_tensor(1, {4, 5}), index(2, {9, 5}, 4), facets::sample_tensor(3, {9, 5})}, Attrs::of(ScatterAttrs{0})},
-              {"columns_i32", {facets::sample_tensor(4, {3, 4}), index(5, {2, 8}, 4, DType::i32), facets::sample_tensor(6, {2, 8})}, Attrs::of(ScatterAttrs{1})},
-              {"bf16", {facets::sample_tensor(7, {3, 4}, DType::bf16), index(8, {7, 4}, 3), facets::sample_tensor(9, {7, 4}, DType::bf16)}, Attrs::of(ScatterAttrs{0})},
-              {"integers", {facets::sample_tensor(10, {5}, DType::i32), index(11, {12}, 5), facets::sample_tensor(12, {12}, DType::i32)}, Attrs::of(ScatterAttrs{0})},
-              {"f64", {facets::sample_tensor(13, {3, 2}, DType::f64), index(14, {6, 2}, 3), facets::sample_tensor(15, {6, 2}, DType::f64)}, Attrs::of(ScatterAttrs{0})}};
-        },
-};
-
 Attrs attrs_for(const Tensor& x, int64_t dim, const char* where) {
-  return Attrs::of(ScatterAttrs{normalize_dim(dim, x.ndim(), where)});
+  return Attrs::of(facets::ScatterAttrs{normalize_dim(dim, x.ndim(), where)});
 }
 
 }  // namespace
@@ -272,10 +81,6 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& 
   return call_op(kScatter, attrs_for(x, dim, "scatter"), x, index, source);
 }
 
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  return call_op(kScatterAdd, attrs_for(x, dim, "scatter_add"), x, index, source);
-}
-
 }  // namespace tutti
 
-TUTTI_OPS(scatter, &kScatter, &kScatterAdd)
+TUTTI_OPS(scatter, &kScatter)

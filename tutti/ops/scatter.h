@@ -1,4 +1,4 @@
-// Elements put or added where an index says.
+// Elements put where an index says.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
@@ -10,10 +10,5 @@ namespace tutti {
 // Shapes: source and index have equal sizes, nowhere larger than x but along `dim`. Dtypes: x and source equal, index
 // i64 or i32. Error: an index outside [0, size of dim). The gradient supposes that no place is written twice.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
-
-// As scatter, but adds: y[..] = ((x[..] + first) + second) ..., in ascending order of j.
-// Dtypes: as scatter, but a float source may have another float dtype. The narrow floats are added in f32 and rounded
-// once. Same bits on any number of threads.
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 
 }  // namespace tutti
