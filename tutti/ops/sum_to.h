@@ -20,7 +20,7 @@ class TokenGrainScope {
 
 // `x` summed over the dims in which `sizes` (right-aligned) is 1 or absent, so that the result has shape `sizes`.
 // Leading absent dims are the token axis: its leaf is token_grain(). Dtype f32 for the narrow floats (N4: the sum is a
-// parameter gradient and is rounded nowhere on its way), else that of x.
+// parameter gradient and is rounded nowhere on its way), else that of x. `x` itself when it already has `sizes`.
 Tensor sum_to(const Tensor& x, const Shape& sizes);
 
 }  // namespace tutti

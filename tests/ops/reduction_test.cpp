@@ -1,0 +1,138 @@
+#include "tutti/ops/reduction.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/scan.h"
+#include "tutti/ops/statistics.h"
+#include "tutti/ops/sum_to.h"
+
+namespace tutti {
+namespace {
+
+// One leaf: 16 lanes, lane j takes elements j, j + 16, ...; lanes combined by halving.
+float leaf_sum(const float* x, int64_t n) {
+  float lanes[16];
+  for (float& lane : lanes) lane = -0.0f;
+  for (int64_t i = 0; i < n; ++i) lanes[i % 16] += x[i];
+  for (int half = 8; half > 0; half /= 2) {
+    for (int j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  }
+  return lanes[0];
+}
+
+// The tree of the numerics contract, N3.
+float tree_sum(const float* x, int64_t n, int64_t leaf) {
+  if (n <= leaf) return leaf_sum(x, n);
+  const int64_t left = (n + 1) / 2;
+  return tree_sum(x, left, leaf) + tree_sum(x + left, n - left, leaf);
+}
+
+TEST(Sum, FollowsTheHalvingTreeBitForBit) {
+  for (const int64_t n : {1, 15, 16, 17, 300, 512, 513, 1000, 4097}) {
+    for (const int64_t leaf : {0, 8, 128}) {
+      const Tensor x = facets::sample_tensor(static_cast<uint64_t>(n), {n});
+      const float expected = tree_sum(x.data<float>(), n, leaf == 0 ? 512 : leaf);
+      const float actual = *sum(x, {.leaf = leaf}).data<float>();
+      EXPECT_EQ(std::bit_cast<uint32_t>(actual), std::bit_cast<uint32_t>(expected)) << n << " elements, leaf " << leaf;
+    }
+  }
+}
+
+TEST(Sum, HasTheSameBitsAlongColumnsAndAlongRows) {
+  const Tensor rows = facets::sample_tensor(1, {37, 1300});
+  Tensor columns = Tensor::empty({1300, 37});
+  copy_elements(columns, rows.view_as({1300, 37}, {1, 1300}, 0));
+  const Tensor a = sum(rows, {.dims = {1}}), b = sum(columns, {.dims = {0}});
+  for (int64_t i = 0; i < 37; ++i) EXPECT_EQ(a.data<float>()[i], b.data<float>()[i]) << i;
+}
+
+TEST(Sum, OfIntegersIsI64) {
+  EXPECT_EQ(sum(Tensor::of<uint8_t>(std::vector<uint8_t>(1000, 255))).item_int(), 255000);
+  EXPECT_EQ(sum(Tensor::of<int32_t>({1, 2})).dtype(), DType::i64);
+}
+
+TEST(Sum, OfNarrowFloatsRoundsOnce) {
+  // In bf16 steps the sum would stay at 256: 256 + 1 rounds to 256.
+  Tensor x = Tensor::empty({512}, DType::bf16);
+  for (int64_t i = 0; i < 512; ++i) x.data<bfloat16>()[i] = to_bfloat16(1.0f);
+  EXPECT_EQ(sum(x).item(), 512.0);
+  EXPECT_EQ(sum(x).dtype(), DType::bf16);
+  EXPECT_EQ(sum(x, {.dtype = DType::f32}).dtype(), DType::f32);
+}
+
+TEST(Sum, OfNothingIsMinusZero) {
+  const Tensor y = sum(Tensor::empty({0}));
+  EXPECT_EQ(y.item(), 0.0);
+  EXPECT_TRUE(std::signbit(y.item()));
+}
+
+TEST(Sum, RefusesAnIntegerResultOfFloats) {
+  EXPECT_THROW(sum(Tensor::empty({2}), {.dtype = DType::i64}), UsageError);
+  EXPECT_THROW(sum(Tensor::empty({2}), {.leaf = -1}), UsageError);
+}
+
+TEST(Extremes, OfNothingAreRefusedWithTheDim) {
+  try {
+    amax(Tensor::empty({3, 0}), {.dims = {1}});
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("dim 1"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Argmax, OfAWholeTensorIsTheFlatPosition) {
+  EXPECT_EQ(argmax(Tensor::of<float>({1, 2, 9, 3, 9, 0}, {2, 3})).item_int(), 2);
+  EXPECT_EQ(argmin(Tensor::of<float>({1, 2, 9, 3, 9, 0}, {2, 3})).item_int(), 5);
+}
+
+TEST(Statistics, OfOneElementHaveNoSampleVariance) {
+  EXPECT_TRUE(std::isnan(var(Tensor::of<float>({3.0f})).item()));
+  EXPECT_EQ(var(Tensor::of<float>({3.0f}), {.correction = 0}).item(), 0.0);
+}
+
+TEST(Statistics, VarianceSurvivesALargeMean) {
+  const Tensor x = Tensor::of<float>({10001, 10002, 10003, 10004});
+  EXPECT_FLOAT_EQ(static_cast<float>(var(x).item()), 5.0f / 3.0f);
+  EXPECT_FLOAT_EQ(static_cast<float>(stddev(x).item()), std::sqrt(5.0f / 3.0f));
+}
+
+TEST(SumTo, UndoesBroadcasting) {
+  const Tensor x = facets::sample_tensor(1, {4, 5, 3});
+  EXPECT_EQ(sum_to(x, {3}).sizes(), (Shape{3}));
+  EXPECT_EQ(sum_to(x, {5, 1}).sizes(), (Shape{5, 1}));
+  EXPECT_EQ(sum_to(x, {4, 1, 3}).sizes(), (Shape{4, 1, 3}));
+  EXPECT_TRUE(sum_to(x, {4, 5, 3}).is_same(x));
+  EXPECT_THROW(sum_to(x, {2}), UsageError);
+}
+
+TEST(SumTo, LeavesSumsOfNarrowFloatsInF32) {
+  EXPECT_EQ(sum_to(facets::sample_tensor(1, {4, 5}, DType::bf16), {5}).dtype(), DType::f32);
+}
+
+TEST(SumTo, SumsTokensInLeavesOfTheGrain) {
+  const Tensor x = facets::sample_tensor(2, {96, 1});
+  const TokenGrainScope grain(24);
+  const float expected = tree_sum(x.data<float>(), 96, 24);
+  EXPECT_EQ(*sum_to(x, {1}).data<float>(), expected);
+}
+
+TEST(Scans, RunInOneChain) {
+  const Tensor x = facets::sample_tensor(3, {100});
+  const Tensor y = cumsum(x, 0);
+  float chain = -0.0f;
+  for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(y.data<float>()[i], chain += x.data<float>()[i]) << i;
+}
+
+TEST(Scans, KeepTheFirstOfEqualExtremes) {
+  const auto [values, positions] = cummax(Tensor::of<float>({1, 3, 3, 2, 5}), 0);
+  const int64_t expected[] = {0, 1, 1, 1, 4};
+  for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(positions.data<int64_t>()[i], expected[i]) << i;
+  EXPECT_EQ(values.data<float>()[3], 3.0f);
+}
+
+}  // namespace
+}  // namespace tutti
