@@ -12,8 +12,12 @@ namespace tutti::codegen::testing {
 
 namespace {
 
-long double sigmoid(long double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
-double sigmoid_quick(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+long double sigmoid(long double x) {
+  return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
+}
+double sigmoid_quick(double x) {
+  return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
+}
 
 // Threads measure at once, and lgamma writes a global.
 long double log_gamma(long double x) {
@@ -40,23 +44,38 @@ long double erfinv(long double x) {
   }
   return std::copysign(y, x);
 }
-double erfinv_quick(double x) { return static_cast<double>(erfinv(x)); }
+double erfinv_quick(double x) {
+  return static_cast<double>(erfinv(x));
+}
 
 // The overloads of <cmath>, as plain functions.
-#define TUTTI_MATH_CASE(name, f32, f64)                                        \
-  MathCase {                                                                   \
+#define TUTTI_MATH_CASE(name, f32, f64)                                                 \
+  MathCase {                                                                            \
     ScalarOp::name, [](long double x) -> long double { return std::name(x); }, nullptr, \
-        [](double x) -> double { return std::name(x); }, f32, f64              \
+        [](double x) -> double { return std::name(x); }, f32, f64                       \
   }
 
 const MathCase kCases[] = {
-    TUTTI_MATH_CASE(exp, 0.9, 0.9),      TUTTI_MATH_CASE(exp2, 0.9, 0.8),     TUTTI_MATH_CASE(expm1, 1.5, 1.9),
-    TUTTI_MATH_CASE(log, 0.85, 0.85),    TUTTI_MATH_CASE(log2, 0.51, 0.8),    TUTTI_MATH_CASE(log10, 0.51, 0.8),
-    TUTTI_MATH_CASE(log1p, 1.6, 1.4),    TUTTI_MATH_CASE(sin, 0.9, 1.1),      TUTTI_MATH_CASE(cos, 0.9, 1.1),
-    TUTTI_MATH_CASE(tan, 0.51, 1.6),     TUTTI_MATH_CASE(asin, 0.51, 1.2),    TUTTI_MATH_CASE(acos, 0.51, 0.9),
-    TUTTI_MATH_CASE(atan, 0.51, 1.3),    TUTTI_MATH_CASE(sinh, 0.51, 2.5),    TUTTI_MATH_CASE(cosh, 0.51, 1.6),
-    TUTTI_MATH_CASE(tanh, 2.5, 2.0),     TUTTI_MATH_CASE(asinh, 0.51, 2.0),   TUTTI_MATH_CASE(acosh, 0.51, 2.2),
-    TUTTI_MATH_CASE(atanh, 0.51, 2.0),   TUTTI_MATH_CASE(erf, 1.1, 1.1),
+    TUTTI_MATH_CASE(exp, 0.9, 0.9),
+    TUTTI_MATH_CASE(exp2, 0.9, 0.8),
+    TUTTI_MATH_CASE(expm1, 1.5, 1.9),
+    TUTTI_MATH_CASE(log, 0.85, 0.85),
+    TUTTI_MATH_CASE(log2, 0.51, 0.8),
+    TUTTI_MATH_CASE(log10, 0.51, 0.8),
+    TUTTI_MATH_CASE(log1p, 1.6, 1.4),
+    TUTTI_MATH_CASE(sin, 0.9, 1.1),
+    TUTTI_MATH_CASE(cos, 0.9, 1.1),
+    TUTTI_MATH_CASE(tan, 0.51, 1.6),
+    TUTTI_MATH_CASE(asin, 0.51, 1.2),
+    TUTTI_MATH_CASE(acos, 0.51, 0.9),
+    TUTTI_MATH_CASE(atan, 0.51, 1.3),
+    TUTTI_MATH_CASE(sinh, 0.51, 2.5),
+    TUTTI_MATH_CASE(cosh, 0.51, 1.6),
+    TUTTI_MATH_CASE(tanh, 2.5, 2.0),
+    TUTTI_MATH_CASE(asinh, 0.51, 2.0),
+    TUTTI_MATH_CASE(acosh, 0.51, 2.2),
+    TUTTI_MATH_CASE(atanh, 0.51, 2.0),
+    TUTTI_MATH_CASE(erf, 1.1, 1.1),
     {ScalarOp::erfinv, erfinv, nullptr, erfinv_quick, 0.51, 2.3},
     {ScalarOp::sigmoid, sigmoid, nullptr, sigmoid_quick, 2.5, 1.6},
     {ScalarOp::lgamma, log_gamma, nullptr, log_gamma_quick, 0.51, 3.0},
@@ -93,20 +112,25 @@ KernelSpec one_op(ScalarOp op, DType dtype, Lanes lanes) {
 
 }  // namespace
 
-std::span<const MathCase> math_cases() { return kCases; }
+std::span<const MathCase> math_cases() {
+  return kCases;
+}
 
 const MathCase& math_case(ScalarOp op) {
   return *std::ranges::find(kCases, op, &MathCase::op);
 }
 
-double ulp_distance(float got, long double want) { return distance(got, want); }
-double ulp_distance(double got, long double want) { return distance(got, want); }
+double ulp_distance(float got, long double want) {
+  return distance(got, want);
+}
+double ulp_distance(double got, long double want) {
+  return distance(got, want);
+}
 
 template <class T>
 MathSample<T> math_sample(ScalarOp op, int64_t count, uint64_t seed) {
   using Limits = std::numeric_limits<T>;
-  std::vector<T> special = {0,          1,           2,       3,        4,  T(0.5), T(2.5), T(1e-3),
-                            T(0.99999), T(1.00001),  T(1e15), T(3e16)};
+  std::vector<T> special = {0, 1, 2, 3, 4, T(0.5), T(2.5), T(1e-3), T(0.99999), T(1.00001), T(1e15), T(3e16)};
   special.insert(special.end(), {Limits::infinity(), Limits::quiet_NaN(), Limits::min(), Limits::max()});
   special.push_back(Limits::denorm_min());
   for (size_t k = special.size(); k-- > 0;) special.push_back(-special[k]);
@@ -123,8 +147,10 @@ MathSample<T> math_sample(ScalarOp op, int64_t count, uint64_t seed) {
     return (static_cast<double>(random() >> 11) * 0x1p-52 - 1.0) * half_width;
   };
   const auto pattern = [&] {
-    if constexpr (sizeof(T) == 4) return std::bit_cast<float>(static_cast<uint32_t>(random()));
-    else return std::bit_cast<double>(random());
+    if constexpr (sizeof(T) == 4)
+      return std::bit_cast<float>(static_cast<uint32_t>(random()));
+    else
+      return std::bit_cast<double>(random());
   };
   while (static_cast<int64_t>(sample.x.size()) < count) {
     const uint64_t kind = random() % 16;
@@ -153,8 +179,11 @@ void evaluate(ScalarOp op, CpuTarget target, Lanes lanes, const T* x, const T* y
   if (arity_of(op) == 2) add(y);
   add(out);
   uint32_t error = 0;
-  const KernelCall call{.operands = operands.data(), .params = nullptr, .n_outer = rows ? n : 1,
-                        .n_inner = rows ? 1 : n, .error = &error};
+  const KernelCall call{.operands = operands.data(),
+                        .params = nullptr,
+                        .n_outer = rows ? n : 1,
+                        .n_inner = rows ? 1 : n,
+                        .error = &error};
   compile_for(spec, target).entry(&call);
 }
 template void evaluate(ScalarOp, CpuTarget, Lanes, const float*, const float*, float*, int64_t);

@@ -15,7 +15,7 @@ struct MathCase {
   // One of the two; 64-bit mantissa, errors of a few thousandths of a double's ULP.
   long double (*unary)(long double);
   long double (*binary)(long double, long double);
-  double (*quick)(double);  // unary in double: enough for measuring f32
+  double (*quick)(double);          // unary in double: enough for measuring f32
   double max_ulp_f32, max_ulp_f64;  // the stated errors (docs/math_ulp.md)
 };
 

@@ -37,6 +37,8 @@ Fp erf_of(Fp x) {
 }
 
 // Max error: 2.3 ULP (f64).
-Fp erfinv_of(Fp x) { return through_f64(erfinv_f64, x); }
+Fp erfinv_of(Fp x) {
+  return through_f64(erfinv_f64, x);
+}
 
 }  // namespace tutti::codegen

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -66,8 +65,12 @@ Fp copysign(Term magnitude, Term sign);
 // Ordered comparisons: false when a side is NaN.
 Mask operator<(Term a, Term b);
 Mask operator<=(Term a, Term b);
-inline Mask operator>(Term a, Term b) { return b < a; }
-inline Mask operator>=(Term a, Term b) { return b <= a; }
+inline Mask operator>(Term a, Term b) {
+  return b < a;
+}
+inline Mask operator>=(Term a, Term b) {
+  return b <= a;
+}
 Mask equal(Term a, Term b);
 Mask is_nan(Fp x);
 Mask operator&(Mask a, Mask b);
@@ -76,10 +79,13 @@ Mask operator^(Mask a, Mask b);
 Mask operator!(Mask a);
 
 Fp select(Mask m, Term yes, Term no);
-Int select(Mask m, IntTerm yes, IntTerm no);
 // The smaller or larger of x and a number; NaN stays NaN.
-inline Fp at_most(Fp x, double limit) { return select(x > limit, limit, x); }
-inline Fp at_least(Fp x, double limit) { return select(x < limit, limit, x); }
+inline Fp at_most(Fp x, double limit) {
+  return select(x > limit, limit, x);
+}
+inline Fp at_least(Fp x, double limit) {
+  return select(x < limit, limit, x);
+}
 
 Int bits(Fp x);
 Fp from_bits(Int pattern);

@@ -17,21 +17,21 @@ Fp log2_of(Fp x);   // through f64
 Fp log10_of(Fp x);  // through f64
 Fp sin_of(Fp x);
 Fp cos_of(Fp x);
-Fp tan_of(Fp x);            // through f64
-Fp asin_of(Fp x);           // through f64
-Fp acos_of(Fp x);           // through f64
-Fp atan_of(Fp x);           // through f64
-Fp atan2_of(Fp y, Fp x);    // through f64
+Fp tan_of(Fp x);          // through f64
+Fp asin_of(Fp x);         // through f64
+Fp acos_of(Fp x);         // through f64
+Fp atan_of(Fp x);         // through f64
+Fp atan2_of(Fp y, Fp x);  // through f64
 Fp tanh_of(Fp x);
-Fp sinh_of(Fp x);           // through f64
-Fp cosh_of(Fp x);           // through f64
-Fp asinh_of(Fp x);          // through f64
-Fp acosh_of(Fp x);          // through f64
-Fp atanh_of(Fp x);          // through f64
+Fp sinh_of(Fp x);   // through f64
+Fp cosh_of(Fp x);   // through f64
+Fp asinh_of(Fp x);  // through f64
+Fp acosh_of(Fp x);  // through f64
+Fp atanh_of(Fp x);  // through f64
 Fp erf_of(Fp x);
-Fp erfinv_of(Fp x);         // through f64
-Fp lgamma_of(Fp x);         // through f64
-Fp pow_of(Fp x, Fp y);      // through f64
+Fp erfinv_of(Fp x);     // through f64
+Fp lgamma_of(Fp x);     // through f64
+Fp pow_of(Fp x, Fp y);  // through f64
 
 // f(x) in f64, rounded to the type of x.
 template <class F, class... T>
@@ -50,22 +50,22 @@ struct ExpReduction {
   Int shifted_n;  // n + 2 bias in the low bits, other bits above them
 };
 ExpReduction reduce_exp(Fp x);
-Fp expm1_of_rest(Fp rest);                               // e^rest - 1, with small relative error near 0 too
-Fp exp_slope(Fp rest);                                   // (e^rest - 1) / rest, good enough where 1 follows
-Fp one_plus_scaled(Fp rest, Fp slope, Int shifted_n);    // (1 + rest slope) 2^n, denormal or infinite where it is
-Fp power_of_two(Fp like, Int shifted_n, int64_t plus);   // 2^(n + plus), which must be a normal number
+Fp expm1_of_rest(Fp rest);                              // e^rest - 1, with small relative error near 0 too
+Fp exp_slope(Fp rest);                                  // (e^rest - 1) / rest, good enough where 1 follows
+Fp one_plus_scaled(Fp rest, Fp slope, Int shifted_n);   // (1 + rest slope) 2^n, denormal or infinite where it is
+Fp power_of_two(Fp like, Int shifted_n, int64_t plus);  // 2^(n + plus), which must be a normal number
 
 // Two numbers whose exact sum is the value.
 struct Pair {
   Fp high;
   Fp low;
 };
-Fp quotient_with_sum(Fp a, Fp small, double large);      // a / (small + large)
+Fp quotient_with_sum(Fp a, Fp small, double large);  // a / (small + large)
 
 // x = 2^k m of a positive finite x, with m - 1 = fraction; of other x anything finite.
 struct LogReduction {
   Fp k;
-  Fp fraction;  // in [-1/3, 1/3] (f32) or [sqrt(1/2) - 1, sqrt(2) - 1] (f64)
+  Fp fraction;   // in [-1/3, 1/3] (f32) or [sqrt(1/2) - 1, sqrt(2) - 1] (f64)
   Int biased_k;  // of x times 2^24 or 2^54 when x is denormal
 };
 LogReduction reduce_log(Fp x);
