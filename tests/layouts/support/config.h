@@ -44,6 +44,7 @@ struct Layout {
   bool sequence = false;   // tokens cut over tp outside of the tensor parallel regions
   // Rank-major: a rank owns neighbouring shards and reduces once per step; else every microbatch reduces over ranks.
   bool rank_major = false;
+  bool rounds_partial_sums = false;  // the mistake that N4 forbids, to see that it is noticed
 
   int data() const { return dp * fsdp; }
   int ranks() const { return pp * data() * cp * tp; }

@@ -19,7 +19,8 @@ namespace tutti::layouts {
 namespace {
 
 // The sum over tp of f32 partial values, for this rank's tokens.
-Tensor reduced(const Place& place, const Tensor& partial) {
+Tensor reduced(const Place& place, Tensor partial) {
+  if (place.layout.rounds_partial_sums) partial = cast(cast(partial, DType::bf16), DType::f32);
   return place.layout.sequence ? place.tp.reduce_scatter(partial, place.sequence_begins) : place.tp.all_reduce(partial);
 }
 

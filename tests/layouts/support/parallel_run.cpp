@@ -27,7 +27,7 @@ struct Held {
   RankRecord::Piece piece;
   Extents local_sizes;  // of the part of this tp rank, whole over fsdp
   Tensor master, m, v;
-  bool fsdp;
+  const Axis* storage;  // the ranks that share the storage; null: every rank has its own
 };
 
 class RankRun {
@@ -60,7 +60,7 @@ class RankRun {
 
  private:
   void hold(const ParameterSpec& spec) {
-    Held h{.spec = spec, .piece = {}, .local_sizes = spec.sizes, .master = {}, .m = {}, .v = {}, .fsdp = place_.fsdp.size() > 1 && spec.expert < 0};
+    Held h{.spec = spec, .piece = {}, .local_sizes = spec.sizes, .master = {}, .m = {}, .v = {}, .storage = place_.storage_axis(spec.expert >= 0)};
     Tensor local = initial_value(spec);
     if (spec.tp_dim >= 0) {
       h.piece.tp_dim = spec.tp_dim;
@@ -68,10 +68,12 @@ class RankRun {
       local = part_of(local, spec.tp_dim, h.piece.tp);
       h.local_sizes = local.extents();
     }
-    const std::vector<int64_t> begins = flat_begins(local.numel());
-    const size_t f = static_cast<size_t>(place_.fsdp.rank());
-    h.piece.flat_begin = h.fsdp ? begins[f] : 0;
-    h.piece.flat_end = h.fsdp ? begins[f + 1] : local.numel();
+    h.piece.flat_end = local.numel();
+    if (h.storage) {
+      const std::vector<int64_t> begins = flat_begins(local.numel(), h.storage->size());
+      h.piece.flat_begin = begins[static_cast<size_t>(h.storage->rank())];
+      h.piece.flat_end = begins[static_cast<size_t>(h.storage->rank()) + 1];
+    }
     {
       const MemoryCategoryScope category(MemoryCategory::parameters);
       h.master = part_of(reshape(local, {-1}), 0, {h.piece.flat_begin, h.piece.flat_end});
@@ -83,16 +85,16 @@ class RankRun {
   }
 
   // Storage may be cut anywhere (N11): about equal numbers of elements.
-  std::vector<int64_t> flat_begins(int64_t numel) const {
+  static std::vector<int64_t> flat_begins(int64_t numel, int64_t ranks) {
     std::vector<int64_t> begins;
-    for (int64_t r = 0; r <= place_.fsdp.size(); ++r) begins.push_back(numel * r / place_.fsdp.size());
+    for (int64_t r = 0; r <= ranks; ++r) begins.push_back(numel * r / ranks);
     return begins;
   }
 
   void gather_parameters() {
     const MemoryCategoryScope category(MemoryCategory::parameters);
     for (const Held& h : held_) {
-      const Tensor flat = h.fsdp ? place_.fsdp.all_gather(h.master) : detach(h.master);
+      const Tensor flat = h.storage ? h.storage->all_gather(h.master) : detach(h.master);
       model_.leaves[h.spec.name] = requires_grad_(detach(reshape(flat, to_shape(h.local_sizes))));
     }
   }
@@ -129,10 +131,14 @@ class RankRun {
     const Tensor cotangent = place_.last_stage() ? full_like(detach(mb.output), 1.0 / static_cast<double>(batch.valid))
                                                  : place_.gradients_in->receive();
     backward(mb.output, cotangent, {.per_use = true});
-    if (!place_.first_stage()) send(*place_.gradients_out, take_uses(mb.input).at(0));
+    const NoGradScope no_grad;
+    if (!place_.first_stage()) {  // an activation's cotangents are added at once, in the order of its consumers
+      Tensor sum;
+      for (const Tensor& use : take_uses(mb.input)) sum = sum.defined() ? add(sum, use) : use;
+      send(*place_.gradients_out, sum);
+    }
     mb = {};
     std::vector<std::vector<Tensor>> uses;
-    const NoGradScope no_grad;
     for (const Held& h : held_) {
       auto& list = uses.emplace_back();
       for (const Tensor& use : take_uses(model_.leaves.at(h.spec.name))) list.push_back(reduced(h, use));
@@ -145,13 +151,13 @@ class RankRun {
     const bool tokens_over_tp = place_.layout.sequence && h.spec.sums_tokens_of_sequence;
     if (h.spec.partial_over_heads || tokens_over_tp) g = place_.tp.all_reduce(g);
     if (!h.spec.partial_over_heads) g = place_.cp.all_reduce(g);
-    if (h.spec.expert >= 0) {
-      if (place_.ep.size() > 1) g = sum(g, {.dims = {0}, .leaf = 1});
-      return reshape(place_.expert_data.all_reduce(g), {-1});
-    }
+    const bool expert = h.spec.expert >= 0;
+    if (expert && place_.ep.size() > 1) g = sum(g, {.dims = {0}, .leaf = 1});
     g = reshape(to_contiguous(g), {-1});
     if (place_.layout.rank_major) return g;
-    return h.fsdp ? place_.dp.all_reduce(place_.fsdp.reduce_scatter(g, flat_begins(g.numel()))) : place_.data.all_reduce(g);
+    if (h.storage == nullptr) return (expert ? place_.expert_data : place_.data).all_reduce(g);
+    g = h.storage->reduce_scatter(g, flat_begins(g.numel(), h.storage->size()));
+    return expert ? g : place_.dp.all_reduce(g);
   }
 
   StepRecord train_step(int64_t step) {
@@ -192,8 +198,8 @@ class RankRun {
     if (h.spec.layer < 0 && !place_.first_stage()) return false;
     if (h.spec.tp_dim < 0 && place_.tp.rank() != 0) return false;
     if (place_.cp.rank() != 0) return false;
-    if (h.spec.expert >= 0) return place_.expert_data.rank() == 0;
-    return h.fsdp ? place_.dp.rank() == 0 : place_.data.rank() == 0;
+    if (h.spec.expert >= 0) return h.storage != nullptr || place_.expert_data.rank() == 0;
+    return h.storage != nullptr ? place_.dp.rank() == 0 : place_.data.rank() == 0;
   }
 
   // The sum over all ranks.

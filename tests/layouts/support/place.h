@@ -24,6 +24,11 @@ struct Place {
   // First token of each tp rank inside the context part, and the end.
   std::vector<int64_t> sequence_begins;
 
+  // The ranks over which a parameter's storage is cut; null when it is not.
+  const Axis* storage_axis(bool of_expert) const {
+    const Axis& axis = of_expert ? expert_data : fsdp;
+    return fsdp.size() > 1 && axis.size() > 1 ? &axis : nullptr;
+  }
   bool first_stage() const { return pp.rank() == 0; }
   bool last_stage() const { return pp.rank() + 1 == pp.size(); }
   double wire_bytes() const;

@@ -80,14 +80,15 @@ double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Plac
       each += (tokens_over_tp ? all_reduce(place.tp, bytes) : 0) + all_reduce(place.cp, bytes);
       each *= shards_in_gradient;
     }
-    if (spec.expert >= 0) each += all_reduce(place.expert_data, bytes);
-    else if (place.fsdp.size() > 1) each += reduce_scatter(place.fsdp, bytes) + all_reduce(place.dp, bytes / place.fsdp.size());
-    else if (!place.layout.rank_major) each += all_reduce(place.data, bytes);
-    per_shard += uses * each;
-    if (place.fsdp.size() > 1 && spec.expert < 0) {
+    const bool expert = spec.expert >= 0;
+    if (const Axis* storage = place.storage_axis(expert)) {
+      each += reduce_scatter(*storage, bytes) + (expert ? 0 : all_reduce(place.dp, bytes / storage->size()));
       const double gathers = place.last_stage() ? static_cast<double>(run.shards) / place.data.size() : 1;
-      per_step += gathers * gather(place.fsdp, bytes / place.fsdp.size());
+      per_step += gathers * gather(*storage, bytes / storage->size());
+    } else if (!place.layout.rank_major) {
+      each += all_reduce(expert ? place.expert_data : place.data, bytes);
     }
+    per_shard += uses * each;
     if (spec.layer < 0 && c.tied && place.pp.size() > 1) per_step += gather(place.pp, bytes / place.fsdp.size());
   }
   return per_shard * shards_of_rank(run, place) + per_step * static_cast<double>(run.steps);
