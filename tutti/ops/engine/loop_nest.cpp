@@ -126,6 +126,30 @@ void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_
   }
 }
 
+// Elements of the inner loop to do at a time. Where an operand strides along the inner loop and is dense along the outer
+// one, a narrow strip keeps its cache lines until the next rows have used them: 2048 x 2048 f32 transposed by clone took
+// 33 ms in whole rows.
+int64_t strip_width(const LoopNest& nest, int outer_end, const KernelRun& run) {
+  constexpr int64_t kStrip = 32;
+  if (!run.split_inner || outer_end == 0 || run.n_inner <= kStrip) return run.n_inner;
+  for (const NestOperand& o : nest.operands) {
+    const int64_t inner = o.strides[run.inner_dim], outer = o.strides[outer_end - 1];
+    if (inner * o.itemsize >= 64 && outer != 0 && outer * o.itemsize < 64) return kStrip;
+  }
+  return run.n_inner;
+}
+
+// run_range in strips.
+void run_strips(const LoopNest& nest, int outer_end, const KernelRun& run, int64_t begin, int64_t end, int64_t i0,
+                int64_t i1, uint32_t* error) {
+  const int64_t width = std::max<int64_t>(strip_width(nest, outer_end, run), 1);
+  int64_t i = i0;
+  do {  // once when there is no element: a row kernel writes what a row of none gives
+    run_range(nest, outer_end, run, begin, end, i, std::min(i + width, i1), error);
+    i += width;
+  } while (i < i1);
+}
+
 void throw_reported(uint32_t error, const char* op) {
   if (error & 1) throw IntegerDivideByZero(op);
   throw UsageError(fmt::format("{}: an index is out of range", op));
@@ -140,7 +164,7 @@ void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const c
   const int64_t work = std::max<int64_t>(run.n_inner, 1) * std::max<int64_t>(run.n_reduce, 1);
   if (outer * work < 2 * kParallelGrain) {
     uint32_t error = 0;
-    run_range(nest, outer_end, run, 0, outer, 0, run.n_inner, &error);
+    run_strips(nest, outer_end, run, 0, outer, 0, run.n_inner, &error);
     if (error) throw_reported(error, op);
     return;
   }
@@ -152,13 +176,13 @@ void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const c
     const int64_t per_block = std::max<int64_t>(outer * std::max<int64_t>(run.n_reduce, 1) * 64, 1);
     pool.parallel_for(blocks, std::max<int64_t>(kParallelGrain / per_block, 1), [&](int64_t b, int64_t e) {
       uint32_t error = 0;
-      run_range(nest, outer_end, run, 0, outer, b * 64, std::min(e * 64, run.n_inner), &error);
+      run_strips(nest, outer_end, run, 0, outer, b * 64, std::min(e * 64, run.n_inner), &error);
       if (error) errors |= error;
     });
   } else {
     pool.parallel_for(outer, std::max<int64_t>(kParallelGrain / work, 1), [&](int64_t b, int64_t e) {
       uint32_t error = 0;
-      run_range(nest, outer_end, run, b, e, 0, run.n_inner, &error);
+      run_strips(nest, outer_end, run, b, e, 0, run.n_inner, &error);
       if (error) errors |= error;
     });
   }
