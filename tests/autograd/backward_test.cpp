@@ -45,8 +45,8 @@ TEST(Backward, SumsCotangentsInForwardConsumerOrder) {
 
 TEST(Backward, KeepsUsesOfALeafApartInForwardOrder) {
   const Tensor a = leaf({2});
-  const Tensor y = add(mul(a, 3.0), mul(a, 5.0));
-  backward(sum(y), {}, {.per_use = true});
+  const Tensor first = mul(a, 3.0), second = mul(a, 5.0);
+  backward(sum(add(second, first)), {}, {.per_use = true});
   const std::vector<Tensor> uses = take_uses(a);
   ASSERT_EQ(uses.size(), 2u);
   EXPECT_EQ(values(uses[0]), (std::vector<float>{3}));

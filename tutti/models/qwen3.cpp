@@ -67,8 +67,8 @@ int64_t parameter_count(const Qwen3Config& c) {
 }
 
 double training_flops_per_token(const Qwen3Config& c, int64_t sequence_length) {
-  const double products = static_cast<double>(c.layers * block_products(c) + c.vocab * c.dim);
-  return 6.0 * products + 12.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
+  const int64_t looked_up = c.tied_embeddings ? 0 : c.vocab * c.dim;
+  return 6.0 * static_cast<double>(parameter_count(c) - looked_up) + 12.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
 }
 
 struct Qwen3::Block final : nn::Module {
@@ -153,8 +153,10 @@ Tensor Qwen3::block_forward(const Block& block, const Tensor& x_TD, const TokenB
   const Tensor h_TD = add(x_TD, project(reshape(attended, {T, H * E}), a.o));
 
   const Tensor m_TD = rms_norm(h_TD, used(block.post_attention_norm.weight, compute), config_.norm_eps);
-  const Tensor gated_TF = swiglu(project(m_TD, block.mlp.gate), project(m_TD, block.mlp.up));
-  return add(h_TD, project(gated_TF, block.mlp.down));
+  // Statements of their own: C++ leaves the order of arguments open, and cotangents are summed in forward order.
+  const Tensor gate_TF = project(m_TD, block.mlp.gate);
+  const Tensor up_TF = project(m_TD, block.mlp.up);
+  return add(h_TD, project(swiglu(gate_TF, up_TF), block.mlp.down));
 }
 
 Tensor Qwen3::forward(const TokenBatch& batch, const ForwardOptions& options) const {

@@ -32,8 +32,8 @@ std::vector<std::string> qwen3_flavors();
 
 // Number of parameters without building the model.
 int64_t parameter_count(const Qwen3Config& config);
-// Training FLOPs per token: 6 per parameter of a matrix product, plus 12 layers heads head_dim sequence_length for
-// attention (causality not discounted).
+// Training FLOPs per token: 6 per parameter but an embedding that is only looked up, plus 12 layers heads head_dim
+// sequence_length for attention (causality not discounted).
 double training_flops_per_token(const Qwen3Config& config, int64_t sequence_length);
 
 // B rows of S tokens; every tensor is [B * S] in row-major order.
