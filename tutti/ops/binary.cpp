@@ -131,7 +131,7 @@ Tensor shared(const Tensor& g, const auto& winner, const auto& loser) {
 struct Maximum {
   static constexpr BinaryInfo info{.names = NAMES(maximum), .scalar = ScalarOp::maximum, .rule = BinaryRule::number,
                                    .value = VALUE(std::isnan(a) ? a : a > b ? a : b), .integer = INTEGER(std::max(a, b)),
-                                   .partial = {"| up2 +max", "| up", "| up"}, .exact = true, .saves_inputs = {3, 1, 1}};
+                                   .partial = {"| up2 +max | up2", "| up | up", "| up | up"}, .exact = true, .saves_inputs = {3, 1, 1}};
   COTANGENT(da) { return shared(g, a, b); }
   COTANGENT(db) { return shared(g, b, a); }
 };
@@ -139,7 +139,7 @@ struct Maximum {
 struct Minimum {
   static constexpr BinaryInfo info{.names = NAMES(minimum), .scalar = ScalarOp::minimum, .rule = BinaryRule::number,
                                    .value = VALUE(std::isnan(a) ? a : a < b ? a : b), .integer = INTEGER(std::min(a, b)),
-                                   .partial = {"| up2 +min", "| up", "| up"}, .exact = true, .saves_inputs = {3, 1, 1}};
+                                   .partial = {"| up2 +min | up2", "| up | up", "| up | up"}, .exact = true, .saves_inputs = {3, 1, 1}};
   COTANGENT(da) { return shared(g, neg_of(a), neg_of(b)); }
   COTANGENT(db) { return shared(g, neg_of(b), neg_of(a)); }
   static Tensor neg_of(const Tensor& x) { return neg(x); }
@@ -150,7 +150,7 @@ struct Minimum {
 struct Fmax {
   static constexpr BinaryInfo info{.names = NAMES(fmax), .scalar = ScalarOp::fmax, .rule = BinaryRule::number,
                                    .value = VALUE(std::fmax(a, b)), .integer = INTEGER(std::max(a, b)),
-                                   .partial = {"| up2 +max", "| up", "| up"}, .exact = true,
+                                   .partial = {"| up2 +max | up2", "| up | up", "| up | up"}, .exact = true,
                                    .saves_inputs = {1, 1, 0}, .saves_outputs = {1, 1, 1}};
   COTANGENT(da) { return where(eq(y, a), g, 0.0); }
   COTANGENT(db) { return where(eq(y, a), 0.0, g); }
@@ -159,7 +159,7 @@ struct Fmax {
 struct Fmin {
   static constexpr BinaryInfo info{.names = NAMES(fmin), .scalar = ScalarOp::fmin, .rule = BinaryRule::number,
                                    .value = VALUE(std::fmin(a, b)), .integer = INTEGER(std::min(a, b)),
-                                   .partial = {"| up2 +min", "| up", "| up"}, .exact = true,
+                                   .partial = {"| up2 +min | up2", "| up | up", "| up | up"}, .exact = true,
                                    .saves_inputs = {1, 1, 0}, .saves_outputs = {1, 1, 1}};
   COTANGENT(da) { return where(eq(y, a), g, 0.0); }
   COTANGENT(db) { return where(eq(y, a), 0.0, g); }

@@ -100,7 +100,7 @@ const OpDef kClamp{
                .variant = [](const OpCall& call) -> uint64_t {
                  return attrs_of(call).has_min + 2u * attrs_of(call).has_max;
                }},
-    .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, "| up+"); },
+    .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, "| up+ | up"); },
     .samples = clamp_samples,
     .tolerance = {0, 0},
 };

@@ -126,12 +126,12 @@ const double kSqrtPi = 1.0 / std::numbers::inv_sqrtpi;
 
 // clang-format off
 UNARY_ROW(abs,   Rule::any,    (Range{-3, 3}), "|",          VALUE(std::fabs(x)),  INTEGER(x < 0 ? NEGATE(x) : x), OF_X(mul(g, sign(x))))
-UNARY_ROW(neg,   Rule::number, (Range{-3, 3}), "| lin dn",   VALUE(-x),            INTEGER(NEGATE(x)), Saves::nothing, [](const Tensor& g, const Tensor&) { return neg(g); })
-UNARY_ROW(sign,  Rule::any,    (Range{-3, 3}), "| up",       VALUE((x > 0) - (x < 0)), INTEGER((x > 0) - (x < 0)), ZERO)
-UNARY_ROW(ceil,  Rule::any,    (Range{-3, 3}), "| up",       VALUE(std::ceil(x)),  nullptr, ZERO)
-UNARY_ROW(floor, Rule::any,    (Range{-3, 3}), "| up",       VALUE(std::floor(x)), nullptr, ZERO)
-UNARY_ROW(trunc, Rule::any,    (Range{-3, 3}), "| up",       VALUE(std::trunc(x)), nullptr, ZERO)
-UNARY_ROW(round, Rule::any,    (Range{-3, 3}), "| up",       VALUE(std::nearbyint(x)), nullptr, ZERO)
+UNARY_ROW(neg,   Rule::number, (Range{-3, 3}), "| lin dn | dn", VALUE(-x),            INTEGER(NEGATE(x)), Saves::nothing, [](const Tensor& g, const Tensor&) { return neg(g); })
+UNARY_ROW(sign,  Rule::any,    (Range{-3, 3}), "| up | up", VALUE((x > 0) - (x < 0)), INTEGER((x > 0) - (x < 0)), ZERO)
+UNARY_ROW(ceil,  Rule::any,    (Range{-3, 3}), "| up",      VALUE(std::ceil(x)),  nullptr, ZERO)
+UNARY_ROW(floor, Rule::any,    (Range{-3, 3}), "| up",      VALUE(std::floor(x)), nullptr, ZERO)
+UNARY_ROW(trunc, Rule::any,    (Range{-3, 3}), "| up",      VALUE(std::trunc(x)), nullptr, ZERO)
+UNARY_ROW(round, Rule::any,    (Range{-3, 3}), "| up",      VALUE(std::nearbyint(x)), nullptr, ZERO)
 UNARY_ROW(bitwise_not, Rule::bits, (Range{-3, 3}), "|",      VALUE(x),             INTEGER(~x), ZERO)
 
 UNARY_ROW(exp,   Rule::floats, (Range{-5, 5}),    "| up", VALUE(std::exp(x)),   nullptr, OF_Y(mul(g, y)))

@@ -85,8 +85,11 @@ std::string result_letters(const OpCall& call) {
 std::string reduction_sharding(const OpCall& call, const char* kind, const char* partial) {
   std::string reduced;
   for (const int64_t d : reduce_attrs(call).dims) reduced += static_cast<char>('a' + d);
-  return fmt::format("x[{}] -> y[{}] | {} | {}", facets::dim_letters(call[0].ndim()), result_letters(call),
-                     reduced.empty() ? "" : fmt::format("{}{{{}}}", kind, reduced), partial);
+  const std::string classes = reduced.empty() ? "" : fmt::format("{}{{{}}}", kind, reduced);
+  // Integers add and multiply without rounding: in whatever order, the bits are the same.
+  const bool exact = !is_floating(reduce_attrs(call).dtype);
+  return fmt::format("x[{}] -> y[{}] | {} | {} | {}", facets::dim_letters(call[0].ndim()), result_letters(call), classes,
+                     partial, exact ? classes : "");
 }
 
 std::string whole_row_sharding(const OpCall& call) {
