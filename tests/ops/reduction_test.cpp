@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/extremes.h"
 #include "tutti/ops/scan.h"
 #include "tutti/ops/statistics.h"
 #include "tutti/ops/sum_to.h"

@@ -1,4 +1,4 @@
-// Reductions over dims: sums, products, extremes, truth.
+// Reductions over dims: sums, products, truth.
 //
 // Shapes: the dims in `options.dims` disappear, or become 1 with keepdim; no dims means all of them.
 // Order: n elements are split into halves of ceil(n/2) and floor(n/2) until a part has at most `leaf` elements, whose 16
@@ -23,20 +23,8 @@ struct ReduceOptions {
 Tensor sum(const Tensor& x, const ReduceOptions& options = {});
 // Product; dtypes as sum. The gradient is right for any number of zeros.
 Tensor prod(const Tensor& x, const ReduceOptions& options = {});
-// Largest and smallest element; NaN wins. Equal extremes share the gradient evenly. Error: a row without elements.
-Tensor amax(const Tensor& x, const ReduceOptions& options = {});
-Tensor amin(const Tensor& x, const ReduceOptions& options = {});
 // Whether any element, or all elements, differ from 0. Nothing gives false, and true.
 Tensor any(const Tensor& x, const ReduceOptions& options = {});
 Tensor all(const Tensor& x, const ReduceOptions& options = {});
-
-struct ArgOptions {
-  std::optional<int64_t> dim = {};  // none: position in the flattened tensor
-  bool keepdim = false;
-};
-// i64 position of the largest and smallest element along a dim; the first of equal ones, the first NaN before all.
-// Error: a row without elements.
-Tensor argmax(const Tensor& x, const ArgOptions& options = {});
-Tensor argmin(const Tensor& x, const ArgOptions& options = {});
 
 }  // namespace tutti

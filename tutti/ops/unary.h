@@ -2,7 +2,7 @@
 //
 // Dtypes: "any" keeps the type of x; "float" computes floats in their own type (narrow floats in f32, rounded once) and
 // turns integers and booleans into f32; "truth" gives booleans. Errors of the f32 functions are those of the code
-// generator's polynomials (docs/elementary_functions.md). Each is its definition in IEEE 754 or in ISO C math.h.
+// generator's polynomials (docs/math_ulp.md). Each is its definition in IEEE 754 or in ISO C math.h.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
