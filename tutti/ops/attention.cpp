@@ -1,6 +1,7 @@
 #include "tutti/ops/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/squeeze.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -20,14 +22,17 @@ using codegen::ReduceOp;
 
 extern const OpDef kSdpa, kSdpaBackward;
 
-constexpr int64_t kKeyBlock = 64;
+std::atomic<int64_t>& block_setting() {
+  static std::atomic<int64_t> keys{64};
+  return keys;
+}
 constexpr int64_t kQueryTile = 64;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct SdpaAttrs {
   double scale;
   bool causal;
-  bool partial_keys = false;  // gradients of keys and values stay unrounded
+  bool partial = false;  // gradients stay unrounded
 };
 
 // ---- steps: recipes that run on scratch tensors ---------------------------------------------------------------------
@@ -88,7 +93,7 @@ constexpr OpDef step(const char* name, int inputs, int outputs, const Recipe& re
   return {.name = name, .num_inputs = inputs, .num_outputs = outputs, .infer = nullptr, .recipe = recipe};
 }
 const OpDef kBlock = step("sdpa_block", 3, 3, {.kind = LoopKind::row, .build = build_block, .per_row = 0b110, .params = scale_param,
-                                               .leaf = [](const OpCall&) { return kKeyBlock; }});
+                                               .leaf = [](const OpCall&) { return key_block(); }});
 const OpDef kCombine = step("sdpa_combine", 4, 1, {.build = build_combine});
 const OpDef kMaximum = step("sdpa_maximum", 2, 1, {.build = build_maximum});
 const OpDef kFinish = step("sdpa_finish", 2, 1, {.build = build_finish});
@@ -194,23 +199,24 @@ void combine(const Monoid& a, const Monoid& b) {
 Monoid attend(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& v, const Bounds& bounds, int64_t row,
               int64_t limit, DType compute) {
   const int64_t R = q.extents()[0], D = q.extents()[1];
+  const int64_t keys_per_block = key_block();
   std::vector<Monoid> stack;
   const auto merge_top = [&] {
     const Monoid right = std::move(stack.back());
     stack.pop_back();
     combine(stack.back(), right);
   };
-  for (int64_t key = 0, block = 0; key < limit; key += kKeyBlock, ++block) {
-    const int64_t n = std::min(kKeyBlock, limit - key);
+  for (int64_t key = 0, block = 0; key < limit; key += keys_per_block, ++block) {
+    const int64_t n = std::min(keys_per_block, limit - key);
     const Tensor scores = Tensor::empty({R, n}, compute);
     const codegen::ContractionTree over_features = codegen::ContractionTree::halving(D);
     codegen::gemm(R, n, D, matrix(q), transposed(matrix(rows_of(k, key, n))), {scores.raw_data(), compute, n}, over_features);
     Monoid node{Tensor::empty({R, 1}, compute), Tensor::empty({R, 1}, compute), Tensor::empty({R, D}, compute)};
     const Bounds local = relative(bounds, row, R, key);
     run_step(kBlock, call.attrs, {scores, local.first, local.last}, {scores, node.m, node.l});
-    // At most kKeyBlock keys are one leaf.
+    // The keys of a block are one leaf.
     codegen::gemm(R, D, n, matrix(scores), matrix(rows_of(v, key, n)), {node.o.raw_data(), compute, D},
-                  codegen::ContractionTree::halving(n, kKeyBlock));
+                  codegen::ContractionTree::halving(n, static_cast<int32_t>(keys_per_block)));
     stack.push_back(std::move(node));
     for (int merges = std::countr_one(static_cast<uint64_t>(block)); merges > 0; --merges) merge_top();
   }
@@ -218,17 +224,12 @@ Monoid attend(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor
   return std::move(stack.front());
 }
 
-// Outputs o [B, Sq, Hq, D] and lse [B, Sq, Hq].
-void kernel(const OpCall& call, std::span<const Tensor> outputs) {
+// Visits tiles of queries: store(node of all keys, rows of the tile in a [B, Sq, Hq, X] tensor). Needs keys.
+template <class Store>
+void for_each_tile(const OpCall& call, Store store) {
   const Tensor &q = call[0], &k = call[1], &v = call[2], &first_key = call[3];
   const Sizes n = sizes_of(q, k);
   const DType compute = compute_dtype(q.dtype());
-  if (outputs[0].numel() == 0) return;
-  if (n.Sk == 0) {
-    run_step(kCopy, {}, {zeros(outputs[0].sizes(), compute)}, {outputs[0]});
-    run_step(kCopy, {}, {full(outputs[1].sizes(), -kInf, compute)}, {outputs[1]});
-    return;
-  }
   const int64_t tiles = (n.Sq + kQueryTile - 1) / kQueryTile;
   ThreadPool::current().parallel_for(n.B * n.Hkv * tiles, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
@@ -238,17 +239,53 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
       const int64_t limit = std::clamp<int64_t>(bounds.last_of(row, R) + 1, 1, n.Sk);
       const auto tile_of = [&](const Tensor& t) {
         const Tensor group = group_of(t, b, kv, n.G);
-        return group.view_as({count, n.G, n.D}, group.strides(), group.offset() + s0 * group.strides()[0]);
+        return group.view_as({count, n.G, t.extents()[3]}, group.strides(), group.offset() + s0 * group.strides()[0]);
       };
-      const Monoid total = attend(call, packed(tile_of(q)), head_of(k, b, kv), head_of(v, b, kv), bounds, row, limit, compute);
-      run_step(kFinish, {}, {total.o, total.l}, {total.o});
-      unpack(total.o, tile_of(outputs[0]));
-      const Extents& ls = outputs[1].strides();
-      const Tensor lse = outputs[1].view_as({count, n.G}, {ls[1], ls[2]}, b * ls[0] + s0 * ls[1] + kv * n.G * ls[2]);
-      const Extents grid{count, n.G}, dense{n.G, 1};
-      run_step(kLse, {}, {total.m.view_as(grid, dense, 0), total.l.view_as(grid, dense, 0)}, {lse});
+      store(attend(call, packed(tile_of(q)), head_of(k, b, kv), head_of(v, b, kv), bounds, row, limit, compute), tile_of);
     }
   });
+}
+
+// Outputs o [B, Sq, Hq, D] and lse [B, Sq, Hq].
+void kernel(const OpCall& call, std::span<const Tensor> outputs) {
+  const DType compute = compute_dtype(call[0].dtype());
+  if (outputs[0].numel() == 0) return;
+  if (call[1].extents()[1] == 0) {
+    run_step(kCopy, {}, {zeros(outputs[0].sizes(), compute)}, {outputs[0]});
+    run_step(kCopy, {}, {full(outputs[1].sizes(), -kInf, compute)}, {outputs[1]});
+    return;
+  }
+  const Extents& e = outputs[1].extents();
+  const Extents& st = outputs[1].strides();
+  const Tensor lse = outputs[1].view_as({e[0], e[1], e[2], 1}, {st[0], st[1], st[2], 1}, outputs[1].offset());
+  for_each_tile(call, [&](const Monoid& total, const auto& tile_of) {
+    run_step(kFinish, {}, {total.o, total.l}, {total.o});
+    unpack(total.o, tile_of(outputs[0]));
+    run_step(kLse, {}, {total.m, total.l}, {total.m});
+    unpack(total.m, tile_of(lse));
+  });
+}
+
+// Outputs m, l [B, Sq, Hq, 1] and o [B, Sq, Hq, D], not divided by l.
+void kernel_partial(const OpCall& call, std::span<const Tensor> outputs) {
+  if (outputs[2].numel() == 0) return;
+  if (call[1].extents()[1] == 0) {
+    const double identity[] = {-kInf, 0, 0};
+    for (size_t k = 0; k < 3; ++k) run_step(kCopy, {}, {full(outputs[k].sizes(), identity[k], outputs[k].dtype())}, {outputs[k]});
+    return;
+  }
+  for_each_tile(call, [&](const Monoid& node, const auto& tile_of) {
+    unpack(node.m, tile_of(outputs[0]));
+    unpack(node.l, tile_of(outputs[1]));
+    unpack(node.o, tile_of(outputs[2]));
+  });
+}
+
+void infer_partial(const OpCall& call, OutputMetas& out) {
+  const Tensor& q = call[0];
+  const DType compute = compute_dtype(q.dtype());
+  for (int k = 0; k < 2; ++k) out.add(compute, {q.size(0), q.size(1), q.size(2), 1});
+  out.add(compute, q.sizes());
 }
 
 void infer(const OpCall& call, OutputMetas& out) {
@@ -306,8 +343,8 @@ void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 void infer_backward(const OpCall& call, OutputMetas& out) {
-  const bool partial = call.attrs.as<SdpaAttrs>().partial_keys;
-  for (size_t i : {1, 2, 3}) out.add(partial && i > 1 ? compute_dtype(call[i].dtype()) : call[i].dtype(), call[i].sizes());
+  const bool partial = call.attrs.as<SdpaAttrs>().partial;
+  for (size_t i : {1, 2, 3}) out.add(partial ? compute_dtype(call[i].dtype()) : call[i].dtype(), call[i].sizes());
 }
 
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
@@ -325,20 +362,28 @@ double at4(const Tensor& t, int64_t b, int64_t s, int64_t h, int64_t d) {
   return facets::read_double(t, b * st[0] + s * st[1] + h * st[2] + d * st[3]);
 }
 
-// Probabilities of query (b, s, h) over all keys; lse through `lse`.
-std::vector<double> probabilities(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& first_key,
-                                  const Tensor& last_key, int64_t b, int64_t s, int64_t h, double* lse) {
+// Scaled scores of query (b, s, h) over all keys, -inf for those it does not see; their maximum through `m`.
+std::vector<double> scores_of(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& first_key,
+                              const Tensor& last_key, int64_t b, int64_t s, int64_t h, double* m) {
   const Sizes n = sizes_of(q, k);
   const SdpaAttrs& attrs = call.attrs.as<SdpaAttrs>();
   const int64_t first = facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]);
   std::vector<double> x(static_cast<size_t>(n.Sk), -kInf);
-  double m = -kInf, l = 0;
+  *m = -kInf;
   for (int64_t t = std::max<int64_t>(first, 0); t <= last_key_of(call, n, last_key, b, s); ++t) {
     double dot = 0;
     for (int64_t d = 0; d < n.D; ++d) dot += at4(q, b, s, h, d) * at4(k, b, t, h / n.G, d);
     x[static_cast<size_t>(t)] = dot * attrs.scale;
-    m = std::max(m, x[static_cast<size_t>(t)]);
+    *m = std::max(*m, x[static_cast<size_t>(t)]);
   }
+  return x;
+}
+
+// Probabilities of query (b, s, h) over all keys; lse through `lse`.
+std::vector<double> probabilities(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& first_key,
+                                  const Tensor& last_key, int64_t b, int64_t s, int64_t h, double* lse) {
+  double m, l = 0;
+  std::vector<double> x = scores_of(call, q, k, first_key, last_key, b, s, h, &m);
   for (double& value : x) {
     value = m == -kInf ? 0 : std::exp(value - m);
     l += value;
@@ -372,6 +417,23 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   });
 }
 
+void reference_partial(const OpCall& call, std::span<const Tensor> outputs) {
+  const Sizes n = sizes_of(call[0], call[1]);
+  for_each_query(n, [&](int64_t b, int64_t s, int64_t h) {
+    double m, l = 0;
+    std::vector<double> p = scores_of(call, call[0], call[1], call[3], call[4], b, s, h, &m);
+    for (double& value : p) l += value = m == -kInf ? 0 : std::exp(value - m);
+    const int64_t row = (b * n.Sq + s) * n.Hq + h;
+    facets::write_double(outputs[0], row, m);
+    facets::write_double(outputs[1], row, l);
+    for (int64_t d = 0; d < n.D; ++d) {
+      double o = 0;
+      for (int64_t t = 0; t < n.Sk; ++t) o += p[static_cast<size_t>(t)] * at4(call[2], b, t, h / n.G, d);
+      facets::write_double(outputs[2], row * n.D + d, o);
+    }
+  });
+}
+
 void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor &g = call[0], &q = call[1], &k = call[2], &v = call[3], &o = call[4];
   const Sizes n = sizes_of(q, k);
@@ -396,6 +458,62 @@ void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
   for (size_t i = 0; i < dq.size(); ++i) facets::write_double(outputs[0], static_cast<int64_t>(i), dq[i]);
   for (size_t i = 0; i < dk.size(); ++i) facets::write_double(outputs[1], static_cast<int64_t>(i), dk[i]);
   for (size_t i = 0; i < dv.size(); ++i) facets::write_double(outputs[2], static_cast<int64_t>(i), dv[i]);
+}
+
+// ---- nodes of several chunks: inputs m, l, o of each ----------------------------------------------------------------
+
+void infer_nodes(const OpCall& call, OutputMetas& out) {
+  for (size_t k = 0; k < 3; ++k) out.add(call[k].dtype(), call[k].sizes());
+}
+Expr combined(RecipeBuilder& b, Expr xa, Expr xb) {
+  const Expr ma = b.in(0), mb = b.in(3), absent = b.constant(-kInf, ma.dtype());
+  const Expr m = apply_scalar(ScalarOp::maximum, ma, mb);
+  const Expr both = apply_scalar(ScalarOp::fma, xa, apply_scalar(ScalarOp::exp, ma - m), xb * apply_scalar(ScalarOp::exp, mb - m));
+  return where(apply_scalar(ScalarOp::eq, ma, absent), xb, where(apply_scalar(ScalarOp::eq, mb, absent), xa, both));
+}
+void build_nodes(RecipeBuilder& b) {
+  b.out(apply_scalar(ScalarOp::maximum, b.in(0), b.in(3)));
+  b.out(combined(b, b.in(1), b.in(4)));
+  b.out(combined(b, b.in(2), b.in(5)));
+}
+// visit(row, features) for each query of o [B, S, H, D].
+template <class Visit>
+void for_each_node(const Tensor& o, Visit visit) {
+  const int64_t D = o.extents()[3];
+  for (int64_t row = 0; row < o.extents()[0] * o.extents()[1] * o.extents()[2]; ++row) visit(row, D);
+}
+void reference_nodes(const OpCall& call, std::span<const Tensor> outputs) {
+  std::vector<Tensor> in;
+  for (const Tensor& t : call.inputs) in.push_back(to_contiguous(t));
+  for_each_node(call[2], [&](int64_t row, int64_t D) {
+    const double ma = facets::read_double(in[0], row), mb = facets::read_double(in[3], row), m = std::max(ma, mb);
+    const double sa = ma == -kInf ? 0 : std::exp(ma - m), sb = mb == -kInf ? 0 : std::exp(mb - m);
+    facets::write_double(outputs[0], row, m);
+    facets::write_double(outputs[1], row, sa * facets::read_double(in[1], row) + sb * facets::read_double(in[4], row));
+    for (int64_t i = row * D; i < row * D + D; ++i)
+      facets::write_double(outputs[2], i, sa * facets::read_double(in[2], i) + sb * facets::read_double(in[5], i));
+  });
+}
+
+struct ResultAttrs {
+  DType dtype;
+};
+void infer_result(const OpCall& call, OutputMetas& out) {
+  out.add(call.attrs.as<ResultAttrs>().dtype, call[2].sizes());
+  out.add(call[0].dtype(), call[0].sizes());
+}
+void build_result(RecipeBuilder& b) {
+  const Expr m = b.in(0), l = b.in(1), o = b.in(2), zero = b.constant(0.0, o.dtype());
+  b.out(where(apply_scalar(ScalarOp::eq, l, zero), zero, o / l));
+  b.out(m + apply_scalar(ScalarOp::log, l));
+}
+void reference_result(const OpCall& call, std::span<const Tensor> outputs) {
+  const Tensor m = to_contiguous(call[0]), l = to_contiguous(call[1]), o = to_contiguous(call[2]);
+  for_each_node(o, [&](int64_t row, int64_t D) {
+    const double sum = facets::read_double(l, row);
+    for (int64_t i = row * D; i < row * D + D; ++i) facets::write_double(outputs[0], i, sum == 0 ? 0 : facets::read_double(o, i) / sum);
+    facets::write_double(outputs[1], row, facets::read_double(m, row) + std::log(sum));
+  });
 }
 
 // ---- samples --------------------------------------------------------------------------------------------------------
@@ -429,6 +547,25 @@ std::vector<Sample> samples(bool backward) {
   return list;
 }
 
+// Nodes of `count` chunks for the same queries, one of which sees nothing of the first.
+std::vector<Sample> node_samples(int count, const Attrs& attrs) {
+  std::vector<Sample> list;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Extents& sizes : {Extents{2, 3, 2, 5}, Extents{1, 1, 1, 1}, Extents{1, 0, 2, 4}}) {
+      Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {}, attrs};
+      for (int k = 0; k < count; ++k) {
+        const Extents one{sizes[0], sizes[1], sizes[2], 1};
+        const uint64_t seed = static_cast<uint64_t>(3 * k);
+        s.inputs.insert(s.inputs.end(), {facets::sample_tensor(seed + 1, one, dtype, -3, 3), facets::sample_tensor(seed + 2, one, dtype, 1, 9),
+                                         facets::sample_tensor(seed + 3, sizes, dtype, -4, 4)});
+      }
+      if (count == 2 && s.inputs[0].numel() > 1) facets::write_double(s.inputs[0], 1, -kInf);
+      list.push_back(s);
+    }
+  }
+  return list;
+}
+
 Cost attention_cost(const OpCall& call, size_t q, double products) {
   const Sizes n = sizes_of(call[q], call[q + 1]);
   const double pairs = static_cast<double>(n.B * n.Hq) * static_cast<double>(n.Sq * n.Sk);
@@ -453,6 +590,35 @@ const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs
                           .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
                           .samples = [] { return samples(true); }, .tolerance = {.f32 = 1e-4}};
 
+constexpr const char* kPart = "it is a part of attention over ranks, whose gradient is sdpa_partial_backward";
+const OpDef kSdpaPartial{.name = "sdpa_partial", .num_inputs = 5, .num_outputs = 3, .infer = infer_partial,
+                         .reference = reference_partial, .gradient = {.none = kPart}, .kernel = kernel_partial,  // as sdpa
+                         .sharding = [](const OpCall&) {
+                           return std::string("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] -> m[bSH1] l[bSH1] o[bSHD] | |");
+                         },
+                         .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
+                         .samples = [] { return samples(false); }, .tolerance = {.f32 = 2e-5}};
+const OpDef kSdpaNodes{.name = "sdpa_combine_nodes", .num_inputs = 6, .num_outputs = 3, .infer = infer_nodes,
+                       .reference = reference_nodes, .gradient = {.none = kPart},
+                       .recipe = {.kind = LoopKind::row, .build = build_nodes, .per_row = 0b11},
+                       .sharding = [](const OpCall&) {
+                         return std::string("#m[abc1] #l[abc1] #o[abcD] #n[abc1] #k[abc1] #p[abcD] -> x[abc1] y[abc1] z[abcD] | |");
+                       },
+                       .samples = [] { return node_samples(2, {}); }};
+const OpDef kSdpaResult{.name = "sdpa_result", .num_inputs = 3, .num_outputs = 2, .infer = infer_result,
+                        .reference = reference_result, .gradient = {.none = kPart},
+                        .recipe = {.kind = LoopKind::row, .build = build_result, .per_row = 0b10},
+                        .sharding = [](const OpCall&) { return std::string("#m[abc1] #l[abc1] #o[abcD] -> y[abcD] s[abc1] | |"); },
+                        .samples = [] { return node_samples(1, Attrs::of(ResultAttrs{DType::bf16})); }};
+
+void check_operands(const Tensor& q, const Tensor& k, const Tensor& v) {
+  TUTTI_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
+              "sdpa: q is {}, k {}, v {}; expected q [B, Sq, Hq, D] and k, v [B, Sk, Hkv, D]", q.sizes(), k.sizes(), v.sizes());
+  TUTTI_CHECK(is_floating(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
+              "sdpa: q, k and v must have one float dtype, they are {}, {} and {}", name_of(q.dtype()), name_of(k.dtype()), name_of(v.dtype()));
+  TUTTI_CHECK(k.extent(2) > 0 && q.extent(2) % k.extent(2) == 0, "sdpa: {} query heads cannot share {} key heads evenly", q.size(2), k.size(2));
+}
+
 constexpr double kNoBound = 2147483647;
 
 // i32 [B, Sq], by default `unbounded` everywhere.
@@ -468,12 +634,16 @@ SdpaAttrs attrs_of(const SdpaOptions& options, const Tensor& q) {
 
 }  // namespace
 
+int64_t key_block() { return block_setting().load(std::memory_order_relaxed); }
+
+KeyBlockScope::KeyBlockScope(int64_t keys) : previous_(key_block()) {
+  TUTTI_CHECK(keys > 0, "key block: {} keys; expected at least 1", keys);
+  block_setting() = keys;
+}
+KeyBlockScope::~KeyBlockScope() { block_setting() = previous_; }
+
 SdpaResult sdpa_with_logsumexp(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
-  TUTTI_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
-              "sdpa: q is {}, k {}, v {}; expected q [B, Sq, Hq, D] and k, v [B, Sk, Hkv, D]", q.sizes(), k.sizes(), v.sizes());
-  TUTTI_CHECK(is_floating(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
-              "sdpa: q, k and v must have one float dtype, they are {}, {} and {}", name_of(q.dtype()), name_of(k.dtype()), name_of(v.dtype()));
-  TUTTI_CHECK(k.extent(2) > 0 && q.extent(2) % k.extent(2) == 0, "sdpa: {} query heads cannot share {} key heads evenly", q.size(2), k.size(2));
+  check_operands(q, k, v);
   const Tensor inputs[] = {q, k, v, key_bound(options.first_key, q, 0, "first_key"), key_bound(options.last_key, q, kNoBound, "last_key")};
   Tensor outputs[2];
   apply(kSdpa, inputs, Attrs::of(attrs_of(options, q)), outputs);
@@ -484,12 +654,34 @@ Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions
   return sdpa_with_logsumexp(q, k, v, options).output;
 }
 
+SdpaPartial sdpa_partial(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
+  check_operands(q, k, v);
+  const Tensor inputs[] = {q, k, v, key_bound(options.first_key, q, 0, "first_key"), key_bound(options.last_key, q, kNoBound, "last_key")};
+  Tensor outputs[3];
+  apply(kSdpaPartial, inputs, Attrs::of(attrs_of(options, q)), outputs);
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+SdpaPartial combine(const SdpaPartial& a, const SdpaPartial& b) {
+  const Tensor inputs[] = {a.maximum, a.sum, a.output, b.maximum, b.sum, b.output};
+  Tensor outputs[3];
+  apply(kSdpaNodes, inputs, {}, outputs);
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+SdpaResult sdpa_of(const SdpaPartial& all, DType dtype) {
+  const Tensor inputs[] = {all.maximum, all.sum, all.output};
+  Tensor outputs[2];
+  apply(kSdpaResult, inputs, Attrs::of(ResultAttrs{dtype}), outputs);
+  return {outputs[0], squeeze(outputs[1], -1)};
+}
+
 SdpaGradients sdpa_partial_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
                                     const SdpaResult& result, const SdpaOptions& options) {
   const Tensor inputs[] = {grad, q, k, v, result.output, result.logsumexp, key_bound(options.first_key, q, 0, "first_key"),
                            key_bound(options.last_key, q, kNoBound, "last_key")};
   SdpaAttrs attrs = attrs_of(options, q);
-  attrs.partial_keys = true;
+  attrs.partial = true;
   Tensor outputs[3];
   apply(kSdpaBackward, inputs, Attrs::of(attrs), outputs);
   return {outputs[0], outputs[1], outputs[2]};
@@ -497,4 +689,4 @@ SdpaGradients sdpa_partial_backward(const Tensor& grad, const Tensor& q, const T
 
 }  // namespace tutti
 
-TUTTI_OPS(attention, &::tutti::kSdpa, &::tutti::kSdpaBackward)
+TUTTI_OPS(attention, &::tutti::kSdpa, &::tutti::kSdpaBackward, &::tutti::kSdpaPartial, &::tutti::kSdpaNodes, &::tutti::kSdpaResult)
