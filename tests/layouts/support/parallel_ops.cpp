@@ -126,7 +126,7 @@ Tensor context_parallel_attention(const Place& place, const Tensor& q_THE, const
           const Tensor canonical = index_select(rows(partial), 0, index_tensor(positions));
           return cast(place.cp.reduce_scatter(canonical, begins), k.dtype());
         };
-        return {rows(d.q), own(d.k), own(d.v)};
+        return {cast(rows(d.q), q.dtype()), own(d.k), own(d.v)};
       });
 }
 

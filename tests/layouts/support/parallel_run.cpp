@@ -1,7 +1,8 @@
 #include "tests/layouts/support/parallel_run.h"
 
 #include <algorithm>
-#include <array>
+#include <exception>
+#include <mutex>
 
 #include "tests/layouts/support/meter.h"
 #include "tests/layouts/support/parallel_model.h"
@@ -250,16 +251,30 @@ class RankRun {
 std::vector<RankRecord> run_layout(const ModelConfig& config, const RunConfig& run, const Layout& layout) {
   std::vector<RankRecord> records(static_cast<size_t>(layout.ranks()));
   World world;
-  comm::run_ranks(layout.ranks(), [&](comm::ShmGroup& group) {
-    RankContext context({.rank = group.rank(), .world_size = group.size(), .threads = 1});
-    const RankContext::Scope scope(context);
-    try {
-      records[static_cast<size_t>(group.rank())] = RankRun(config, run, layout, world, group).train();
-    } catch (...) {
-      world.abort();
-      throw;
-    }
-  });
+  std::mutex mutex;
+  std::exception_ptr first;  // what the others throw is that they were left alone
+  const auto run_all = [&] {
+    comm::run_ranks(layout.ranks(), [&](comm::ShmGroup& group) {
+      RankContext context({.rank = group.rank(), .world_size = group.size(), .threads = 1});
+      const RankContext::Scope scope(context);
+      try {
+        records[static_cast<size_t>(group.rank())] = RankRun(config, run, layout, world, group).train();
+      } catch (...) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        world.abort();
+        throw;
+      }
+    });
+  };
+  try {
+    run_all();
+  } catch (...) {
+    if (first) std::rethrow_exception(first);
+    throw;
+  }
   return records;
 }
 

@@ -90,7 +90,8 @@ TreeCut tp_part(const ParameterSpec& spec, int rank, int ranks) {
   const TreeCut border = tree_cut(size, codegen::contraction_leaf(), rank, ranks, spec.name);
   TUTTI_CHECK(part.begin == border.begin && part.end == border.end,
               "{}: {} heads over {} ranks are cut at element {}, the sum over all {} elements at {}; use a number of heads "
-              "that the ranks divide", spec.name, size / spec.tp_unit, ranks, part.end, size, border.end);
+              "that the ranks divide", spec.name, size / spec.tp_unit, ranks, part.begin == border.begin ? part.end : part.begin, size,
+              part.begin == border.begin ? border.end : border.begin);
   return part;
 }
 
