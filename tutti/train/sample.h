@@ -10,7 +10,7 @@ namespace tutti::train {
 
 struct SampleOptions {
   int64_t max_tokens = 200;
-  double temperature = 0.8;  // 0: always the likeliest token
+  double temperature = 0.7;  // 0: always the likeliest token
   int64_t top_k = 40;        // only the k likeliest tokens; 0: all
   uint64_t seed = 1;
   int64_t context = 256;     // tokens that the model sees at most
