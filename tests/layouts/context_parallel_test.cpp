@@ -14,6 +14,18 @@ TEST(ContextParallel, TheOrderForFourRanksServesOneTwoAndFour) {
   for (const int ranks : {1, 2, 4}) check_layout(dense_config(DType::f32), run, {.cp = ranks}, {.flops = 1.0 / ranks});
 }
 
+// Ranks meet the chunks in different orders and combine them by index.
+TEST(ContextParallel, KeysThatVisitInARing) {
+  const TinyLeaves leaves;
+  const RunConfig run{.tokens = 64, .balance = 4};
+  for (const int ranks : {2, 4}) check_layout(dense_config(DType::f32), run, {.cp = ranks, .ring = true}, {.flops = 1.0 / ranks});
+}
+
+TEST(ContextParallel, KeysThatVisitInARingOfTensorParallelRanks) {
+  const TinyLeaves leaves;
+  check_layout(dense_config(DType::f32), {.tokens = 32}, {.cp = 2, .tp = 2, .sequence = true, .ring = true}, {.flops = 0.26, .parameters = 0.52});
+}
+
 TEST(ContextParallel, MixtureOfExperts) { check_layout(Model::moe, {.cp = 2}, {.flops = 0.6}); }
 
 }  // namespace

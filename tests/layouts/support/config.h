@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tutti/codegen/contraction_tree.h"
+#include "tutti/ops/attention.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/sum_to.h"
 
@@ -32,6 +33,7 @@ struct RunConfig {
 
 // Leaf sizes at which the tiny models have tree borders to cut at.
 struct TinyLeaves {
+  KeyBlockScope keys{4};
   codegen::ContractionLeafForTests contraction{8};
   TokenGrainScope tokens{2};
   ClassLeafScope classes{16};
@@ -44,6 +46,7 @@ struct Layout {
   bool sequence = false;   // tokens cut over tp outside of the tensor parallel regions
   // Rank-major: a rank owns neighbouring shards and reduces once per step; else every microbatch reduces over ranks.
   bool rank_major = false;
+  bool ring = false;                 // context parallel keys visit chunk by chunk instead of being gathered
   bool rounds_partial_sums = false;  // the mistake that N4 forbids, to see that it is noticed
 
   int data() const { return dp * fsdp; }

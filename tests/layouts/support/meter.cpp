@@ -12,7 +12,7 @@ class MeterStage final : public Stage {
  public:
   void handle(const OpCall& call, std::span<Tensor> outputs) override {
     const std::string_view name = call.op.name;
-    if (name == "matmul" || name == "sdpa" || name == "sdpa_backward") current_meter->add(cost_of(call).flops);
+    if (name == "matmul" || name == "sdpa" || name == "sdpa_partial" || name == "sdpa_backward") current_meter->add(cost_of(call).flops);
     const StageScope once(0, mask_of(kMeterBit));
     apply(call.op, call.inputs, call.attrs, outputs);
   }

@@ -4,6 +4,7 @@
 
 #include "tests/layouts/support/expert_exchange.h"
 #include "tests/layouts/support/moe.h"
+#include "tests/layouts/support/ring_attention.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
@@ -72,7 +73,8 @@ Tensor ParallelModel::block(const std::string& layer, const Tensor& x, const Ang
   const Tensor n = rms_norm(x, used(layer + "input_norm"), c_.eps), n_all = all_tokens(place_, n);
   const Tensor q = heads_of(layer, "q", n, n_all, angles), k = heads_of(layer, "k", n, n_all, angles);
   const Tensor v = reshape(column_parallel(place_, n, n_all, used(layer + "v"), c_.compute), {n_all.size(0), -1, c_.head_dim});
-  const Tensor attended = context_parallel_attention(place_, q, k, v, positions_);
+  const Tensor attended = place_.layout.ring ? ring_attention(place_, q, k, v, positions_)
+                                             : context_parallel_attention(place_, q, k, v, positions_);
   const Tensor h = add(x, row_parallel(place_, reshape(attended, {n_all.size(0), -1}), used(layer + "o")));
   const Tensor m = rms_norm(h, used(layer + "post_norm"), c_.eps);
   return add(h, c_.experts == 0 ? dense(layer, m) : moe(layer, m));
