@@ -16,7 +16,8 @@ Report example() {
                 .order2_bits_per_byte = 3.2,
                 .samples = {{500, "The word of the day"}, {1000, "The word of the year"}},
                 .model = {{"parameters", "2,883,584"}},
-                .machine = {{"CPU", "eight-bit"}}};
+                .machine = {{"CPU", "eight-bit"}},
+                .memory = {{"activations", "41.2 MiB (62 %)"}}};
   for (int64_t step = 1; step <= 1000; ++step) {
     const double x = static_cast<double>(step);
     StepRecord record{.step = step,
@@ -53,10 +54,11 @@ TEST(Report, TellsHowFarBelowTheOrder2ModelItIs) {
   EXPECT_NE(render_report(example()).find("1.145 below an order-2 model"), std::string::npos);
 }
 
-TEST(Report, ShowsConfigurationMachineAndNewestSampleFirst) {
+TEST(Report, ShowsConfigurationMachineMemoryAndNewestSampleFirst) {
   const std::string html = render_report(example());
   EXPECT_NE(html.find("<th>global_batch_tokens</th><td>8192</td>"), std::string::npos);
   EXPECT_NE(html.find("<th>CPU</th><td>eight-bit</td>"), std::string::npos);
+  EXPECT_NE(html.find("<th>activations</th><td>41.2 MiB (62 %)</td>"), std::string::npos);
   EXPECT_LT(html.find("The word of the year"), html.find("The word of the day"));
 }
 

@@ -189,6 +189,7 @@ void backward_region(const Tensor& output, const Tensor& cotangent, const Order&
 }  // namespace autograd
 
 void backward(const Tensor& output, const Tensor& cotangent, const BackwardOptions& options) {
+  MemoryCategoryScope category(MemoryCategory::gradients);
   std::optional<NoGradScope> no_grad;
   if (!options.create_graph) no_grad.emplace();
   Engine engine(options);
@@ -198,6 +199,7 @@ void backward(const Tensor& output, const Tensor& cotangent, const BackwardOptio
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> cotangents, const BackwardOptions& options) {
+  MemoryCategoryScope category(MemoryCategory::gradients);
   std::optional<NoGradScope> no_grad;
   if (!options.create_graph) no_grad.emplace();
   Engine engine(options);

@@ -20,6 +20,7 @@ struct CheckpointNode final : autograd::Node {
     Tensor output;
     {
       EnableGradScope enable;
+      MemoryCategoryScope category(MemoryCategory::activations);
       autograd::RegionScope region(order);
       output = fn(leaves);
     }

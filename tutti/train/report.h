@@ -28,6 +28,7 @@ struct Report {
   std::vector<ReportSample> samples;                         // oldest first
   std::vector<std::pair<std::string, std::string>> model;    // "parameters" -> "2,883,584"
   std::vector<std::pair<std::string, std::string>> machine;  // "CPU" -> "..."
+  std::vector<std::pair<std::string, std::string>> memory = {};  // "activations" -> "41.2 MiB (62 %)"
 };
 
 std::string render_report(const Report& report);

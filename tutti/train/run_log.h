@@ -24,6 +24,8 @@ class RunLog {
   void note(const std::string& text);
   void set_order2(double bits_per_byte) { report_.order2_bits_per_byte = bits_per_byte; }
   void set_facts(std::vector<std::pair<std::string, std::string>> model) { report_.model = std::move(model); }
+  // How the peak memory of a step was made up.
+  void set_memory(std::vector<std::pair<std::string, std::string>> rows) { report_.memory = std::move(rows); }
   void sample(int64_t step, const std::string& text);
   // Writes report.html and sample.txt.
   void write_report();

@@ -70,6 +70,7 @@ static void reduce_over_ranks(std::vector<std::vector<Tensor>>& parameters, comm
 }
 
 std::vector<Tensor> GradientTree::finish(comm::ShmGroup* group) {
+  MemoryCategoryScope category(MemoryCategory::gradients);
   TUTTI_ASSERT(stack_.size() == 1, "{} partial sums are left: the number of shards is no power of two", stack_.size());
   std::vector<std::vector<Tensor>> parameters = std::move(stack_.back().uses);
   stack_.clear();

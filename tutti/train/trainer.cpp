@@ -20,6 +20,7 @@
 #include "tutti/train/config_toml.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/lr_schedule.h"
+#include "tutti/train/memory_report.h"
 #include "tutti/train/run_log.h"
 #include "tutti/train/sample.h"
 #include "tutti/train/shards.h"
@@ -92,6 +93,7 @@ class Trainer {
   int64_t rows_per_shard_ = 0;
   TrainState state_;
   GradientTree tree_;
+  MemoryStatistics memory_;  // of the step with the highest peak
 };
 
 // Forward and backward of this rank's virtual shards; gradients end in the tree. Returns the mean loss of the step.
@@ -152,7 +154,9 @@ StepRecord Trainer::train_step() {
   record.tflops = record.tokens_per_s * models::training_flops_per_token(model_.config(), config_.data.sequence_length) / 1e12;
   if (config_.metrics.peak_gflops > 0) record.mfu = 100 * record.tflops * 1e3 / config_.metrics.peak_gflops;
   record.step_ms = seconds * 1e3;
-  record.memory_peak_bytes = RankContext::current().allocator().statistics().peak_bytes;
+  const MemoryStatistics memory = RankContext::current().allocator().statistics();
+  if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
+  record.memory_peak_bytes = memory.peak_bytes;
   return record;
 }
 
@@ -263,6 +267,10 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
                                             .context = config_.data.sequence_length, .forward = forward_});
       log->sample(state_.step, text);
       log->note("sample: " + displayable(text));
+    }
+    if (memory_.peak_bytes > 0) {
+      log->set_memory(memory_rows(memory_));
+      log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }
     log->write_report();
     if (saved == state_.step && result.interrupted)
