@@ -1,0 +1,180 @@
+#include "tutti/train/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/support/temp_folder.h"
+#include "tests/train/support/tiny_model.h"
+#include "tutti/core/error.h"
+#include "tutti/ops/creation.h"
+
+namespace tutti::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model with an optimizer that has taken a step, so that its state is not zero.
+struct Trained {
+  explicit Trained(uint64_t seed = 1, int64_t layers = 1)
+      : tiny(seed, layers), optimizer(optim::make_adamw(tiny.model.named_parameters())) {
+    std::vector<Tensor> grads;
+    for (const nn::NamedTensor& p : optimizer->parameters()) grads.push_back(full_like(p.tensor, 0.25));
+    optimizer->step(grads, 0.01);
+  }
+  std::vector<std::vector<float>> contents() const {
+    std::vector<std::vector<float>> all;
+    for (const nn::NamedTensor& p : tiny.model.named_parameters()) all.emplace_back(p.tensor.data<float>(), p.tensor.data<float>() + p.tensor.numel());
+    for (const optim::StateTensor& s : optimizer->state()) all.emplace_back(s.tensor.data<float>(), s.tensor.data<float>() + s.tensor.numel());
+    return all;
+  }
+  void save(const fs::path& folder, int64_t step, int64_t keep = 0) const {
+    save_checkpoint(folder, tiny.model, *optimizer, {.step = step, .tokens_seen = 100 * step, .next_row = 7 * step, .optimizer_steps = 1, .seed = 9}, keep);
+  }
+  TrainState load(const fs::path& step_folder) const { return load_checkpoint(step_folder, tiny.model, *optimizer); }
+  TinyModel tiny;
+  std::unique_ptr<optim::Optimizer> optimizer;
+};
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::path& path : list_checkpoints(folder)) names.push_back(path.filename().string());
+  return names;
+}
+
+template <class Error, class Fn>
+std::string message_of(const Fn& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Checkpoint, BringsBackModelOptimizerAndState) {
+  const TempFolder folder;
+  const Trained saved(1), loaded(2);
+  ASSERT_NE(saved.contents(), loaded.contents());
+  saved.save(folder.path(), 12);
+  loaded.optimizer->set_steps_taken(50);
+  const TrainState state = loaded.load(folder / "step-12");
+  EXPECT_EQ(saved.contents(), loaded.contents());
+  EXPECT_EQ(state.step, 12);
+  EXPECT_EQ(state.tokens_seen, 1200);
+  EXPECT_EQ(state.next_row, 84);
+  EXPECT_EQ(state.seed, 9u);
+  EXPECT_EQ(loaded.optimizer->steps_taken(), 1);
+}
+
+TEST(Checkpoint, EqualContentHasEqualDigests) {
+  const TempFolder folder;
+  Trained(1).save(folder.path(), 1);
+  Trained(1).save(folder.path(), 2);
+  Trained(3).save(folder.path(), 3);
+  const auto hashes = [&](const char* step) {
+    std::vector<uint64_t> list;
+    for (const TensorDigest& t : digest_checkpoint(folder / step)) list.push_back(t.hash);
+    return list;
+  };
+  EXPECT_EQ(hashes("step-1"), hashes("step-2"));
+  EXPECT_NE(hashes("step-1"), hashes("step-3"));
+}
+
+TEST(Checkpoint, OnlyTheParametersCanBeLoadedFromAFolderOrAFile) {
+  const TempFolder folder;
+  const Trained saved(1);
+  saved.save(folder.path(), 1);
+  for (const fs::path& path : {folder / "step-1", folder / "step-1" / "model.safetensors"}) {
+    const TinyModel other(2);
+    load_model(path, other.model);
+    EXPECT_EQ(other.model.named_parameters()[0].tensor.data<float>()[0], saved.contents()[0][0]) << path;
+  }
+}
+
+TEST(Checkpoint, OfAnotherModelIsRefusedAndNothingChanges) {
+  const TempFolder folder;
+  Trained(1, 1).save(folder.path(), 1);
+  const Trained deeper(2, 2);
+  const auto before = deeper.contents();
+  const std::string message = message_of<UsageError>([&] { deeper.load(folder / "step-1"); });
+  EXPECT_NE(message.find("is of another model"), std::string::npos) << message;
+  EXPECT_NE(message.find("missing: model.layers.1."), std::string::npos) << message;
+  EXPECT_EQ(deeper.contents(), before);
+}
+
+TEST(Checkpoint, OfALargerModelNamesWhatIsUnknown) {
+  const TempFolder folder;
+  Trained(1, 2).save(folder.path(), 1);
+  const TinyModel small;
+  const std::string message = message_of<UsageError>([&] { load_model(folder / "step-1", small.model); });
+  EXPECT_NE(message.find("unknown: model.layers.1."), std::string::npos) << message;
+}
+
+TEST(Checkpoint, ATruncatedTensorFileIsNamedAndNothingChanges) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    const TempFolder folder;
+    Trained(1).save(folder.path(), 1);
+    const fs::path file = folder / "step-1" / name;
+    fs::resize_file(file, fs::file_size(file) - 10);
+    const Trained loaded(2);
+    const auto before = loaded.contents();
+    const std::string message = message_of<EnvironmentError>([&] { loaded.load(folder / "step-1"); });
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+    EXPECT_EQ(loaded.contents(), before);
+  }
+}
+
+TEST(Checkpoint, ADamagedStateFileIsNamed) {
+  const TempFolder folder;
+  Trained(1).save(folder.path(), 1);
+  fs::resize_file(folder / "step-1" / "state.json", 20);
+  const std::string message = message_of<EnvironmentError>([&] { Trained(2).load(folder / "step-1"); });
+  EXPECT_NE(message.find("state.json is damaged"), std::string::npos) << message;
+}
+
+TEST(Checkpoint, KeepsTheLatestOnly) {
+  const TempFolder folder;
+  const Trained model;
+  for (const int64_t step : {2, 9, 10, 100}) model.save(folder.path(), step, 2);
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-10", "step-100"}));
+}
+
+TEST(Checkpoint, ListsByStepAndFindsTheNewest) {
+  const TempFolder folder;
+  const Trained model;
+  EXPECT_EQ(newest_checkpoint(folder / "absent"), std::nullopt);
+  for (const int64_t step : {10, 9, 100}) model.save(folder.path(), step);
+  fs::create_directory(folder / "step-7x");
+  fs::create_directory(folder / "step-200");  // without state.json: not of this program
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-9", "step-10", "step-100"}));
+  EXPECT_EQ(newest_checkpoint(folder.path()), folder / "step-100");
+}
+
+TEST(Checkpoint, WhatAKilledWriterLeftIsRemovedAndNothingElse) {
+  const TempFolder folder;
+  Trained().save(folder.path(), 1);
+  fs::create_directory(folder / ".tmp-step-2");
+  std::ofstream(folder / ".tmp-step-2" / "model.safetensors") << "half";
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-1"}));
+  remove_unfinished(folder.path());
+  EXPECT_FALSE(fs::exists(folder / ".tmp-step-2"));
+  EXPECT_TRUE(fs::exists(folder / "step-1" / "state.json"));
+}
+
+TEST(Checkpoint, SavingAStepAgainReplacesIt) {
+  const TempFolder folder;
+  Trained(1).save(folder.path(), 5);
+  const Trained second(2), loaded(3);
+  second.save(folder.path(), 5);
+  loaded.load(folder / "step-5");
+  EXPECT_EQ(loaded.contents(), second.contents());
+}
+
+TEST(Checkpoint, WhereNoFolderCanBeMadeIsAnErrorThatNamesTheStep) {
+  const TempFolder folder;
+  std::ofstream(folder / "file") << "x";
+  const std::string message = message_of<EnvironmentError>([&] { Trained().save(folder / "file", 3); });
+  EXPECT_NE(message.find("checkpoint of step 3 was not saved"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace tutti::train
