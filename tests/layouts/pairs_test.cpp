@@ -31,6 +31,9 @@ const Row kRows[] = {
     {Model::moe, {.dp = 2, .cp = 2, .ep = 2}, {.flops = 0.3, .parameters = 0.75}},
     {Model::moe, {.dp = 2, .tp = 2, .ep = 2, .sequence = true}, {.flops = 0.3, .parameters = 0.6}},
     {Model::moe, {.pp = 2, .dp = 2, .ep = 2}, {.flops = 0.35, .parameters = 0.4}},
+    {Model::dense, {.cp = 2, .tp = 2, .sequence = true, .checkpoint = true}, {.flops = 0.35, .parameters = 0.52}},
+    {Model::moe, {.dp = 2, .fsdp = 2, .ep = 2, .checkpoint = true}, {.flops = 0.4, .parameters = 0.65}},
+    {Model::moe, {.pp = 2, .dp = 2, .ep = 2, .checkpoint = true}, {.flops = 0.5, .parameters = 0.4}},
     {Model::dense, {.fsdp = 2, .cp = 2, .tp = 2, .sequence = true}, {.flops = 0.13, .parameters = 0.27}},
 };
 

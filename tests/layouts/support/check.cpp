@@ -76,6 +76,7 @@ void expect_falling(const ModelConfig& config, const RankRecord& one, const std:
     const double most = 1.25 * static_cast<double>(u.planned_parameter_bytes) + blocks;
     EXPECT_LE(static_cast<double>(u.parameter_bytes), most) << "rank " << r;
     EXPECT_LE(static_cast<double>(u.optimizer_bytes), 2 * most) << "rank " << r;
+    EXPECT_LE(static_cast<double>(u.peak_parameter_bytes()), shares.parameters_at_peak * whole) << "at the peak of rank " << r;
     flops += u.flops;
     planned += u.planned_flops;
     // What experts get depends on the tokens; all else is known from sizes.

@@ -8,6 +8,7 @@ namespace tutti::layouts {
 // The largest share of the one-rank run that a rank of the layout may take.
 struct Shares {
   double flops = 1, parameters = 1;
+  double parameters_at_peak = 2;  // gathered ones included
 };
 
 enum class Model { dense, moe };

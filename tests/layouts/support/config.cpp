@@ -31,6 +31,7 @@ std::string Layout::name() const {
   axis("tp", tp);
   axis("ep", ep);
   if (sequence) text += " + sp";
+  if (checkpoint) text += " + checkpoint";
   if (ring) text += " ring";
   if (rank_major) text += ", rank-major";
   return text.empty() ? "one rank" : text;

@@ -15,7 +15,7 @@
 namespace tutti::layouts {
 
 struct ModelConfig {
-  int64_t layers = 2, dim = 40, heads = 4, kv_heads = 2, head_dim = 10, inner = 53, vocab = 131;
+  int64_t layers = 2, dim = 41, heads = 4, kv_heads = 2, head_dim = 10, inner = 53, vocab = 131;
   bool tied = true;           // embedding and head are two uses of one table
   int64_t experts = 0;        // 0: dense
   int64_t active_experts = 2;
@@ -46,6 +46,7 @@ struct Layout {
   bool sequence = false;   // tokens cut over tp outside of the tensor parallel regions
   // Rank-major: a rank owns neighbouring shards and reduces once per step; else every microbatch reduces over ranks.
   bool rank_major = false;
+  bool checkpoint = false;           // blocks are computed again in backward, and their parameters gathered again
   bool ring = false;                 // context parallel keys visit chunk by chunk instead of being gathered
   bool rounds_partial_sums = false;  // the mistake that N4 forbids, to see that it is noticed
 

@@ -1,5 +1,7 @@
 #include "tests/layouts/support/function.h"
 
+#include <algorithm>
+
 namespace tutti::layouts {
 namespace {
 
@@ -21,6 +23,8 @@ struct FunctionNode final : autograd::Node {
 }  // namespace
 
 Tensor function(const char* name, const std::vector<Tensor>& inputs, const std::function<Tensor()>& forward, Backward backward) {
+  const bool recorded = is_grad_enabled() && std::ranges::any_of(inputs, [](const Tensor& t) { return requires_grad(t); });
+  if (!recorded) return detach(forward());
   auto node = std::make_shared<FunctionNode>(name, std::move(backward));
   node->order = autograd::next_order();
   for (const Tensor& t : inputs) node->edges.push_back(autograd::edge_of(t));

@@ -5,6 +5,7 @@
 #include "tests/layouts/support/expert_exchange.h"
 #include "tests/layouts/support/moe.h"
 #include "tests/layouts/support/ring_attention.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
@@ -37,7 +38,7 @@ bool ParallelModel::holds(const ParameterSpec& spec) const {
   return spec.expert >= experts.begin && spec.expert < experts.end;
 }
 
-Tensor ParallelModel::used(const std::string& name) const { return cast(leaves.at(name), c_.compute); }
+Tensor ParallelModel::used(const std::string& name) const { return cast(parameter(name), c_.compute); }
 
 TreeCut ParallelModel::vocabulary_part() const { return tp_part(parameter_specs(c_)[0], place_.tp.rank(), place_.tp.size()); }
 
@@ -54,7 +55,10 @@ Tensor ParallelModel::forward(const Tensor& x_TD, const std::vector<int32_t>& to
   const Angles angles{index_select(rope_.cos, 0, at), index_select(rope_.sin, 0, at)};
   Tensor x = x_TD;
   if (place_.first_stage()) x = vocabulary_parallel_embedding(place_, used("embedding"), in_order(tokens), vocabulary_part());
-  for (int i = first_layer_; i < end_layer_; ++i) x = block(fmt::format("layers.{}.", i), x, angles);
+  for (int i = first_layer_; i < end_layer_; ++i) {
+    const auto run = [this, i, angles](std::span<const Tensor> inputs) { return block(fmt::format("layers.{}.", i), inputs[0], angles); };
+    x = place_.layout.checkpoint ? checkpoint(run, std::span(&x, 1)) : run(std::span(&x, 1));
+  }
   if (!place_.last_stage()) return x;
   x = rms_norm(x, used("norm"), c_.eps);
   const Tensor logits = column_parallel(place_, x, all_tokens(place_, x), used(c_.tied ? "embedding" : "head"), DType::f32);
@@ -65,7 +69,7 @@ Tensor ParallelModel::heads_of(const std::string& layer, const char* which, cons
   const Tensor x_THE = reshape(column_parallel(place_, n, n_all, used(layer + which), c_.compute), {n_all.size(0), -1, c_.head_dim});
   const Tensor weight = expand(used(layer + which + "_norm"), {x_THE.size(1), c_.head_dim});
   // Tokens of all context parallel ranks are summed per head before heads are summed.
-  register_hook(weight, [this](const Tensor& g) { return place_.cp.all_reduce(g); });
+  if (requires_grad(weight)) register_hook(weight, [this](const Tensor& g) { return place_.cp.all_reduce(g); });
   return rope(rms_norm(x_THE, weight, c_.eps), angles.cos, angles.sin);
 }
 
@@ -88,7 +92,7 @@ Tensor ParallelModel::dense(const std::string& layer, const Tensor& m) const {
 }
 
 Tensor ParallelModel::moe(const std::string& layer, const Tensor& m) const {
-  const Routing routing = route(c_, m, leaves.at(layer + "router"));
+  const Routing routing = route(c_, m, parameter(layer + "router"));
   const ExpertExchange exchange(c_, place_, routing.experts);
   const Tensor rows = exchange.dispatch(m);
   const Tensor outputs = exchange.run_experts(rows, [&](int64_t expert) {

@@ -1,7 +1,7 @@
 // One rank's part of a tiny model: its pipeline stage, its heads and columns, its experts, on its tokens.
 #pragma once
 
-#include <map>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,8 +17,8 @@ class ParallelModel {
 
   // The parameters that this rank holds (a part of).
   const std::vector<ParameterSpec>& specs() const { return specs_; }
-  // Where a parameter is used: leaves of the running microbatch.
-  std::map<std::string, Tensor> leaves;
+  // Gives a parameter of this rank for one use, in f32.
+  std::function<Tensor(const std::string& name)> parameter;
 
   // From the tokens (first stage) or the activations `x` of the stage before to the activations of this stage, or to
   // the losses of this rank's context part (last stage).

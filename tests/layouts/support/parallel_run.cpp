@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 
+#include "tests/layouts/support/function.h"
 #include "tests/layouts/support/meter.h"
 #include "tests/layouts/support/parallel_model.h"
 #include "tests/layouts/support/plan.h"
@@ -28,6 +29,7 @@ struct Held {
   RankRecord::Piece piece;
   Extents local_sizes;  // of the part of this tp rank, whole over fsdp
   Tensor master, m, v;
+  Tensor leaf;          // the master as autograd knows it
   const Axis* storage;  // the ranks that share the storage; null: every rank has its own
 };
 
@@ -36,6 +38,7 @@ class RankRun {
   RankRun(const ModelConfig& config, const RunConfig& run, const Layout& layout, World& world, comm::ShmGroup& group)
       : c_(config), run_(run), group_(group), place_(world, layout, run, group.rank()), model_(config, run, place_) {
     for (const ParameterSpec& spec : model_.specs()) hold(spec);
+    model_.parameter = [this](const std::string& name) { return use_of(*std::ranges::find(held_, name, [](const Held& h) { return h.spec.name; })); };
   }
 
   RankRecord train() {
@@ -82,6 +85,7 @@ class RankRun {
     const MemoryCategoryScope category(MemoryCategory::optimizer);
     h.m = zeros_like(h.master);
     h.v = zeros_like(h.master);
+    h.leaf = requires_grad_(detach(h.master));
     held_.push_back(h);
   }
 
@@ -92,12 +96,15 @@ class RankRun {
     return begins;
   }
 
-  void gather_parameters() {
-    const MemoryCategoryScope category(MemoryCategory::parameters);
-    for (const Held& h : held_) {
-      const Tensor flat = h.storage ? h.storage->all_gather(h.master) : detach(h.master);
-      model_.leaves[h.spec.name] = requires_grad_(detach(reshape(flat, to_shape(h.local_sizes))));
-    }
+  // The parameter for one use: gathered where its storage is cut, with a gradient that is reduced at once.
+  Tensor use_of(const Held& h) const {
+    return function(
+        "parameter", {h.leaf},
+        [&] {
+          const MemoryCategoryScope category(MemoryCategory::parameters);
+          return reshape(h.storage ? h.storage->all_gather(h.master) : h.master, to_shape(h.local_sizes));
+        },
+        [this, &h](const Tensor& g) -> std::vector<Tensor> { return {reduced(h, g)}; });
   }
 
   struct Microbatch {
@@ -140,10 +147,7 @@ class RankRun {
     }
     mb = {};
     std::vector<std::vector<Tensor>> uses;
-    for (const Held& h : held_) {
-      auto& list = uses.emplace_back();
-      for (const Tensor& use : take_uses(model_.leaves.at(h.spec.name))) list.push_back(reduced(h, use));
-    }
+    for (const Held& h : held_) uses.push_back(take_uses(h.leaf));
     tree.push(std::move(uses));
   }
 
@@ -168,17 +172,13 @@ class RankRun {
     train::GradientTree tree;
     if (place_.last_stage()) {
       for (int64_t i = 0; i < microbatches; ++i) {
-        gather_parameters();
         Microbatch mb = forward(i, batch, loss);
         backward_of(mb, batch, tree);
-        model_.leaves.clear();
       }
     } else {
-      gather_parameters();
       std::vector<Microbatch> running;
       for (int64_t i = 0; i < microbatches; ++i) running.push_back(forward(i, batch, loss));
       for (Microbatch& mb : running) backward_of(mb, batch, tree);
-      model_.leaves.clear();
     }
     return update(step, batch, loss, finish(tree));
   }

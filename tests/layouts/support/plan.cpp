@@ -36,11 +36,12 @@ double planned_flops(const ModelConfig& c, const RunConfig& run, const Place& pl
     // A product of t tokens with a weight of n elements: 2 t n forward, twice that backward.
     double rows = spec.tp_dim >= 0 ? tokens : local;
     if (spec.expert >= 0) rows = local * static_cast<double>(c.active_experts * place.ep.size()) / static_cast<double>(c.experts);
-    per_shard += 6 * rows * local_numel(place, spec);
+    const bool twice = place.layout.checkpoint && spec.layer >= 0 && spec.layer < c.layers;
+    per_shard += (twice ? 8 : 6) * rows * local_numel(place, spec);
   }
   const double heads = static_cast<double>(c.heads) / place.tp.size();
   const double pairs = tokens * static_cast<double>(run.tokens);
-  per_shard += layers_of_stage(c, place) * 2.0 * (2 + 5) * heads * pairs * static_cast<double>(c.head_dim);
+  per_shard += layers_of_stage(c, place) * 2.0 * ((place.layout.checkpoint ? 4 : 2) + 5) * heads * pairs * static_cast<double>(c.head_dim);
   return per_shard * shards_of_rank(run, place);
 }
 
@@ -53,18 +54,20 @@ double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Plac
   const double tokens_once = sequence ? gather(place.tp, local * D * item) : 0;
   const int layers = layers_of_stage(c, place);
   const bool dense = c.experts == 0;
+  const double forwards = place.layout.checkpoint ? 2 : 1;
   // Forward: gather before and sum after attention (and the dense feed-forward). Backward: one sum per column-parallel
   // product, a gather of the cotangent per row-parallel one.
-  double per_shard = layers * ((dense ? 2 : 1) * (2 * tokens_once + sum_f32) + (dense ? 5 : 3) * sum_f32);
+  const double regions = dense ? 2 : 1;
+  double per_shard = layers * (forwards * regions * (tokens_once + sum_f32) + regions * tokens_once + (dense ? 5 : 3) * sum_f32);
   if (place.first_stage()) per_shard += sum_f32 + tokens_once;
   if (place.last_stage()) per_shard += tokens_once + sum_f32 + gather(place.tp, 3 * tokens * 4);
   const double kv = tokens * static_cast<double>(c.kv_heads) / place.tp.size() * static_cast<double>(c.head_dim);
-  per_shard += layers * 2 * (gather(place.cp, kv * item) + reduce_scatter(place.cp, kv * place.cp.size() * 4));
+  per_shard += layers * 2 * (forwards * gather(place.cp, kv * item) + reduce_scatter(place.cp, kv * place.cp.size() * 4));
   if (!place.last_stage()) per_shard += local * D * item;
   if (!place.first_stage()) per_shard += local * D * item;
   if (!dense && place.ep.size() > 1) {  // rows there and back, forward and backward, and two numbers per row
     const double rows = local * static_cast<double>(c.active_experts) * (place.ep.size() - 1) / place.ep.size();
-    per_shard += layers * rows * (4 * D * item + 2 * 8);
+    per_shard += layers * rows * (forwards * (2 * D * item + 2 * 8) + 2 * D * item);
   }
   double per_step = 0;
   for (const ParameterSpec& spec : held) {
@@ -83,8 +86,8 @@ double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Plac
     const bool expert = spec.expert >= 0;
     if (const Axis* storage = place.storage_axis(expert)) {
       each += reduce_scatter(*storage, bytes) + (expert ? 0 : all_reduce(place.dp, bytes / storage->size()));
-      const double gathers = place.last_stage() ? static_cast<double>(run.shards) / place.data.size() : 1;
-      per_step += gathers * gather(*storage, bytes / storage->size());
+      const bool in_block = spec.layer >= 0 && spec.layer < c.layers;
+      each += (in_block ? forwards : 1) * gather(*storage, bytes / storage->size());
     } else if (!place.layout.rank_major) {
       each += all_reduce(expert ? place.expert_data : place.data, bytes);
     }
