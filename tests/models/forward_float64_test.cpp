@@ -1,0 +1,106 @@
+// The logits of a committed tiny checkpoint against an independent float64 forward (forward_float64.py).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/io/safetensors.h"
+#include "tutti/models/qwen3.h"
+#include "tutti/ops/copy.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::models {
+namespace {
+
+const std::string kFolder = TUTTI_SOURCE_DIR "/tests/golden/tiny_qwen3/";
+
+Qwen3Config tiny() {
+  return {.flavor = "tiny", .dim = 24, .layers = 2, .heads = 4, .kv_heads = 2, .ffn_dim = 40, .vocab = 37, .tied_embeddings = true,
+          .head_dim = 8, .init_std = 0.3};
+}
+
+// Weights are large enough that attention is not flat, and no norm has weight 1.
+void make_checkpoint() {
+  seed_all(2026);
+  Qwen3 model(tiny(), 16);
+  nn::initialize(model);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const nn::NamedTensor& p : model.named_parameters()) {
+    if (p.tensor.ndim() == 1) {
+      for (int64_t i = 0; i < p.tensor.numel(); ++i) p.tensor.data<float>()[i] = 1.0f + 0.5f * static_cast<float>(std::sin(3.0 * static_cast<double>(i) + 1));
+    }
+    tensors.emplace_back(p.name, detach(p.tensor));
+  }
+  const Qwen3Config c = tiny();
+  write_safetensors(kFolder + "model.safetensors", tensors,
+                    {{"layers", std::to_string(c.layers)}, {"heads", std::to_string(c.heads)}, {"kv_heads", std::to_string(c.kv_heads)},
+                     {"head_dim", std::to_string(c.head_dim)}, {"rope_theta", fmt::format("{}", c.rope_theta)},
+                     {"norm_eps", fmt::format("{}", c.norm_eps)}});
+}
+
+struct Golden {
+  TokenBatch batch;
+  std::vector<std::vector<double>> logits;  // per token
+};
+
+Golden read_golden() {
+  std::ifstream file(kFolder + "logits.txt");
+  Golden golden;
+  std::vector<int32_t> tokens, positions, first;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    int32_t row = 0;
+    words >> row >> tokens.emplace_back() >> positions.emplace_back() >> first.emplace_back();
+    golden.batch.rows = row + 1;
+    std::vector<double>& logits = golden.logits.emplace_back();
+    for (double v = 0; words >> v;) logits.push_back(v);
+  }
+  golden.batch.tokens = Tensor::of(tokens);
+  golden.batch.positions = Tensor::of(positions);
+  golden.batch.first_key = Tensor::of(first);
+  return golden;
+}
+
+// The largest |difference| of a token's logits over its largest |logit|.
+double worst_difference(DType compute_dtype) {
+  const SafetensorsFile file(kFolder + "model.safetensors");
+  const Qwen3 model(tiny(), 16);
+  NoGradScope no_grad;
+  for (const nn::NamedTensor& p : model.named_parameters()) copy_(p.tensor, file.tensor(p.name));
+  const Golden golden = read_golden();
+  EXPECT_EQ(golden.logits.size(), 20u);
+  const Tensor logits = model.forward(golden.batch, {.compute_dtype = compute_dtype});
+  double worst = 0;
+  for (size_t t = 0; t < golden.logits.size(); ++t) {
+    const std::vector<double>& expected = golden.logits[t];
+    EXPECT_EQ(expected.size(), 37u);
+    double largest = 0, difference = 0;
+    for (size_t v = 0; v < expected.size(); ++v) {
+      largest = std::max(largest, std::fabs(expected[v]));
+      difference = std::max(difference, std::fabs(static_cast<double>(logits.data<float>()[t * 37 + v]) - expected[v]));
+    }
+    worst = std::max(worst, difference / largest);
+  }
+  return worst;
+}
+
+// To make the folder anew: TUTTI_RENEW_GOLDEN=1 ctest -R ForwardFloat64, then forward_float64.py FOLDER --write.
+TEST(ForwardFloat64, LogitsOfTheCommittedCheckpointAgree) {
+  if (std::getenv("TUTTI_RENEW_GOLDEN")) make_checkpoint();
+  const double worst = worst_difference(DType::f32);
+  RecordProperty("worst", fmt::format("{:.1e}", worst));
+  EXPECT_LT(worst, 1e-5);
+}
+
+// bf16 keeps 8 bits and every activation is rounded.
+TEST(ForwardFloat64, LogitsInBf16AreNear) {
+  const double worst = worst_difference(DType::bf16);
+  EXPECT_LT(worst, 0.05);
+  EXPECT_GT(worst, 1e-5);
+}
+
+}  // namespace
+}  // namespace tutti::models
