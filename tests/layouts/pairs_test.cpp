@@ -43,5 +43,17 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Pairs, testing::ValuesIn(kRows), [](const auto
   return name;
 });
 
+// The leaves of the contract: 128 for products and tokens, 512 classes, blocks of 64 keys.
+TEST(DefaultLeaves, ContextAndTensorParallelRanksHaveTheBitsOfOneRank) {
+  ModelConfig config = dense_config(DType::f32);
+  config.dim = 65;
+  config.kv_heads = 4;
+  config.head_dim = 64;
+  config.inner = 515;
+  config.vocab = 1031;
+  const RunConfig run{.steps = 1, .shards = 2, .tokens = 512};
+  check_layout(config, run, {.cp = 2, .tp = 2, .sequence = true, .ring = true}, {.flops = 0.26, .parameters = 0.51});
+}
+
 }  // namespace
 }  // namespace tutti::layouts
