@@ -1,6 +1,8 @@
 #include "bench/ops_bench.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 
 #include "tutti/autograd/backward.h"
@@ -53,11 +55,32 @@ std::vector<Case> cases() {
   return list;
 }
 
+// Kernels are compiled anew, so that their compile time is part of every report.
+class ColdCache {
+ public:
+  ColdCache() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tutti-bench-XXXXXX").string();
+    TUTTI_CHECK_ENV(mkdtemp(pattern.data()) != nullptr, "bench: cannot make a folder like {}", pattern);
+    folder_ = pattern;
+    setenv("TUTTI_CACHE_DIR", folder_.c_str(), 1);
+  }
+  ~ColdCache() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  ColdCache(const ColdCache&) = delete;
+  ColdCache& operator=(const ColdCache&) = delete;
+
+ private:
+  std::filesystem::path folder_;
+};
+
 std::string text_of(const Extents& sizes) { return to_string(sizes); }
 
 }  // namespace
 
 std::vector<OpResult> run_ops_bench(int threads, const std::string& only) {
+  const ColdCache cold;
   RankContext::current().set_threads(threads);
   seed_all(1);
   std::vector<OpResult> results;
