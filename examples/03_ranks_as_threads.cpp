@@ -1,6 +1,7 @@
 // Lesson 3: the same sum on one rank and on several. Floating-point addition is not associative, so the order decides
 // the last bits; Tutti fixes one tree, and ranks hold its subtrees.
 // Last line of output: 1, 2, 4 and 8 ranks: same bits
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <vector>

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <cmath>
 #include <mutex>
 
 #include "tutti/comm/run_ranks.h"
