@@ -70,10 +70,26 @@ const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> 
   return codegen::kernel_for(spec);
 }
 
-// The kernel of a call whose operands move along `inner` of the nest. A small table per thread answers without locks.
+// A small table per thread answers without locks.
+const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
+  struct Entry {
+    KernelKey key{};
+    const codegen::Kernel* kernel = nullptr;
+  };
+  thread_local std::array<Entry, 1024> table;
+  Entry& entry = table[key.hash() % table.size()];
+  if (entry.kernel == nullptr || !(entry.key == key)) entry = {key, &build_kernel(call, outputs, key)};
+  return *entry.kernel;
+}
+
+KernelKey key_of(const OpCall& call, LoopKind kind) {
+  return {&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : 0, kind};
+}
+
+// The kernel of a call whose operands move along `inner` of the nest.
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind,
                                    const LoopNest& nest, int inner) {
-  KernelKey key{&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : 0, kind};
+  KernelKey key = key_of(call, kind);
   const auto add = [&](DType dtype, size_t i, bool full_output) {
     const int64_t n = inner >= 0 ? nest.sizes[inner] : 1;
     StrideClass c = inner >= 0 ? class_of(nest.operands[i].strides[inner], n) : StrideClass::broadcast;
@@ -86,15 +102,7 @@ const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> o
     const bool per_row = kind == LoopKind::row && (call.op.recipe.per_row >> k & 1) != 0;
     add(outputs[k].dtype(), call.inputs.size() + k, !per_row);
   }
-
-  struct Entry {
-    KernelKey key{};
-    const codegen::Kernel* kernel = nullptr;
-  };
-  thread_local std::array<Entry, 1024> table;
-  Entry& entry = table[key.hash() % table.size()];
-  if (entry.kernel == nullptr || !(entry.key == key)) entry = {key, &build_kernel(call, outputs, key)};
-  return *entry.kernel;
+  return find_kernel(call, outputs, key);
 }
 
 Extents iteration_sizes(const OpCall& call, std::span<const Tensor> outputs) {
@@ -112,7 +120,28 @@ LoopNest make_nest(const Extents& sizes) {
   return nest;
 }
 
+// Small dense operands of one shape, the commonest call, need no loop nest. False when this is not such a call.
+bool run_small_dense(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
+  const int64_t n = outputs[0].numel();
+  if (n == 0 || n >= kParallelGrain || call.inputs.size() + outputs.size() > kMaxOperands) return false;
+  KernelKey key = key_of(call, LoopKind::pointwise);
+  codegen::OperandCall operands[kMaxOperands];
+  for (const std::span<const Tensor> list : {call.inputs, outputs}) {
+    for (const Tensor& t : list) {
+      if (!t.is_contiguous() || t.extents() != outputs[0].extents()) return false;
+      operands[key.count] = {.data = t.raw_data(), .inner = 1};
+      key.operands[key.count++] = static_cast<uint8_t>(static_cast<int>(t.dtype()) * 4 + static_cast<int>(StrideClass::contiguous));
+    }
+  }
+  uint32_t error = 0;
+  const codegen::KernelCall kernel_call{.operands = operands, .params = params, .n_inner = n, .error = &error};
+  find_kernel(call, outputs, key).entry(&kernel_call);
+  if (error) throw_reported(error, call.op.name);
+  return true;
+}
+
 void run_pointwise(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
+  if (run_small_dense(call, outputs, params)) return;
   LoopNest nest = make_nest(outputs[0].extents());
   for (const Tensor& t : call.inputs) nest.add(t);
   for (const Tensor& t : outputs) nest.add(t);

@@ -150,12 +150,12 @@ void run_strips(const LoopNest& nest, int outer_end, const KernelRun& run, int64
   } while (i < i1);
 }
 
+}  // namespace
+
 void throw_reported(uint32_t error, const char* op) {
   if (error & 1) throw IntegerDivideByZero(op);
   throw UsageError(fmt::format("{}: an index is out of range", op));
 }
-
-}  // namespace
 
 void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const char* op) {
   TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "{} has {} operands", op, nest.operands.size());

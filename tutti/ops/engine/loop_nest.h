@@ -54,4 +54,7 @@ struct KernelRun {
 // The outer dims are [0, outer_end). Throws what the kernel reported, naming `op`.
 void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const char* op);
 
+// Throws what a kernel reported in KernelCall::error.
+[[noreturn]] void throw_reported(uint32_t error, const char* op);
+
 }  // namespace tutti
