@@ -47,7 +47,8 @@ std::vector<Field> make_fields() {
        .unit = "", .fixed_for_run = kFixed},
       {TUTTI_KEY(data, validation_fraction), .doc = "share of the text that is held out for validation", .unit = "",
        .rule = between(0, 0.5), .fixed_for_run = kFixed},
-      {TUTTI_KEY(data, tokenizer), .doc = "'byte', or the path of a tokenizer.json", .unit = "",
+      {TUTTI_KEY(data, tokenizer),
+       .doc = "'byte', 'bpe:N' (N tokens learned from data.paths), or the path of a tokenizer.json", .unit = "",
        .fixed_for_run = kFixed},
       {TUTTI_KEY(data, sequence_length), .doc = "length of a training sequence", .unit = "tokens",
        .rule = between(2, 1 << 20), .fixed_for_run = kFixed},
@@ -125,7 +126,7 @@ std::vector<Field> make_fields() {
        .rule = at_least(0)},
       {TUTTI_KEY(validation, steps), .doc = "batches of a validation; -1: the whole held-out text", .unit = "batches",
        .rule = at_least_or_rest(1)},
-      {TUTTI_KEY(validation, sample_tokens), .doc = "length of the text the model writes at each validation; 0: none",
+      {TUTTI_KEY(validation, sample_tokens), .doc = "length of the text the model writes at the end; 0: none",
        .unit = "tokens", .rule = between(0, 1 << 20)},
       {TUTTI_KEY(validation, sample_prompt), .doc = "how that text begins", .unit = ""},
 
