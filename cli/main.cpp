@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "cli/command.h"
-#include "tutti/codegen/fp_environment.h"
 #include "tutti/core/error.h"
 
 namespace tutti::cli {
@@ -50,7 +49,6 @@ int main(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : 2;
   }
   try {
-    codegen::set_fp_environment();
     return action();
   } catch (const UsageError& e) {
     std::fprintf(stderr, "tutti: error: %s\n", e.what());

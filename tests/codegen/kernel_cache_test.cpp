@@ -12,7 +12,7 @@
 
 #include "tests/codegen/support/harness.h"
 #include "tutti/codegen/compiler_plugin.h"
-#include "tutti/codegen/fp_environment.h"
+#include "tutti/runtime/fp_environment.h"
 #include "tutti/core/error.h"
 
 namespace tutti::codegen {
@@ -240,15 +240,6 @@ TEST(CacheOptions, RefuseALimitThatIsNotANumber) {
   setenv("TUTTI_CACHE_LIMIT_MB", "0", 1);
   EXPECT_TRUE(disk_cache_options_from_environment().directory.empty());
   unsetenv("TUTTI_CACHE_LIMIT_MB");
-}
-
-TEST(FpEnvironment, IsSeenAndRestored) {
-  set_fp_environment();
-  EXPECT_TRUE(has_fp_environment());
-  __builtin_ia32_ldmxcsr(0x1f80 | 0x8040);  // flush to zero, denormals are zero
-  EXPECT_FALSE(has_fp_environment());
-  set_fp_environment();
-  EXPECT_TRUE(has_fp_environment());
 }
 
 }  // namespace

@@ -46,5 +46,15 @@ TEST_P(SharedWork, HasTheBitsOfOneThread) {
   EXPECT_EQ(std::memcmp(alone.raw_data(), shared.raw_data(), static_cast<size_t>(alone.nbytes())), 0);
 }
 
+// A library in the same process may flush denormals; eager calls keep them all the same.
+TEST(Eager, KeepsDenormalsWhateverTheCallersFloatingPointMode) {
+  const Tensor tiny = Tensor::of<float>({1e-40f, -1e-42f});
+  __builtin_ia32_ldmxcsr(0x1f80 | 0x8040);
+  const Tensor sum = add(tiny, tiny);
+  __builtin_ia32_ldmxcsr(0x1f80);
+  EXPECT_EQ(sum.data<float>()[0], 2e-40f);
+  EXPECT_EQ(sum.data<float>()[1], -2e-42f);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/fp_environment.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -75,6 +76,7 @@ void ThreadPool::run_chunks(Job& job) {
 }
 
 void ThreadPool::worker_loop() {
+  set_fp_environment();
   uint64_t seen = 0;
   for (;;) {
     for (int i = 0; i < kSpins && published_.load(std::memory_order_acquire) == seen; ++i) __builtin_ia32_pause();

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tutti/codegen/fp_environment.h"
+#include "tutti/runtime/fp_environment.h"
 
 namespace tutti::codegen::testing {
 namespace {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tutti/ops/engine/eager.h"
+#include "tutti/runtime/fp_environment.h"
 
 namespace tutti {
 namespace {
@@ -82,6 +83,7 @@ Tensor apply1(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attr
 }
 
 void run_eager(const OpCall& call, std::span<Tensor> outputs) {
+  const FpEnvironmentScope environment;
   const OpDef& op = call.op;
   for (const Tensor& t : call.inputs) {
     TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "{}: the tensor {} is not on the cpu, where this op runs; copy it first",
