@@ -5,7 +5,6 @@
 
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cross_entropy.h"
-#include "tutti/ops/inplace.h"
 
 namespace tutti::train {
 
@@ -43,8 +42,9 @@ void GradientTree::push(std::vector<std::vector<Tensor>> uses) {
     const Level right = std::move(stack_.back());
     stack_.pop_back();
     Level& left = stack_.back();
+    // Not in place: one cotangent may serve two parameters.
     for (size_t p = 0; p < left.uses.size(); ++p) {
-      for (size_t u = 0; u < left.uses[p].size(); ++u) add_(left.uses[p][u], right.uses[p][u]);
+      for (size_t u = 0; u < left.uses[p].size(); ++u) left.uses[p][u] = add(left.uses[p][u], right.uses[p][u]);
     }
     left.shards += right.shards;
   }
