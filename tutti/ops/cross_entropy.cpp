@@ -60,34 +60,34 @@ void build_backward(RecipeBuilder& b) {
 
 void infer_backward(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
 
-double logit(const Tensor& x, int64_t t, int64_t v) { return facets::read_double(x, t * x.strides()[0] + v * x.strides()[1]); }
-
-double lse_of(const Tensor& x, int64_t t) {
+double lse_of(const double* x, int64_t classes) {
   double m = -INFINITY, sum = 0;
-  for (int64_t v = 0; v < x.extent(1); ++v) m = std::max(m, logit(x, t, v));
-  for (int64_t v = 0; v < x.extent(1); ++v) sum += std::exp(logit(x, t, v) - m);
+  for (int64_t v = 0; v < classes; ++v) m = std::max(m, x[v]);
+  for (int64_t v = 0; v < classes; ++v) sum += std::exp(x[v] - m);
   return m + std::log(sum);
 }
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor &x = call[0], &labels = call[1];
-  for (int64_t t = 0; t < x.extent(0); ++t) {
+  const Tensor& labels = call[1];
+  const int64_t classes = call[0].extent(1);
+  const std::vector<double> logits = facets::values(call[0], call[0].extents());
+  for (int64_t t = 0; t < labels.extent(0); ++t) {
     const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
-    const double lse = lse_of(x, t);
-    facets::write_double(outputs[0], t, label == kIgnoreLabel ? 0.0 : lse - logit(x, t, label));
+    const double* x = logits.data() + t * classes;
+    const double lse = lse_of(x, classes);
+    facets::write_double(outputs[0], t, label == kIgnoreLabel ? 0.0 : lse - x[label]);
     facets::write_double(outputs[1], t, lse);
   }
 }
 
 void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor &x = call[0], &g = call[1], &labels = call[2], &lse = call[3];
-  for (int64_t t = 0; t < x.extent(0); ++t) {
-    const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
-    for (int64_t v = 0; v < x.extent(1); ++v) {
-      const double p = std::exp(logit(x, t, v) - facets::read_double(lse, t * lse.strides()[0]));
-      const double d = (p - (v == label)) * facets::read_double(g, t * g.strides()[0]);
-      facets::write_double(outputs[0], t * x.extent(1) + v, label == kIgnoreLabel ? 0.0 : d);
-    }
+  const Tensor& labels = call[2];
+  const Extents& sizes = call[0].extents();
+  const std::vector<double> x = facets::values(call[0], sizes), g = facets::values(call[1], sizes), lse = facets::values(call[3], sizes);
+  for (int64_t i = 0; i < call[0].numel(); ++i) {
+    const int64_t label = facets::read_int64(labels, i / sizes[1] * labels.strides()[0]);
+    const double d = (std::exp(x[i] - lse[i]) - (i % sizes[1] == label)) * g[i];
+    facets::write_double(outputs[0], i, label == kIgnoreLabel ? 0.0 : d);
   }
 }
 
@@ -107,7 +107,8 @@ std::vector<Sample> samples(bool backward) {
       Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {x, labels}, {}};
       if (backward) {
         const Tensor lse = Tensor::empty({sizes[0], 1}, compute_dtype(dtype));
-        for (int64_t t = 0; t < sizes[0]; ++t) facets::write_double(lse, t, lse_of(x, t));
+        const std::vector<double> logits = facets::values(x, sizes);
+        for (int64_t t = 0; t < sizes[0]; ++t) facets::write_double(lse, t, lse_of(logits.data() + t * sizes[1], sizes[1]));
         s.inputs = {x, facets::sample_tensor(5, {sizes[0], 1}, compute_dtype(dtype)), labels, lse};
       }
       list.push_back(s);

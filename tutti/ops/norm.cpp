@@ -10,6 +10,8 @@ namespace {
 
 using codegen::LoopKind;
 using codegen::ReduceOp;
+using facets::for_each_row;
+using facets::values;
 
 extern const OpDef kRmsNorm, kRmsNormBackward, kRmsNormWeight, kLayerNorm, kLayerNormBackward, kLayerNormWeight;
 
@@ -28,23 +30,6 @@ Shape row_sizes(const Tensor& x) {
   Shape sizes = x.sizes();
   sizes.back() = 1;
   return sizes;
-}
-
-// visit(row, n) for each row of n elements.
-template <class Visit>
-void for_each_row(const Tensor& x, Visit visit) {
-  const int64_t n = x.extents().back();
-  const int64_t rows = n == 0 ? 0 : x.numel() / n;
-  for (int64_t r = 0; r < rows; ++r) visit(r, n);
-}
-
-// Elements of `t` broadcast to the sizes of x, as doubles in row-major order.
-std::vector<double> values(const Tensor& t, const Extents& sizes) {
-  std::vector<double> result;
-  result.reserve(static_cast<size_t>(numel_of(sizes)));
-  const Tensor list[] = {t};
-  facets::for_each_element(sizes, list, [&](int64_t, const int64_t* at) { result.push_back(facets::read_double(t, at[0])); });
-  return result;
 }
 
 // ---- rms_norm: y, rstd ----------------------------------------------------------------------------------------------

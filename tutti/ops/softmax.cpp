@@ -14,6 +14,8 @@ namespace {
 
 using codegen::LoopKind;
 using codegen::ReduceOp;
+using facets::for_each_row;
+using facets::values;
 
 extern const OpDef kSoftmax, kSoftmaxBackward, kLogSoftmax, kLogSoftmaxBackward, kLogsumexp;
 
@@ -49,18 +51,6 @@ void build_log_softmax_backward(RecipeBuilder& b) {
   b.out(g - apply_scalar(ScalarOp::exp, b.in(1)) * b.reduce(ReduceOp::sum, g));
 }
 
-// visit(row begin, n) over dense rows of `sizes`.
-template <class Visit>
-void rows_of(const Tensor& x, Visit visit) {
-  const int64_t n = x.extents().back();
-  for (int64_t r = 0; n > 0 && r < x.numel() / n; ++r) visit(r, n);
-}
-std::vector<double> values(const Tensor& t) {
-  std::vector<double> result;
-  const Tensor list[] = {t};
-  facets::for_each_element(t.extents(), list, [&](int64_t, const int64_t* at) { result.push_back(facets::read_double(t, at[0])); });
-  return result;
-}
 double log_sum_exp(const double* x, int64_t n) {
   double m = -std::numeric_limits<double>::infinity(), sum = 0;
   for (int64_t i = 0; i < n; ++i) m = std::max(m, x[i]);
@@ -70,37 +60,37 @@ double log_sum_exp(const double* x, int64_t n) {
 }
 
 void reference_softmax(const OpCall& call, std::span<const Tensor> outputs) {
-  const auto x = values(call[0]);
-  rows_of(call[0], [&](int64_t r, int64_t n) {
+  const auto x = values(call[0], call[0].extents());
+  for_each_row(call[0], [&](int64_t r, int64_t n) {
     const double lse = log_sum_exp(&x[r * n], n);
     for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, std::exp(x[i] - lse));
   });
 }
 void reference_log_softmax(const OpCall& call, std::span<const Tensor> outputs) {
-  const auto x = values(call[0]);
-  rows_of(call[0], [&](int64_t r, int64_t n) {
+  const auto x = values(call[0], call[0].extents());
+  for_each_row(call[0], [&](int64_t r, int64_t n) {
     const double lse = log_sum_exp(&x[r * n], n);
     for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, x[i] - lse);
   });
 }
 void reference_logsumexp(const OpCall& call, std::span<const Tensor> outputs) {
-  const auto x = values(call[0]);
+  const auto x = values(call[0], call[0].extents());
   for (int64_t r = 0; r < outputs[0].numel(); ++r) {
     const int64_t n = call[0].extents().back();
     facets::write_double(outputs[0], r, log_sum_exp(x.data() + r * n, n));
   }
 }
 void reference_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
-  const auto g = values(call[0]), y = values(call[1]);
-  rows_of(call[1], [&](int64_t r, int64_t n) {
+  const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
+  for_each_row(call[1], [&](int64_t r, int64_t n) {
     double sum = 0;
     for (int64_t i = r * n; i < r * n + n; ++i) sum += g[i] * y[i];
     for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, y[i] * (g[i] - sum));
   });
 }
 void reference_log_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
-  const auto g = values(call[0]), y = values(call[1]);
-  rows_of(call[1], [&](int64_t r, int64_t n) {
+  const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
+  for_each_row(call[1], [&](int64_t r, int64_t n) {
     double sum = 0;
     for (int64_t i = r * n; i < r * n + n; ++i) sum += g[i];
     for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, g[i] - std::exp(y[i]) * sum);

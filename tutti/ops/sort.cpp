@@ -4,12 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/lines.h"
-#include "tutti/ops/engine/order.h"
-#include "tutti/ops/scatter.h"
+#include "tutti/ops/engine/ranking.h"
 
 namespace tutti {
 namespace {
@@ -25,73 +22,28 @@ void infer_sort(const OpCall& call, OutputMetas& out) {
   out.add(DType::i64, call[0].sizes());
 }
 
-template <class T>
-void sort_lines(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor &x = call[0], &values = outputs[0], &indices = outputs[1];
-  const int dim = static_cast<int>(attrs_of(call).dim);
-  const size_t d = static_cast<size_t>(dim);
-  const uint64_t flip = attrs_of(call).descending ? ~uint64_t{0} : 0;
-  const int64_t length = x.extents()[d], from_step = x.strides()[d], to_step = values.strides()[d];
-  facets::for_each_line(x, dim, [&](int64_t begin, int64_t end) {
-    std::vector<facets::Ranked> line(static_cast<size_t>(length));
-    for (int64_t l = begin; l < end; ++l) {
-      const T* from = static_cast<const T*>(x.raw_data()) + facets::line_offset(x, dim, l);
-      const int64_t to = facets::line_offset(values, dim, l);
-      for (int64_t i = 0; i < length; ++i) line[static_cast<size_t>(i)] = {facets::order_key(from[i * from_step]) ^ flip, i};
-      std::sort(line.begin(), line.end());
-      for (int64_t i = 0; i < length; ++i) {
-        const int64_t source = line[static_cast<size_t>(i)].index;
-        static_cast<T*>(values.raw_data())[to + i * to_step] = from[source * from_step];
-        static_cast<int64_t*>(indices.raw_data())[to + i * to_step] = source;
-      }
-    }
-  });
-}
-
 // A kernel and not a recipe: a line has to be seen as a whole.
 void sort_kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  visit_dtype(call[0].dtype(), [&]<class T>() { sort_lines<T>(call, outputs); });
+  facets::rank_lines(call[0], static_cast<int>(attrs_of(call).dim), attrs_of(call).descending, outputs,
+                     [](facets::Ranked* begin, facets::Ranked*, facets::Ranked* end) { std::sort(begin, end); });
 }
 
 // Insertion into a sorted line, by the rules as they are written in the header.
 void sort_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor& x = call[0];
-  const size_t d = static_cast<size_t>(attrs_of(call).dim);
-  const bool integer = !is_floating(x.dtype()), descending = attrs_of(call).descending != 0;
-  const auto less = [&](int64_t a, int64_t b) {
-    if (integer) return facets::read_int64(x, a) < facets::read_int64(x, b);
-    const double p = facets::read_double(x, a), q = facets::read_double(x, b);
-    return p < q || (q != q && p == p);
-  };
-  Extents lines = x.extents();
-  lines[d] = 1;
-  if (x.numel() == 0) return;
-  facets::for_each_index(lines, [&](const Extents& start) {
-    const int64_t base = facets::offset_at(x, start), step = x.strides()[d];
+  const auto inserted = [](int64_t length, const facets::Before& before) {
     std::vector<int64_t> order;
-    for (int64_t i = 0; i < x.extents()[d]; ++i) {
+    for (int64_t i = 0; i < length; ++i) {
       size_t at = order.size();
-      while (at > 0) {
-        const int64_t left = base + order[at - 1] * step, right = base + i * step;
-        if (!(descending ? less(left, right) : less(right, left))) break;
-        --at;
-      }
+      while (at > 0 && before(i, order[at - 1])) --at;
       order.insert(order.begin() + static_cast<std::ptrdiff_t>(at), i);
     }
-    for (size_t i = 0; i < order.size(); ++i) {
-      Extents target = start, source = start;
-      target[d] = static_cast<int64_t>(i);
-      source[d] = order[i];
-      facets::move_element(outputs[0], target, x, source);
-      facets::write_int64(outputs[1], facets::offset_at(outputs[1], target), order[i]);
-    }
-  });
+    return order;
+  };
+  facets::reference_rank(call[0], static_cast<int>(attrs_of(call).dim), attrs_of(call).descending, outputs, inserted);
 }
 
 void sort_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  if (!c.grads[0].defined()) return;
-  const Tensor start = full(c.input_metas[0].sizes, facets::kSumIdentity, c.grads[0].dtype());
-  grads[0] = scatter(start, c.attrs.as<SortAttrs>().dim, c.outputs[1], c.grads[0]);
+  facets::rank_vjp(c, c.attrs.as<SortAttrs>().dim, grads);
 }
 
 std::vector<Sample> sort_samples() {

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/lines.h"
-#include "tutti/ops/engine/order.h"
-#include "tutti/ops/scatter.h"
+#include "tutti/ops/engine/ranking.h"
 
 namespace tutti {
 namespace {
@@ -26,72 +23,32 @@ void infer_topk(const OpCall& call, OutputMetas& out) {
   out.add(DType::i64, sizes);
 }
 
-template <class T>
-void topk_lines(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor &x = call[0], &values = outputs[0], &indices = outputs[1];
-  const int dim = static_cast<int>(attrs_of(call).dim);
-  const size_t d = static_cast<size_t>(dim);
-  const uint64_t flip = attrs_of(call).largest ? ~uint64_t{0} : 0;
-  const int64_t length = x.extents()[d], k = attrs_of(call).k, from_step = x.strides()[d], to_step = values.strides()[d];
-  facets::for_each_line(x, dim, [&](int64_t begin, int64_t end) {
-    std::vector<facets::Ranked> line(static_cast<size_t>(length));
-    for (int64_t l = begin; l < end; ++l) {
-      const T* from = static_cast<const T*>(x.raw_data()) + facets::line_offset(x, dim, l);
-      const int64_t to = facets::line_offset(values, dim, l);
-      for (int64_t i = 0; i < length; ++i) line[static_cast<size_t>(i)] = {facets::order_key(from[i * from_step]) ^ flip, i};
-      std::partial_sort(line.begin(), line.begin() + k, line.end());
-      for (int64_t i = 0; i < k; ++i) {
-        const int64_t source = line[static_cast<size_t>(i)].index;
-        static_cast<T*>(values.raw_data())[to + i * to_step] = from[source * from_step];
-        static_cast<int64_t*>(indices.raw_data())[to + i * to_step] = source;
-      }
-    }
-  });
-}
-
 // A kernel and not a recipe: a line has to be seen as a whole.
 void topk_kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  if (outputs[0].numel() == 0) return;
-  visit_dtype(call[0].dtype(), [&]<class T>() { topk_lines<T>(call, outputs); });
+  facets::rank_lines(call[0], static_cast<int>(attrs_of(call).dim), attrs_of(call).largest, outputs,
+                     [](facets::Ranked* begin, facets::Ranked* middle, facets::Ranked* end) { std::partial_sort(begin, middle, end); });
 }
 
 // Takes the best element that is left, k times.
 void topk_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor& x = call[0];
-  const size_t d = static_cast<size_t>(attrs_of(call).dim);
-  const bool integer = !is_floating(x.dtype()), largest = attrs_of(call).largest != 0;
-  const auto less = [&](int64_t a, int64_t b) {
-    if (integer) return facets::read_int64(x, a) < facets::read_int64(x, b);
-    const double p = facets::read_double(x, a), q = facets::read_double(x, b);
-    return p < q || (q != q && p == p);
-  };
-  if (outputs[0].numel() == 0) return;
-  Extents lines = x.extents();
-  lines[d] = 1;
-  facets::for_each_index(lines, [&](const Extents& start) {
-    const int64_t base = facets::offset_at(x, start), step = x.strides()[d];
-    std::vector<bool> taken(static_cast<size_t>(x.extents()[d]));
+  const auto best_ones = [&](int64_t length, const facets::Before& before) {
+    std::vector<bool> taken(static_cast<size_t>(length));
+    std::vector<int64_t> order;
     for (int64_t i = 0; i < attrs_of(call).k; ++i) {
       int64_t best = -1;
-      for (int64_t j = 0; j < x.extents()[d]; ++j) {
-        if (taken[static_cast<size_t>(j)]) continue;
-        const int64_t a = base + j * step, b = base + best * step;
-        if (best < 0 || (largest ? less(b, a) : less(a, b))) best = j;
+      for (int64_t j = 0; j < length; ++j) {
+        if (!taken[static_cast<size_t>(j)] && (best < 0 || before(j, best))) best = j;
       }
       taken[static_cast<size_t>(best)] = true;
-      Extents target = start, source = start;
-      target[d] = i;
-      source[d] = best;
-      facets::move_element(outputs[0], target, x, source);
-      facets::write_int64(outputs[1], facets::offset_at(outputs[1], target), best);
+      order.push_back(best);
     }
-  });
+    return order;
+  };
+  facets::reference_rank(call[0], static_cast<int>(attrs_of(call).dim), attrs_of(call).largest, outputs, best_ones);
 }
 
 void topk_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  if (!c.grads[0].defined()) return;
-  const Tensor start = full(c.input_metas[0].sizes, facets::kSumIdentity, c.grads[0].dtype());
-  grads[0] = scatter(start, c.attrs.as<TopkAttrs>().dim, c.outputs[1], c.grads[0]);
+  facets::rank_vjp(c, c.attrs.as<TopkAttrs>().dim, grads);
 }
 
 std::vector<Sample> topk_samples() {

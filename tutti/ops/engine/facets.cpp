@@ -55,6 +55,14 @@ int64_t read_int64(const Tensor& t, int64_t offset) { return load_as_int64(eleme
 void write_double(const Tensor& t, int64_t offset, double value) { store_from_double(element(t, offset), t.dtype(), value); }
 void write_int64(const Tensor& t, int64_t offset, int64_t value) { store_from_int64(element(t, offset), t.dtype(), value); }
 
+std::vector<double> values(const Tensor& t, const Extents& sizes) {
+  std::vector<double> result;
+  result.reserve(static_cast<size_t>(numel_of(sizes)));
+  const Tensor list[] = {t};
+  for_each_element(sizes, list, [&](int64_t, const int64_t* at) { result.push_back(read_double(t, at[0])); });
+  return result;
+}
+
 void reference_map(const OpCall& call, std::span<const Tensor> outputs, const std::function<double(const double*)>& fn,
                    const std::function<int64_t(const int64_t*)>& integer_fn) {
   bool integer = integer_fn != nullptr && !is_floating(outputs[0].dtype());

@@ -30,6 +30,15 @@ double read_double(const Tensor& t, int64_t offset);   // element at raw_data() 
 int64_t read_int64(const Tensor& t, int64_t offset);
 void write_double(const Tensor& t, int64_t offset, double value);
 void write_int64(const Tensor& t, int64_t offset, int64_t value);
+// Elements of `t` broadcast to `sizes`, as doubles in row-major order.
+std::vector<double> values(const Tensor& t, const Extents& sizes);
+// visit(row, n) for each row of n elements along the last dim of `x`.
+template <class Visit>
+void for_each_row(const Tensor& x, Visit visit) {
+  const int64_t n = x.extents().back();
+  const int64_t rows = n == 0 ? 0 : x.numel() / n;
+  for (int64_t row = 0; row < rows; ++row) visit(row, n);
+}
 
 // outputs[0][i] = fn(inputs...) in double, or in int64 when the output is an integer or boolean and so are all inputs.
 void reference_map(const OpCall& call, std::span<const Tensor> outputs, const std::function<double(const double*)>& fn,
