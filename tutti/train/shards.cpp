@@ -37,6 +37,7 @@ int64_t count_valid(const TokenRows& rows) {
 }
 
 void GradientTree::push(std::vector<std::vector<Tensor>> uses) {
+  MemoryCategoryScope category(MemoryCategory::gradients);
   stack_.push_back({1, std::move(uses)});
   while (stack_.size() >= 2 && stack_[stack_.size() - 2].shards == stack_.back().shards) {
     const Level right = std::move(stack_.back());
