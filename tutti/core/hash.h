@@ -9,7 +9,8 @@
 
 namespace tutti {
 
-uint64_t hash64(const void* data, size_t nbytes, uint64_t seed = 0);
+// No default seed: hash64("text", seed) would otherwise take the seed of a literal for its size.
+uint64_t hash64(const void* data, size_t nbytes, uint64_t seed);
 inline uint64_t hash64(std::string_view bytes, uint64_t seed = 0) { return hash64(bytes.data(), bytes.size(), seed); }
 
 }  // namespace tutti

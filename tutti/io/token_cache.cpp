@@ -31,7 +31,7 @@ struct Header {
 };
 
 uint64_t checksum_of(std::span<const int64_t> offsets, std::span<const int32_t> tokens) {
-  return hash64(tokens.data(), tokens.size_bytes(), hash64(offsets.data(), offsets.size_bytes()));
+  return hash64(tokens.data(), tokens.size_bytes(), hash64(offsets.data(), offsets.size_bytes(), 0));
 }
 
 // The corpus in the file, or nothing when it is not exactly what was written for `key`.

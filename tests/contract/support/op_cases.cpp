@@ -126,7 +126,7 @@ std::string bit_difference(const Tensor& actual, const Tensor& expected) {
 uint64_t hash_of(const Tensor& t) {
   const Tensor dense = to_contiguous(t);
   const std::string shape = fmt::format("{} {}", name_of(t.dtype()), t.extents());
-  return hash64(dense.raw_data(), static_cast<size_t>(dense.nbytes()), hash64(shape.data(), shape.size()));
+  return hash64(dense.raw_data(), static_cast<size_t>(dense.nbytes()), hash64(shape));
 }
 
 }  // namespace tutti::testing
