@@ -62,6 +62,11 @@ TEST(Launcher, ReportsTheRankThatFailedAndEndsTheOthers) {
   EXPECT_NE(outcome.err.find("exited with status 7"), std::string::npos) << outcome.err;
 }
 
+TEST(Launcher, LetsTheOthersSayWhatTheyKnowBeforeEndingThem) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 1 && exit 7; sleep 0.05; echo the cause >&2; exit 2"));
+  EXPECT_NE(outcome.err.find("the cause"), std::string::npos) << outcome.err;
+}
+
 TEST(Launcher, NamesTheSignalThatKilledARank) {
   const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 1 && kill -SEGV $$; exec sleep 100"));
   EXPECT_EQ(outcome.status, 128 + SIGSEGV);
@@ -76,7 +81,7 @@ TEST(Launcher, BlamesTheKilledRankAndNotThoseThatNoticed) {
 
 TEST(Launcher, KillsRanksThatIgnoreTerminationAfterTheGraceTime) {
   LaunchOptions options = shell(2, "test $RANK = 1 && exit 3; trap '' TERM; while :; do read x < /dev/zero; done");
-  options.grace = std::chrono::milliseconds(50);
+  options.notice = options.grace = std::chrono::milliseconds(50);
   EXPECT_EQ(launch_and_capture(options).status, 3);
 }
 

@@ -117,9 +117,9 @@ class Launch {
       fds.push_back({.fd = process.output_fd(), .events = POLLIN, .revents = 0});
     }
     int limit_ms = -1;
-    if (kill_at_) {
+    if (act_at_) {
       limit_ms = static_cast<int>(std::max<int64_t>(
-          0, std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now()).count() + 1));
+          0, std::chrono::duration_cast<std::chrono::milliseconds>(*act_at_ - Clock::now()).count() + 1));
     }
     poll(fds.data(), fds.size(), limit_ms);
   }
@@ -158,14 +158,20 @@ class Launch {
     if (failed_rank_ < 0 || (killed && !by_us && !have_killed)) failed_rank_ = process.rank();
   }
 
+  // Not at once: a rank that meets the others finds out by itself, and is still to say what it knows.
   void end_the_others() {
     if (failed_rank_ < 0) return;
+    if (!saw_failure_) {
+      saw_failure_ = true;
+      act_at_ = Clock::now() + options_.notice;
+    }
+    if (!act_at_ || Clock::now() < *act_at_) return;
     if (!ending_others_) {
       ending_others_ = true;
-      kill_at_ = Clock::now() + options_.grace;
+      act_at_ = Clock::now() + options_.grace;
       for (const RankProcess& process : processes_) process.signal(SIGTERM);
-    } else if (kill_at_ && Clock::now() >= *kill_at_) {
-      kill_at_.reset();
+    } else {
+      act_at_.reset();
       ours_ = true;
       for (const RankProcess& process : processes_) process.signal(SIGKILL);
     }
@@ -178,9 +184,10 @@ class Launch {
   int signals_seen_ = 0;
   int failed_rank_ = -1;
   bool was_interrupted_ = false;
-  bool ending_others_ = false;
+  bool saw_failure_ = false;
+  bool ending_others_ = false;  // we have sent SIGTERM
   bool ours_ = false;  // we have sent SIGKILL
-  std::optional<Clock::time_point> kill_at_;
+  std::optional<Clock::time_point> act_at_;  // SIGTERM is due, then SIGKILL
 };
 
 }  // namespace

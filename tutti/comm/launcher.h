@@ -2,7 +2,7 @@
 //
 // Rank 0 shares this program's output; whole lines of the others, out and err alike, appear on stderr behind
 // "[rank r] ". SIGINT and SIGTERM are passed on to every rank once; the third one kills. When a rank fails, the others
-// get SIGTERM and, after a grace time, SIGKILL. No rank outlives the launcher (rank_environment.h).
+// have a moment to notice and say so, then get SIGTERM and, after a grace time, SIGKILL. No rank outlives the launcher (rank_environment.h).
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,8 @@ struct LaunchOptions {
   std::string program = "/proc/self/exe";
   std::vector<std::string> argv;         // argv[0] included
   std::vector<std::string> environment;  // "NAME=value", on top of this process's own
-  std::chrono::milliseconds grace = std::chrono::seconds(10);
+  std::chrono::milliseconds notice = std::chrono::milliseconds(500);  // from a failure to SIGTERM for the others
+  std::chrono::milliseconds grace = std::chrono::seconds(10);         // from there to SIGKILL
 };
 
 // Runs to the end of all ranks and returns the exit status of the whole: 0; the status of the first rank that failed;
