@@ -1,8 +1,12 @@
 #include "tutti/io/mapped_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "tests/io/support/temporary_folder.h"
+#include <filesystem>
+
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -39,6 +43,40 @@ TEST(MappedFile, NamesAMissingFile) {
     FAIL() << "a missing file was mapped";
   } catch (const EnvironmentError& error) {
     EXPECT_NE(std::string(error.what()).find("absent"), std::string::npos) << error.what();
+  }
+}
+
+TEST(MappedFile, NamesAFileThatMayNotBeRead) {
+  TemporaryFolder folder;
+  const std::string path = folder.write("secret", "text");
+  std::filesystem::permissions(path, std::filesystem::perms::none);
+  // The superuser may read everything: become somebody else for the call.
+  const bool superuser = geteuid() == 0;
+  if (superuser) {
+    std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  std::string message = "it was mapped";
+  try {
+    MappedFile file(path);
+  } catch (const EnvironmentError& error) {
+    message = error.what();
+  }
+  if (superuser) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_NE(message.find("secret': Permission denied"), std::string::npos) << message;
+}
+
+TEST(MappedFile, RefusesAPipeWithoutWaitingForAWriter) {
+  TemporaryFolder folder;
+  const std::string path = folder / "pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  try {
+    MappedFile file(path);
+    FAIL() << "a pipe was mapped";
+  } catch (const EnvironmentError& error) {
+    EXPECT_NE(std::string(error.what()).find("not a regular file"), std::string::npos) << error.what();
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "tests/io/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {

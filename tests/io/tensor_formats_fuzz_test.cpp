@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/io/support/sample_text.h"
-#include "tests/io/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/npy.h"
 #include "tutti/io/safetensors.h"

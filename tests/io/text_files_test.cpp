@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/io/support/temporary_folder.h"
+#include <filesystem>
+
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -58,6 +60,13 @@ TEST(TextFiles, NameTheNearestEntryOfAMissingPath) {
   const std::string message = message_of({folder / "corpsu.txt"});
   EXPECT_NE(message.find("does not exist; did you mean '" + (folder / "corpus.txt") + "'?"), std::string::npos)
       << message;
+}
+
+TEST(TextFiles, SayWhereALinkToNothingLeads) {
+  TemporaryFolder folder;
+  std::filesystem::create_symlink("nowhere", folder / "link");
+  const std::string message = message_of({folder / "link"});
+  EXPECT_NE(message.find("is a link to 'nowhere', which does not exist"), std::string::npos) << message;
 }
 
 TEST(TextFiles, RefuseNothing) {

@@ -3,7 +3,7 @@
 
 #include "tests/io/support/gzip_writer.h"
 #include "tests/io/support/sample_text.h"
-#include "tests/io/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/bpe_trainer.h"

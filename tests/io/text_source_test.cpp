@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/io/support/gzip_writer.h"
-#include "tests/io/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {

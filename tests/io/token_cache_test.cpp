@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tests/io/support/sample_text.h"
-#include "tests/io/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/byte_tokenizer.h"
 

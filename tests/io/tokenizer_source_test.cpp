@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "tests/io/support/sample_text.h"
-#include "tests/io/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
 

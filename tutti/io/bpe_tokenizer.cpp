@@ -6,10 +6,10 @@
 
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
-#include "tutti/io/atomic_file.h"
 #include "tutti/io/mapped_file.h"
 #include "tutti/io/nfc.h"
 #include "tutti/io/regex_split.h"
+#include "tutti/runtime/atomic_file.h"
 
 namespace tutti {
 namespace {

@@ -31,10 +31,10 @@ uint64_t data_key(std::span<const std::string> files, const TextSourceOptions& o
 DataCacheLock::DataCacheLock(const std::string& folder) {
   std::error_code created;
   fs::create_directories(folder, created);
-  TUTTI_CHECK_ENV(!created, "cannot create the cache folder '{}': {}", folder, created.message());
+  TUTTI_CHECK_ENV(!created, "cannot create the cache folder '{}': {}; name another one in TUTTI_CACHE_DIR", folder, created.message());
   const std::string path = folder + "/data.lock";
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  TUTTI_CHECK_ENV(descriptor_ >= 0, "cannot open '{}': {}", path, detail::errno_text(errno));
+  TUTTI_CHECK_ENV(descriptor_ >= 0, "cannot write in the cache folder: '{}': {}; name another one in TUTTI_CACHE_DIR", path, detail::errno_text(errno));
   int status = 0;
   while ((status = flock(descriptor_, LOCK_EX)) != 0 && errno == EINTR) {
   }

@@ -24,7 +24,7 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  const int opened = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int opened = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hang
   if (opened < 0) fail("open", path_, errno);
   const Descriptor descriptor{opened};
   struct stat status{};

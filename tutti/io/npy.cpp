@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "tutti/core/error.h"
-#include "tutti/io/atomic_file.h"
 #include "tutti/io/mapped_file.h"
 #include "tutti/io/npy_header.h"
+#include "tutti/runtime/atomic_file.h"
 
 namespace tutti {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tutti/io/atomic_file.h"
+#include "tutti/runtime/atomic_file.h"
 
 namespace tutti {
 

@@ -1,12 +1,11 @@
 #include "tutti/runtime/rank_context.h"
 
-#include <sched.h>
-
 #include <cstdlib>
 #include <utility>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/allocator.h"
+#include "tutti/runtime/host.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -22,9 +21,7 @@ int default_threads() {
                 "TUTTI_THREADS is '{}'; expected a whole number from 1 to 1024", text);
     return static_cast<int>(threads);
   }
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return 1;
+  return usable_cores();
 }
 
 }  // namespace

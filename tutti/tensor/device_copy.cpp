@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tutti/runtime/device_backend.h"
+#include "tutti/tensor/host_read.h"
 
 namespace tutti {
 namespace {
@@ -201,6 +202,7 @@ DeviceCopyError::DeviceCopyError(CopyStep step, Device source, Device target, co
 
 Tensor clone_to(const Tensor& source, Device device) {
   check_arguments(source, device);
+  before_host_read(source);
   Stream& stream = default_stream(is_host(source.device()) ? device : source.device());
   try {
     const PendingCopy copy = Clone(source, device, stream).run();
@@ -221,6 +223,7 @@ Tensor to_device(const Tensor& source, Device device) {
 
 PendingCopy clone_to_async(const Tensor& source, Device device, Stream& stream) {
   check_arguments(source, device);
+  before_host_read(source);
   TUTTI_CHECK(stream.device() == source.device() || stream.device() == device,
               "clone_to_async: the stream is of {}, the copy goes from {} to {}; give a stream of one of them",
               to_string(stream.device()), to_string(source.device()), to_string(device));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tutti/tensor/device_copy.h"
+#include "tutti/tensor/host_read.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
@@ -147,6 +148,7 @@ class Printer {
 
 std::string to_string(const Tensor& t) {
   if (!t.defined()) return "<undefined>";
+  before_host_read(t);
   std::string text;
   if (t.numel() == 0)
     text = fmt::format("[], size {}", t.extents());

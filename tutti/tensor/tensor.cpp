@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tutti/core/number.h"
+#include "tutti/tensor/host_read.h"
 
 namespace tutti {
 namespace {
@@ -100,6 +101,7 @@ static void check_one_element(const Tensor& t) {
   TUTTI_CHECK(t.defined(), "item: the tensor is undefined");
   TUTTI_CHECK(t.numel() == 1, "item: the tensor {} has {} elements; expected exactly one", describe(t), t.numel());
   TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "item: the tensor {} is not on the cpu; copy it there first", describe(t));
+  before_host_read(t);
 }
 
 double Tensor::item() const {
@@ -137,11 +139,13 @@ void copy_elements(const Tensor& target, const Tensor& source) {
   TUTTI_CHECK(target.device().kind == DeviceKind::cpu && source.device().kind == DeviceKind::cpu,
               "copy: from {} to {}; both must be on the cpu, move one with to_device()", describe(source), describe(target));
   if (target.numel() == 0) return;
+  before_host_read(source);
   copy_dim(static_cast<char*>(target.raw_data()), static_cast<const char*>(source.raw_data()), target, source, 0,
            itemsize(target.dtype()));
 }
 
 Tensor to_contiguous(const Tensor& t) {
+  before_host_read(t);  // whoever asks for this reads the memory next
   if (t.is_contiguous()) return t;
   Tensor result = Tensor::empty(t.extents(), t.dtype(), t.device());
   copy_elements(result, t);

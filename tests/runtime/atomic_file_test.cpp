@@ -1,10 +1,10 @@
-#include "tutti/io/atomic_file.h"
+#include "tutti/runtime/atomic_file.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "tests/io/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "tutti/io/atomic_file.h"
+#include "tutti/runtime/atomic_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
