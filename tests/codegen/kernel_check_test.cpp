@@ -76,6 +76,53 @@ TEST(KernelCheck, RefusesElementsInColumnOutputs) {
   expect_refused(recipe.finish("k"), "may use reductions and params only");
 }
 
+// Input 0 of a copying kernel, picked by input 1.
+Recipe picking(DType index, LoopKind kind = LoopKind::pointwise) {
+  Recipe recipe(kind);
+  const Expr x = recipe.input(DType::f32);
+  recipe.input(index);
+  recipe.output(x, DType::f32);
+  recipe.spec.inputs[0].index = 1;
+  return recipe;
+}
+
+TEST(KernelCheck, NamesTheIndicesThatAreNotThere) {
+  Recipe recipe = picking(DType::i64);
+  recipe.spec.inputs[0].index = 2;
+  expect_refused(recipe.finish("k"), "picked by input 2 of 2");
+}
+
+TEST(KernelCheck, RefusesIndicesOfOtherDTypes) {
+  expect_refused(picking(DType::f32).finish("k"), "indices in input 1 are f32; expected i64 or i32");
+  EXPECT_NO_THROW(check_kernel(picking(DType::i32).finish("k")));
+}
+
+TEST(KernelCheck, RefusesPickedIndices) {
+  Recipe recipe = picking(DType::i64);
+  recipe.spec.inputs[1].index = 1;
+  expect_refused(recipe.finish("k"), "input 1 holds indices and is picked itself");
+}
+
+TEST(KernelCheck, RefusesPicksInColumnKernels) {
+  expect_refused(picking(DType::i64, LoopKind::column).finish("k"), "picked; use LoopKind::row");
+}
+
+TEST(KernelCheck, TakesAnOutputThatOnlyItsIndexMoves) {
+  Recipe recipe;
+  recipe.output(recipe.input(DType::f32), DType::f32, StrideClass::broadcast);
+  recipe.input(DType::i64);
+  recipe.spec.outputs[0].index = 1;
+  EXPECT_NO_THROW(check_kernel(recipe.finish("k")));
+  recipe.spec.inputs[1].inner = StrideClass::broadcast;
+  expect_refused(recipe.finish("k"), "stays in place along the row");
+}
+
+TEST(KernelCheck, PicksArePartOfTheKey) {
+  Recipe picked = picking(DType::i64), plain = picking(DType::i64);
+  plain.spec.inputs[0].index = -1;
+  EXPECT_NE(picked.finish("k").key(), plain.finish("k").key());
+}
+
 TEST(KernelCheck, RefusesSumsOfBooleans) {
   Recipe recipe(LoopKind::row);
   recipe.output(recipe.reduce(ReduceOp::sum, recipe.input(DType::boolean)), DType::boolean, StrideClass::broadcast);

@@ -26,6 +26,11 @@ enum class StrideClass : uint8_t {
 struct OperandSpec {
   DType dtype;  // storage type in memory
   StrideClass inner;
+  // Picked operands (gather, scatter): the input, i64 or i32, whose element at (o, i) times OperandCall::pick is added to
+  // this operand's address. -1: none. An index outside [0, extent) sets bit 2 of the error flag and reaches no memory:
+  // with an index that stays along the row the row is left out; else the element reads 0 or is not written.
+  // Elements are written in row-major order of (o, i): where picked outputs meet, the last one stays.
+  int8_t index = -1;
 };
 
 enum class LoopKind : uint8_t {
@@ -71,9 +76,22 @@ struct KernelSpec {
   std::vector<int32_t> results;  // node stored to output k, rounded to its storage type
   std::string name;              // for people: traces, dumps; not part of the key
 
+  // Whether every element of a row has an index of its own, or all have one.
+  bool picks_per_element(const OperandSpec& operand) const {
+    return operand.index >= 0 && inputs[static_cast<size_t>(operand.index)].inner != StrideClass::broadcast;
+  }
+  // Whether the operand's address changes along the inner loop.
+  bool moves_along_row(const OperandSpec& operand) const {
+    return operand.inner != StrideClass::broadcast || picks_per_element(operand);
+  }
+
   // All that determines the machine code, as bytes; equal keys mean equal kernels.
   std::string key() const;
 };
+
+// What a kernel reports in KernelCall::error.
+inline constexpr uint32_t kDividedByZero = 1;
+inline constexpr uint32_t kIndexOutOfRange = 2;
 
 union ParamValue {
   double f;
@@ -86,6 +104,8 @@ struct OperandCall {
   int64_t outer = 0;   // stride from one o to the next
   int64_t inner = 0;   // used by StrideClass::strided
   int64_t reduce = 0;  // column kernels: stride along the reduced dim
+  int64_t pick = 0;    // picked operands: stride from one index to the next
+  int64_t extent = 0;  // and the number of legal indices, 0 or more
 };
 
 struct KernelCall {
@@ -97,7 +117,7 @@ struct KernelCall {
   int64_t leaf = 512;         // elements per leaf of the reduction tree
   int64_t first_index = 0;    // linear_index of element (0, 0); (o, i) has first_index + o * index_outer + i
   int64_t index_outer = 0;
-  // Set to nonzero by the kernel when an integer was divided by zero (1) or an index was out of range (2).
+  // Bits the kernel sets: kDividedByZero, kIndexOutOfRange. Atomically: calls on several threads may share it.
   uint32_t* error;
 };
 

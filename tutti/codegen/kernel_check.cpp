@@ -19,6 +19,9 @@ class Checker {
                 spec_.results.size(), spec_.outputs.size());
     TUTTI_CHECK(spec_.kind != LoopKind::pointwise || spec_.reductions.empty(),
                 "kernel '{}': a pointwise kernel has no reductions; use LoopKind::row", spec_.name);
+    for (const auto* operands : {&spec_.inputs, &spec_.outputs}) {
+      for (const OperandSpec& operand : *operands) check_index(operand);
+    }
     for (size_t n = 0; n < spec_.nodes.size(); ++n) check_node(n);
     for (size_t k = 0; k < spec_.reductions.size(); ++k) check_reduction(k);
     for (size_t k = 0; k < spec_.outputs.size(); ++k) check_output(k);
@@ -30,6 +33,20 @@ class Checker {
   void check_id(int32_t id, size_t limit, const char* what) const {
     TUTTI_CHECK(id >= 0 && static_cast<size_t>(id) < limit, "kernel '{}': {} is node {}, expected 0 to {}", spec_.name,
                 what, id, static_cast<int64_t>(limit) - 1);
+  }
+
+  void check_index(const OperandSpec& operand) const {
+    if (operand.index == -1) return;
+    TUTTI_CHECK(operand.index >= 0 && static_cast<size_t>(operand.index) < spec_.inputs.size(),
+                "kernel '{}': an operand is picked by input {} of {}", spec_.name, operand.index, spec_.inputs.size());
+    const OperandSpec& index = spec_.inputs[static_cast<size_t>(operand.index)];
+    TUTTI_CHECK(index.dtype == DType::i64 || index.dtype == DType::i32,
+                "kernel '{}': the indices in input {} are {}; expected i64 or i32", spec_.name, operand.index,
+                name_of(index.dtype));
+    TUTTI_CHECK(index.index == -1, "kernel '{}': input {} holds indices and is picked itself; pick it in a kernel before this one",
+                spec_.name, operand.index);
+    TUTTI_CHECK(spec_.kind != LoopKind::column, "kernel '{}': an operand of a column kernel is picked; use LoopKind::row",
+                spec_.name);
   }
 
   void check_node(size_t n) const {
@@ -112,9 +129,10 @@ class Checker {
     const DType held = node(result).dtype, stored = spec_.outputs[k].dtype;
     TUTTI_CHECK(compute_dtype(stored) == held, "kernel '{}': output {} stores {} but its value is {}; cast it to {}",
                 spec_.name, k, name_of(stored), name_of(held), name_of(compute_dtype(stored)));
-    TUTTI_CHECK(spec_.kind == LoopKind::row || spec_.outputs[k].inner != StrideClass::broadcast,
+    const bool moves = spec_.moves_along_row(spec_.outputs[k]);
+    TUTTI_CHECK(spec_.kind == LoopKind::row || moves,
                 "kernel '{}': output {} stays in place along the row; only row kernels write once per row", spec_.name, k);
-    if (spec_.kind == LoopKind::row && spec_.outputs[k].inner == StrideClass::broadcast)
+    if (spec_.kind == LoopKind::row && !moves)
       TUTTI_CHECK(!moves_along_row(result), "kernel '{}': output {} is written once per row but its value changes along it",
                   spec_.name, k);
     if (spec_.kind == LoopKind::column)
@@ -138,7 +156,7 @@ class Checker {
   bool moves_along_row(int32_t id) const {
     return any_leaf(id, [&](const ExprNode& x) {
       return x.op == ScalarOp::linear_index || x.op == ScalarOp::inner_index ||
-             (x.op == ScalarOp::arg && spec_.inputs[static_cast<size_t>(x.index)].inner != StrideClass::broadcast);
+             (x.op == ScalarOp::arg && spec_.moves_along_row(spec_.inputs[static_cast<size_t>(x.index)]));
     });
   }
 

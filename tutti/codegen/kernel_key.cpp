@@ -31,6 +31,7 @@ std::string KernelSpec::key() const {
     for (const OperandSpec& operand : *operands) {
       w.put(operand.dtype);
       w.put(operand.inner);
+      w.put(operand.index);
     }
   }
   w.put_count(nodes.size());

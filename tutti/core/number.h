@@ -26,7 +26,7 @@ int64_t pow_i64(int64_t a, int64_t b);
 double floordiv_f64(double a, double b);
 double remainder_f64(double a, double b);
 
-// Checked forms for sizes. `what` names the expression in the error.
+// Checked forms for sizes: SymIntOverflow shows the operands when the result leaves 64 bits.
 int64_t checked_add(int64_t a, int64_t b);
 int64_t checked_sub(int64_t a, int64_t b);
 int64_t checked_mul(int64_t a, int64_t b);

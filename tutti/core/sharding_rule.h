@@ -52,7 +52,6 @@ class ShardingRule {
   const std::vector<RuleOperand>& inputs() const { return inputs_; }
   const std::vector<RuleOperand>& outputs() const { return outputs_; }
   const std::vector<FactorClass>& classes() const { return classes_; }
-  const std::vector<std::string>& partial_words() const { return partial_words_; }
 
   // The size of each factor that has one, by letter. UsageError when tensors disagree with the rule or each other.
   // Sizes as in the call, one entry per operand.

@@ -132,7 +132,7 @@ uint32_t run(const KernelSpec& spec, CpuTarget target, const std::vector<Operand
              const std::vector<ParamValue>& params, int64_t first_index, int64_t index_outer) {
   set_fp_environment();
   std::vector<OperandCall> calls;
-  for (const Operand& o : operands) calls.push_back({o.buffer->data(), o.outer, o.inner, o.reduce});
+  for (const Operand& o : operands) calls.push_back({o.buffer->data(), o.outer, o.inner, o.reduce, o.pick, o.extent});
   uint32_t error = 0;
   const KernelCall call{.operands = calls.data(),
                         .params = params.data(),

@@ -58,7 +58,7 @@ struct Recipe {
 
 struct Operand {
   Buffer* buffer;
-  int64_t outer = 0, inner = 0, reduce = 0;
+  int64_t outer = 0, inner = 0, reduce = 0, pick = 0, extent = 0;
 };
 
 struct Sizes {

@@ -58,7 +58,9 @@ unsigned Emitter::vector_lanes(llvm::ArrayRef<int32_t> roots) const {
 
 Emitter::LoopShape Emitter::loop_shape(llvm::ArrayRef<int32_t> roots, llvm::ArrayRef<size_t> outputs) const {
   bool strided = false;
-  const auto look_at = [&](size_t k) { strided = strided || operand(k).inner == StrideClass::strided; };
+  const auto look_at = [&](size_t k) {
+    strided = strided || operand(k).inner == StrideClass::strided || spec.picks_per_element(operand(k));
+  };
   int heaviest = 0, varying = 0;
   const std::vector<bool> needed = reachable(roots);
   for (size_t n = 0; n < spec.nodes.size(); ++n) {

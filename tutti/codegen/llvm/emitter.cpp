@@ -11,12 +11,6 @@ using llvm::BasicBlock;
 using llvm::Function;
 using llvm::Value;
 
-namespace {
-
-constexpr uint32_t kDividedByZero = 1;
-
-}  // namespace
-
 Emitter::Emitter(llvm::LLVMContext& context, const KernelSpec& kernel, CpuTarget cpu)
     : spec(kernel), target(cpu), module(std::make_unique<llvm::Module>("kernel", context)), b(context) {
   find_uniform();
@@ -105,11 +99,10 @@ Value* Emitter::new_error_slot() {
 }
 
 void Emitter::report_error(Value* call, Value* error_slot) {
-  Value* seen = b.CreateICmpNE(b.CreateLoad(b.getInt32Ty(), error_slot), b.getInt32(0));
-  if_then(seen, [&] {
+  Value* seen = b.CreateLoad(b.getInt32Ty(), error_slot);
+  if_then(b.CreateICmpNE(seen, b.getInt32(0)), [&] {
     Value* address = call_field(call, offsetof(KernelCall, error), b.getPtrTy());
-    auto* store = b.CreateAlignedStore(b.getInt32(kDividedByZero), address, llvm::Align(4));
-    store->setAtomic(llvm::AtomicOrdering::Monotonic);  // threads of one call share the flag
+    b.CreateAtomicRMW(llvm::AtomicRMWInst::Or, address, seen, llvm::Align(4), llvm::AtomicOrdering::Monotonic);
   });
 }
 

@@ -29,6 +29,10 @@ struct Frame {
   unsigned lanes = 1;
   std::vector<llvm::Value*> base;         // per operand: address of element 0
   std::vector<llvm::Value*> inner_bytes;  // per operand: bytes from one element to the next, null unless strided
+  std::vector<llvm::Value*> pick_bytes;   // per operand: bytes from one index to the next, null unless picked
+  std::vector<llvm::Value*> extent;       // per operand: number of legal indices, null unless picked
+  llvm::Value* nothing = nullptr;         // what elements without a place of their own are read from: 0
+  llvm::Value* discarded = nullptr;       // and written to
   llvm::Value* first_index = nullptr;     // linear_index of element 0
   llvm::Value* length = nullptr;          // row_length
   llvm::Value* reduce_index = nullptr;    // column kernels: position along the reduced dim
@@ -75,6 +79,11 @@ class Emitter {
   void store_elements(Frame& frame, size_t operand, const Chunk& chunk, llvm::Value* value);
   void store_scalar(Frame& frame, size_t operand, llvm::Value* index, llvm::Value* value);
 
+  // --- picked operands (picked.cpp)
+  void load_picks(Frame& frame, llvm::Value* call);  // once per function, in its entry block
+  // Moves picked operands whose index stays along the row to their place, then `body`, if all those indices are legal.
+  void with_row_picks(Frame& frame, const std::function<void()>& body);
+
   // --- expressions (evaluate.cpp)
   bool is_uniform(int32_t node) const { return uniform_[static_cast<size_t>(node)]; }
   // Computes the uniform nodes that `roots` need, at the builder's place, and keeps them in the frame.
@@ -85,7 +94,6 @@ class Emitter {
   std::vector<bool> reachable(llvm::ArrayRef<int32_t> roots) const;
 
   // --- loops over a row (elementwise.cpp)
-  Chunk full_chunk(llvm::Value* index) const { return {index}; }
   Chunk partial_chunk(llvm::Value* index, llvm::Value* end, unsigned lanes);
   unsigned vector_lanes(llvm::ArrayRef<int32_t> roots) const;
   struct LoopShape {
@@ -100,6 +108,16 @@ class Emitter {
   llvm::Value* leaf(Frame& frame, const ExprNode& node, const Chunk& chunk);
   llvm::Value* uniform_leaf(Frame& frame, const ExprNode& node);
   llvm::Value* element_address(Frame& frame, size_t operand, llvm::Value* index);
+  struct Places {
+    llvm::Value* addresses;  // one per lane
+    llvm::Value* legal;      // lanes that exist and whose index is in range; the others' addresses mean nothing
+  };
+  Places picked_places(Frame& frame, size_t operand, const Chunk& chunk);
+  llvm::Value* index_element(Frame& frame, size_t operand, const Chunk& chunk);
+  llvm::Value* safe_addresses(const Places& places, llvm::Value* otherwise);
+  llvm::Value* load_picked(Frame& frame, size_t operand, const Chunk& chunk);
+  void store_picked(Frame& frame, size_t operand, const Chunk& chunk, llvm::Value* stored);
+  bool has_gather(llvm::Type* item) const;
   llvm::Function* staging_copy(unsigned item_bytes);
   bool can_mask(llvm::Type* type) const;
   void find_uniform();

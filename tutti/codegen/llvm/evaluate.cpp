@@ -14,7 +14,7 @@ void Emitter::find_uniform() {
     switch (node.op) {
       // An operand that stays along the vector dim of a column kernel still moves along the reduced one.
       case ScalarOp::arg:
-        uniform_[n] = !column && operand(static_cast<size_t>(node.index)).inner == StrideClass::broadcast;
+        uniform_[n] = !column && !spec.moves_along_row(operand(static_cast<size_t>(node.index)));
         break;
       case ScalarOp::linear_index:
       case ScalarOp::inner_index: uniform_[n] = false; break;

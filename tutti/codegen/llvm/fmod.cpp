@@ -41,7 +41,6 @@ Value* reduce_once(llvm::IRBuilderBase& b, Value* r, Value* y, Value* exponent_y
   return b.CreateSelect(b.CreateFCmpOLT(rest, constant(r, 0.0)), b.CreateFAdd(rest, divisor), rest);
 }
 
-Value* any_lane(llvm::IRBuilderBase& b, Value* v) { return lanes_of(v) == 1 ? v : b.CreateOrReduce(v); }
 
 Value* emit_fmod_f64(llvm::IRBuilderBase& b, Value* x, Value* y) {
   Value* infinity = llvm::ConstantFP::getInfinity(x->getType());

@@ -1,3 +1,4 @@
+#include "tutti/codegen/kernel.h"
 #include "tutti/codegen/llvm/scalar_ops.h"
 
 namespace tutti::codegen {
@@ -8,15 +9,13 @@ namespace {
 
 Value* constant(Value* like, int64_t value) { return llvm::ConstantInt::getSigned(like->getType(), value); }
 Value* zero(Value* like) { return llvm::Constant::getNullValue(like->getType()); }
-Value* any_lane(llvm::IRBuilderBase& b, Value* v) { return lanes_of(v) == 1 ? v : b.CreateOrReduce(v); }
 
 // Sets the error slot where a lane that counts divides by zero, and returns a divisor without zeros.
 Value* checked_divisor(const OpContext& c, Value* divisor) {
   llvm::IRBuilderBase& b = c.b;
   Value* is_zero = b.CreateICmpEQ(divisor, zero(divisor));
   Value* counted = c.mask ? b.CreateAnd(is_zero, c.mask) : is_zero;
-  Value* flag = b.CreateZExt(any_lane(b, counted), b.getInt32Ty());
-  b.CreateStore(b.CreateOr(b.CreateLoad(b.getInt32Ty(), c.error), flag), c.error);
+  raise_flag(b, c.error, counted, kDividedByZero);
   return b.CreateSelect(is_zero, constant(divisor, 1), divisor);
 }
 

@@ -1,6 +1,7 @@
 // Elements between memory and vectors. Full contiguous vectors are plain loads and stores. Partial vectors use masked
 // ones where the machine has them (AVX-512: all widths; AVX2: 32 and 64 bit); otherwise, and for partial strided
-// vectors, elements pass through a stack buffer by a small copying loop that all operands of one width share.
+// vectors, elements pass through a stack buffer by a small copying loop that all operands of one width share. Elements
+// with an address each are in picked.cpp.
 #include "tutti/codegen/llvm/convert.h"
 #include "tutti/codegen/llvm/emitter.h"
 
@@ -54,6 +55,7 @@ void Emitter::store_scalar(Frame& frame, size_t k, Value* index, Value* value) {
 
 Value* Emitter::load_elements(Frame& frame, size_t k, const Chunk& chunk) {
   const DType dtype = operand(k).dtype;
+  if (spec.picks_per_element(operand(k))) return widen_storage(b, load_picked(frame, k, chunk), dtype);
   if (operand(k).inner == StrideClass::broadcast)
     return splat(b, load_scalar(frame, k, chunk.index), frame.lanes);
   if (frame.lanes == 1) return load_scalar(frame, k, chunk.index);
@@ -85,8 +87,9 @@ Value* Emitter::load_elements(Frame& frame, size_t k, const Chunk& chunk) {
 }
 
 void Emitter::store_elements(Frame& frame, size_t k, const Chunk& chunk, Value* value) {
-  if (frame.lanes == 1) return store_scalar(frame, k, chunk.index, value);
   const DType dtype = operand(k).dtype;
+  if (spec.picks_per_element(operand(k))) return store_picked(frame, k, chunk, round_to_storage(b, value, dtype));
+  if (frame.lanes == 1) return store_scalar(frame, k, chunk.index, value);
   llvm::Type* item = storage_type(b.getContext(), dtype);
   const llvm::Align align(item_bytes(item));
   const bool contiguous = operand(k).inner == StrideClass::contiguous;

@@ -64,6 +64,7 @@ llvm::Function* emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& s
   llvm::Function* leaf = begin_leaf(e, name);
   Value *call = leaf->getArg(0), *state = leaf->getArg(1), *start = leaf->getArg(2), *count = leaf->getArg(3);
   Frame frame = states.read_frame(state, kLeafLanes);
+  e.load_picks(frame, call);
   frame.reduced = states.read_results(state, e.i64(0), group.monoids.front().first_reduction());
   const std::vector<int32_t> values = group.value_nodes();
   e.prepare_uniform(frame, values);
@@ -130,7 +131,7 @@ void emit_row(Emitter& e, const std::string& name) {
   std::vector<size_t> along_row, once_per_row;
   std::vector<int32_t> once_roots;
   for (size_t k = 0; k < e.spec.outputs.size(); ++k) {
-    if (e.spec.outputs[k].inner != StrideClass::broadcast) {
+    if (e.spec.moves_along_row(e.spec.outputs[k])) {
       along_row.push_back(k);
       continue;
     }
@@ -138,7 +139,7 @@ void emit_row(Emitter& e, const std::string& name) {
     once_roots.push_back(e.spec.results[k]);
   }
   Value* state = nullptr;
-  emit_row_loop(e, name, kLeafLanes, [&](Value* call, Frame& frame) {
+  const auto reduce_and_store = [&](Value* call, Frame& frame) {
     if (!state) state = states.allocate();
     states.write_frame(state, frame, nullptr, nullptr);
     for (size_t g = 0; g < groups.size(); ++g) {
@@ -156,6 +157,9 @@ void emit_row(Emitter& e, const std::string& name) {
     e.prepare_uniform(frame, once_roots);
     for (const size_t k : once_per_row)
       e.store_scalar(frame, e.spec.inputs.size() + k, e.i64(0), frame.uniform[static_cast<size_t>(e.spec.results[k])]);
+  };
+  emit_row_loop(e, name, kLeafLanes, [&](Value* call, Frame& frame) {
+    e.with_row_picks(frame, [&] { reduce_and_store(call, frame); });
   });
 }
 

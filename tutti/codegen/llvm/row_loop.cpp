@@ -21,6 +21,7 @@ void emit_row_loop(Emitter& e, const std::string& name, unsigned lanes,
   Value* index_outer = e.call_field(call, offsetof(KernelCall, index_outer), word);
   Value* n_outer = e.call_field(call, offsetof(KernelCall, n_outer), word);
   e.load_params(call);
+  e.load_picks(shared, call);
   std::vector<Value*> data, outer_bytes;
   for (size_t k = 0; k < e.operand_count(); ++k) {
     Value* itembytes = e.i64(itemsize(e.operand(k).dtype));
@@ -46,7 +47,8 @@ void emit_pointwise(Emitter& e, const std::string& name) {
   for (size_t k = 0; k < e.spec.outputs.size(); ++k) outputs.push_back(k);
   emit_row_loop(e, name, e.vector_lanes(e.spec.results), [&](Value*, Frame& frame) {
     // An empty row computes nothing, not even what all its elements share: a zero divisor there is no error.
-    e.if_then(e.b.CreateICmpSGT(frame.length, e.i64(0)), [&] { e.store_row(frame, outputs, frame.length); });
+    e.if_then(e.b.CreateICmpSGT(frame.length, e.i64(0)),
+              [&] { e.with_row_picks(frame, [&] { e.store_row(frame, outputs, frame.length); }); });
   });
 }
 

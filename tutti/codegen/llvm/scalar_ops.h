@@ -13,7 +13,7 @@ namespace tutti::codegen {
 struct OpContext {
   llvm::IRBuilderBase& b;
   llvm::Value* mask = nullptr;   // lanes that count; null: all
-  llvm::Value* error = nullptr;  // slot of an i32, set to 1 when a lane that counts divides an integer by zero
+  llvm::Value* error = nullptr;  // slot of an i32, gets kDividedByZero when a lane that counts divides an integer by zero
 };
 
 // The value of `node`, whose operands are `v` of compute dtype `from` (that of operand 0).

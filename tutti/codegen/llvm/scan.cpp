@@ -13,7 +13,7 @@ void emit_scan(Emitter& e, const std::string& name) {
     monoids.emplace_back(e, k);
     values.push_back(monoids.back().value_node());
   }
-  emit_row_loop(e, name, 1, [&](Value*, Frame& frame) {
+  const auto scan_row = [&](Frame& frame) {
     llvm::IRBuilder<>& b = e.b;
     std::vector<Components> slots;
     for (const Monoid& monoid : monoids) {
@@ -37,9 +37,10 @@ void emit_scan(Emitter& e, const std::string& name) {
         for (Value* result : monoids[m].results(running)) with_results.reduced.push_back(result);
       }
       const auto results = e.evaluate(with_results, e.spec.results, Chunk{i})[0];
-      for (size_t k = 0; k < results.size(); ++k) e.store_scalar(with_results, e.spec.inputs.size() + k, i, results[k]);
+      for (size_t k = 0; k < results.size(); ++k) e.store_elements(with_results, e.spec.inputs.size() + k, Chunk{i}, results[k]);
     });
-  });
+  };
+  emit_row_loop(e, name, 1, [&](Value*, Frame& frame) { e.with_row_picks(frame, [&] { scan_row(frame); }); });
 }
 
 }  // namespace tutti::codegen

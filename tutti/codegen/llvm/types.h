@@ -24,6 +24,17 @@ inline llvm::Value* splat(llvm::IRBuilderBase& b, llvm::Value* scalar, unsigned 
   return lanes == 1 ? scalar : b.CreateVectorSplat(lanes, scalar);
 }
 
+// Whether any lane of a truth value is set, as one i1.
+inline llvm::Value* any_lane(llvm::IRBuilderBase& b, llvm::Value* truths) {
+  return lanes_of(truths) == 1 ? truths : b.CreateOrReduce(truths);
+}
+
+// Adds the bits of `flag` to the i32 in `slot` when any lane of `truths` is set.
+inline void raise_flag(llvm::IRBuilderBase& b, llvm::Value* slot, llvm::Value* truths, uint32_t flag) {
+  llvm::Value* raised = b.CreateSelect(any_lane(b, truths), b.getInt32(flag), b.getInt32(0));
+  b.CreateStore(b.CreateOr(b.CreateLoad(b.getInt32Ty(), slot), raised), slot);
+}
+
 // The type a node of compute dtype `dtype` has in registers; booleans are i1.
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype);
 // The type of one element in memory: bf16, f16 and fp8 are integers of their width, booleans i8.
