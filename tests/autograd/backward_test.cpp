@@ -87,6 +87,12 @@ TEST(Backward, RefusesWritingInPlaceToARecordedTensor) {
   EXPECT_THROW(copy_(mul(a, 2.0), Tensor::of<float>({4})), UsageError);
 }
 
+TEST(Backward, RefusesAGradientIntoMemoryThatOthersShare) {
+  const Tensor buffer = Tensor::of<float>({0, 0}), part = buffer.view_as({1}, {1}, 0);
+  EXPECT_THROW(copy_(part, leaf({2})), UsageError);
+  EXPECT_EQ(buffer.data<float>()[0], 0.0f);
+}
+
 TEST(Backward, NeedsACotangentForManyElements) { EXPECT_THROW(backward(mul(leaf({1, 2}), 2.0)), UsageError); }
 
 TEST(Backward, RefusesATensorWithoutHistory) { EXPECT_THROW(backward(Tensor::scalar(1.0f)), UsageError); }

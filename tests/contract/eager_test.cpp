@@ -83,10 +83,10 @@ TEST_P(EagerStrides, GapsBetweenElementsDoNotChangeTheBits) {
   }
 }
 
-// Pointwise ops accept every size; the others say in their samples which they take.
+// Pointwise ops accept every size; the others, and those over indices, say in their samples which they take.
 bool is_pointwise(const OpDef& op) {
-  return op.recipe.build != nullptr && op.recipe.kind == codegen::LoopKind::pointwise && op.local_attrs == nullptr &&
-         op.num_inputs > 0;
+  return op.recipe.build != nullptr && op.recipe.kind == codegen::LoopKind::pointwise && op.recipe.pick == nullptr &&
+         op.local_attrs == nullptr && op.num_inputs > 0;
 }
 
 class EagerSizes : public ::testing::TestWithParam<const OpDef*> {};

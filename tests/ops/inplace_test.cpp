@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tutti/ops/copy.h"
+
 namespace tutti {
 namespace {
 
@@ -46,6 +48,30 @@ TEST(Inplace, RefusesReadOnlyMemory) {
   const Tensor x = Tensor::of<float>({1});
   x.storage()->set_read_only();
   EXPECT_THROW(zero_(x), UsageError);
+}
+
+TEST(Inplace, ReadsWhatItIsAboutToOverwriteFirst) {
+  for (const int64_t n : {5, 100, 40000}) {
+    std::vector<float> values(static_cast<size_t>(n));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    const Tensor x = Tensor::of(values);
+    copy_(x.view_as({n - 1}, {1}, 1), x.view_as({n - 1}, {1}, 0));
+    for (int64_t i = 1; i < n; ++i) ASSERT_EQ(x.data<float>()[i], static_cast<float>(i - 1)) << n;
+    const Tensor y = Tensor::of(values);
+    add_(y.view_as({n}, {1}, 0), y.view_as({n}, {-1}, n - 1));
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y.data<float>()[i], static_cast<float>(n - 1)) << n;
+  }
+}
+
+TEST(Inplace, RefusesAnExpandedTarget) {
+  const Tensor x = Tensor::of<float>({1, 2});
+  try {
+    add_(x.view_as({3, 2}, {0, 1}, 0), Tensor::of<float>({1, 1}));
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("dim 0"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("expanded"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace

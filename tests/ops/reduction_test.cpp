@@ -135,5 +135,16 @@ TEST(Scans, KeepTheFirstOfEqualExtremes) {
   EXPECT_EQ(values.data<float>()[3], 3.0f);
 }
 
+TEST(Reductions, OfNoElementsHaveTheIdentity) {
+  for (const Extents& sizes : {Extents{0}, Extents{3, 0}, Extents{0, 4}, Extents{2, 0, 5}}) {
+    const Tensor x = Tensor::empty(sizes);
+    EXPECT_EQ(sum(x).item(), 0.0) << describe(x);
+    EXPECT_EQ(prod(x).item(), 1.0) << describe(x);
+  }
+  const Tensor rows = sum(Tensor::empty({3, 0, 2}), {.dims = Dims{1, 2}});
+  EXPECT_EQ(rows.numel(), 3);
+  EXPECT_EQ(rows.data<float>()[2], 0.0f);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -71,6 +71,14 @@ class AutogradStage final : public Stage {
                   "{}: writes in place to a tensor that autograd records ({}); use the out-of-place form, or NoGradScope",
                   op.name, describe(call.inputs[static_cast<size_t>(written)]));
     }
+    for (const int8_t written : op.writes) {
+      if (written < 0) continue;
+      // The gradient of the written values belongs to every tensor on this memory, and only the one named here gets it.
+      const Tensor& target = call.inputs[static_cast<size_t>(written)];
+      TUTTI_CHECK(target.storage()->use_count() == 1,
+                  "{}: writes a value with a gradient into {}, whose memory other tensors share (it is a view, or has views): they "
+                  "would lose the gradient; use the out-of-place form (cat, where, scatter), or NoGradScope", op.name, describe(target));
+    }
     const Order order = next_order();
     {
       NoGradScope no_grad;
@@ -147,7 +155,12 @@ Meta& ensure_meta(const Tensor& t) {
   return *meta_of(t);
 }
 
-Tensor detached(const Tensor& t) { return t.view_as(t.extents(), t.strides(), t.offset()); }
+// Other rooms' stages stay: the elements are as much theirs as before.
+Tensor detached(const Tensor& t) {
+  Tensor result = t.view_as(t.extents(), t.strides(), t.offset());
+  result.impl()->stages = static_cast<StageMask>(t.stages() & ~mask_of(StageBit::autograd));
+  return result;
+}
 
 void set_history(const Tensor& t, std::shared_ptr<Node> node, int index) {
   Meta& meta = ensure_meta(t);

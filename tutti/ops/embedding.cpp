@@ -48,12 +48,10 @@ const OpDef kEmbedding{
                        if (c.needs(0)) grads[0] = embedding_backward(c.grads[0], c.inputs[1], c.input_metas[0].sizes[0].value());
                      },
                  .saves_inputs = 0b10},
-    .check = check_rows,
-    // A kernel and not a recipe: the address of a row comes from memory.
-    .kernel =
-        [](const OpCall& call, std::span<const Tensor> outputs) {
-          facets::copy_rows(outputs[0], call[0], 0, facets::dense_indices(call[1]));
-        },
+    .recipe = {.build = [](RecipeBuilder& b) { b.out(b.in(0)); },
+               .pick = [](const OpCall&) { return Pick{.index = 1, .dim = 0, .loops = Pick::Loops::spliced, .read = 0}; },
+               .explain = check_rows,
+               .moves_bits = true},
     .sharding =
         [](const OpCall& call) {
           return fmt::format("W[vw] #I[{0}] -> Y[{0}w] | mask{{v}} | id", facets::dim_letters(call[1].ndim()));

@@ -1,17 +1,12 @@
 #include "tutti/ops/gather.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "tutti/ops/creation.h"
-#include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/indices.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scatter_add.h"
-#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 namespace {
@@ -27,6 +22,14 @@ void check_indices(const OpCall& call) {
   facets::check_index_range(call.op.name, call[1], call[0].extents()[dim],
                             fmt::format("elements of dim {} of {}", dim, describe(call[0])));
 }
+
+// x is read at input 1 along the dim of the call.
+template <Pick::Loops loops>
+constexpr Recipe kTake{
+    .build = [](RecipeBuilder& b) { b.out(b.in(0)); },
+    .pick = [](const OpCall& call) { return Pick{.index = 1, .dim = call.attrs.as<IndexAttrs>().dim, .loops = loops, .read = 0}; },
+    .explain = check_indices,
+    .moves_bits = true};
 
 // What a gradient is added to: zeros that leave the bits of their addend.
 Tensor sum_start(const OutputMeta& meta) { return full(meta.sizes, facets::kSumIdentity, compute_dtype(meta.dtype)); }
@@ -51,41 +54,6 @@ void gather_reference(const OpCall& call, std::span<const Tensor> outputs) {
     source[dim_of(call.attrs)] = facets::read_int64(call[1], facets::offset_at(call[1], at));
     facets::move_element(outputs[0], at, call[0], source);
   });
-}
-
-// Rows along the last dim: `base` is the row's first element of x with index 0 along the gathered dim.
-template <class Bits>
-void gather_rows(const Tensor& out, const Tensor& x, const std::vector<int64_t>& index, size_t dim) {
-  const Extents& sizes = out.extents();
-  const size_t last = sizes.size() - 1;
-  const int64_t width = sizes[last], picked = x.strides()[dim], inner = dim == last ? 0 : x.strides()[last];
-  const Bits* from = static_cast<const Bits*>(x.raw_data());
-  Bits* to = static_cast<Bits*>(out.raw_data());
-  ThreadPool::current().parallel_for(
-      out.numel() / width, std::max<int64_t>(kParallelGrain / width, 1), [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          int64_t base = 0, rest = row;
-          for (size_t d = last; d-- > 0;) {
-            if (d != dim) base += rest % sizes[d] * x.strides()[d];
-            rest /= sizes[d];
-          }
-          const int64_t* picks = index.data() + row * width;
-          for (int64_t j = 0; j < width; ++j) to[row * width + j] = from[base + picks[j] * picked + j * inner];
-        }
-      });
-}
-
-// A kernel and not a recipe: the address of an element comes from memory.
-void gather_kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  if (outputs[0].numel() == 0) return;
-  const std::vector<int64_t> index = facets::dense_indices(call[1]);
-  const size_t dim = dim_of(call.attrs);
-  switch (itemsize(call[0].dtype())) {
-    case 1: return gather_rows<uint8_t>(outputs[0], call[0], index, dim);
-    case 2: return gather_rows<uint16_t>(outputs[0], call[0], index, dim);
-    case 4: return gather_rows<uint32_t>(outputs[0], call[0], index, dim);
-    default: return gather_rows<uint64_t>(outputs[0], call[0], index, dim);
-  }
 }
 
 // Dims beside the gathered one are shardable where x and index have the same size.
@@ -120,8 +88,7 @@ const OpDef kGather{
                        grads[0] = scatter_add(sum_start(c.input_metas[0]), c.attrs.as<IndexAttrs>().dim, c.inputs[1], c.grads[0]);
                      },
                  .saves_inputs = 0b10},
-    .check = check_indices,
-    .kernel = gather_kernel,
+    .recipe = kTake<Pick::Loops::of_index>,
     .sharding = gather_sharding,
     .samples = gather_samples,
     .tolerance = {.f32 = 0, .f64 = 0},
@@ -168,12 +135,7 @@ const OpDef kIndexSelect{
           });
         },
     .gradient = {.vjp = index_select_vjp, .saves_inputs = 0b10},
-    .check = check_indices,
-    // A kernel and not a recipe: the address of a row comes from memory.
-    .kernel =
-        [](const OpCall& call, std::span<const Tensor> outputs) {
-          facets::copy_rows(outputs[0], call[0], static_cast<int>(dim_of(call.attrs)), facets::dense_indices(call[1]));
-        },
+    .recipe = kTake<Pick::Loops::spliced>,
     .sharding =
         [](const OpCall& call) {
           std::string x = facets::dim_letters(call[0].ndim()), y = x;

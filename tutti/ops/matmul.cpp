@@ -8,7 +8,6 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/permute.h"
-#include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/sum_to.h"
@@ -214,67 +213,6 @@ Tensor linear(const Tensor& x, const Tensor& weight) {
               "linear: x is {}, weight {}; expected weight [out, in] with in == {}", x.sizes(), weight.sizes(),
               x.ndim() ? x.size(-1) : SymInt(0));
   return matmul(x, transpose(weight, 0, 1));
-}
-
-Tensor einsum(std::string_view equation, const Tensor& a, const Tensor& b) {
-  const size_t comma = equation.find(','), arrow = equation.find("->");
-  TUTTI_CHECK(comma != std::string_view::npos && arrow != std::string_view::npos && comma < arrow,
-              "einsum: '{}' is not of the form 'ab,bc->ac'", equation);
-  const std::string as(equation.substr(0, comma)), bs(equation.substr(comma + 1, arrow - comma - 1)),
-      os(equation.substr(arrow + 2));
-  const auto check = [&](const std::string& letters, int ndim) {
-    TUTTI_CHECK(static_cast<int>(letters.size()) == ndim, "einsum: '{}' names {} dims for a tensor of {}", letters, letters.size(), ndim);
-    for (size_t i = 0; i < letters.size(); ++i) {
-      TUTTI_CHECK(std::isalpha(static_cast<unsigned char>(letters[i])) && letters.find(letters[i], i + 1) == std::string::npos,
-                  "einsum: '{}' in '{}': each dim is one letter, used once per operand", letters, equation);
-    }
-  };
-  check(as, a.ndim());
-  check(bs, b.ndim());
-  check(os, static_cast<int>(os.size()));
-  const auto has = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
-  // Letters of one operand only that the output lacks are summed first; then every letter is a batch, a row of a, a
-  // column of b or contracted.
-  const auto reduce_private = [&](Tensor t, std::string letters, const std::string& other) {
-    Dims dims;
-    std::string kept;
-    for (size_t i = 0; i < letters.size(); ++i) {
-      if (has(other, letters[i]) || has(os, letters[i])) kept += letters[i];
-      else dims.push_back(static_cast<int64_t>(i));
-    }
-    if (!dims.empty()) t = sum(t, {.dims = dims});
-    return std::pair(t, kept);
-  };
-  const auto [ra, la] = reduce_private(a, as, bs);
-  const auto [rb, lb] = reduce_private(b, bs, as);
-  std::string batch, rows, columns, inner;
-  for (char c : la) (has(lb, c) ? (has(os, c) ? batch : inner) : rows) += c;
-  for (char c : lb) {
-    if (!has(la, c)) columns += c;
-  }
-  for (char c : os) TUTTI_CHECK(has(la, c) || has(lb, c), "einsum: output letter '{}' of '{}' is in no operand", c, equation);
-  const auto arrange = [](const Tensor& t, const std::string& letters, const std::string& order) {
-    Dims dims;
-    for (char c : order) dims.push_back(static_cast<int64_t>(letters.find(c)));
-    return permute(t, dims);
-  };
-  const auto size_of = [&](char c) { return has(la, c) ? ra.size(static_cast<int64_t>(la.find(c))) : rb.size(static_cast<int64_t>(lb.find(c))); };
-  const auto product_of = [&](const std::string& letters) {
-    SymInt n = 1;
-    for (char c : letters) n *= size_of(c);
-    return n;
-  };
-  for (char c : batch + inner) {
-    TUTTI_CHECK(ra.size(static_cast<int64_t>(la.find(c))) == rb.size(static_cast<int64_t>(lb.find(c))),
-                "einsum: letter '{}' of '{}' has size {} in a and {} in b", c, equation, ra.size(static_cast<int64_t>(la.find(c))),
-                rb.size(static_cast<int64_t>(lb.find(c))));
-  }
-  const Tensor x = reshape(arrange(ra, la, batch + rows + inner), {product_of(batch), product_of(rows), product_of(inner)});
-  const Tensor y = reshape(arrange(rb, lb, batch + inner + columns), {product_of(batch), product_of(inner), product_of(columns)});
-  Shape sizes;
-  const std::string order = batch + rows + columns;
-  for (char c : order) sizes.push_back(size_of(c));
-  return arrange(reshape(matmul(x, y), sizes), order, os);
 }
 
 }  // namespace tutti

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
 
 #include "tutti/tensor/tensor.h"
 
@@ -29,8 +28,5 @@ Tensor bmm(const Tensor& a, const Tensor& b);
 // x times the transpose of `weight`, the leading dims of x being tokens. Shapes: x [..., in], weight [out, in] ->
 // [..., out]. The gradient of `weight` is f32 and sums over tokens in the canonical order.
 Tensor linear(const Tensor& x, const Tensor& weight);
-// Einstein summation of one or two operands: "bij,bjk->bik", with "..." not supported. A repeated letter within one
-// operand is an error (use diagonal()).
-Tensor einsum(std::string_view equation, const Tensor& a, const Tensor& b);
 
 }  // namespace tutti

@@ -15,24 +15,6 @@ void infer_equal_dtypes(const OpCall& call, OutputMetas& out) {
   facets::infer_scatter(call, out);
 }
 
-template <class Bits>
-void scatter_bits(const OpCall& call, const Tensor& out) {
-  Bits* to = static_cast<Bits*>(out.raw_data());
-  const Bits* from = static_cast<const Bits*>(call[2].raw_data());
-  facets::for_each_target(call, out, [=](int64_t target, int64_t source) { to[target] = from[source]; });
-}
-
-// A kernel and not a recipe: the address of an element comes from memory.
-void scatter_kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  facets::raw_copy(outputs[0], call[0]);
-  switch (itemsize(call[0].dtype())) {
-    case 1: return scatter_bits<uint8_t>(call, outputs[0]);
-    case 2: return scatter_bits<uint16_t>(call, outputs[0]);
-    case 4: return scatter_bits<uint32_t>(call, outputs[0]);
-    default: return scatter_bits<uint64_t>(call, outputs[0]);
-  }
-}
-
 void scatter_reference(const OpCall& call, std::span<const Tensor> outputs) {
   facets::check_scatter_indices(call);
   copy_elements(outputs[0], call[0]);
@@ -56,8 +38,13 @@ const OpDef kScatter{
     .infer = infer_equal_dtypes,
     .reference = scatter_reference,
     .gradient = {.vjp = scatter_vjp, .saves_inputs = 0b10},
-    .check = facets::check_scatter_indices,
-    .kernel = scatter_kernel,
+    .recipe = {.build = [](RecipeBuilder& b) { b.out(b.in(2)); },
+               .pick =
+                   [](const OpCall& call) {
+                     return Pick{.index = 1, .dim = call.attrs.as<facets::ScatterAttrs>().dim, .loops = Pick::Loops::of_index, .start = 0};
+                   },
+               .explain = facets::check_scatter_indices,
+               .moves_bits = true},
     .sharding = [](const OpCall& call) { return facets::scatter_sharding(call, "id"); },
     .samples =
         [] {

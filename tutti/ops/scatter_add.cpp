@@ -1,9 +1,14 @@
 #include "tutti/ops/scatter_add.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/scatter_targets.h"
 #include "tutti/ops/gather.h"
+#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 namespace {
@@ -31,19 +36,70 @@ void convert_elements(const Tensor& target, const Tensor& source) {
   });
 }
 
+// Elements from the start of `t` to each index of its dims [begin, end), row-major over `sizes`.
+std::vector<int64_t> offsets_of(const Extents& sizes, const Tensor& t, size_t begin, size_t end) {
+  std::vector<int64_t> result = {0};
+  for (size_t d = begin; d < end; ++d) {
+    std::vector<int64_t> next;
+    next.reserve(result.size() * static_cast<size_t>(sizes[d]));
+    for (const int64_t base : result) {
+      for (int64_t i = 0; i < sizes[d]; ++i) next.push_back(base + i * t.strides()[d]);
+    }
+    result = std::move(next);
+  }
+  return result;
+}
+
+// Calls put(target element, source element) for every element of source: for each target in ascending order of the
+// index's position along `dim`. Threads share out the dims beside it, so no two of them meet in a target.
+template <class Index, class Put>
+void for_each_target(const Tensor& out, size_t dim, const Tensor& index, const Tensor& source, Put put) {
+  const Extents& sizes = index.extents();
+  if (index.numel() == 0) return;
+  const size_t n = sizes.size();
+  const auto out_outer = offsets_of(sizes, out, 0, dim), out_inner = offsets_of(sizes, out, dim + 1, n);
+  const auto index_outer = offsets_of(sizes, index, 0, dim), index_inner = offsets_of(sizes, index, dim + 1, n);
+  const auto source_outer = offsets_of(sizes, source, 0, dim), source_inner = offsets_of(sizes, source, dim + 1, n);
+  const int64_t step = out.strides()[dim], index_step = index.strides()[dim], source_step = source.strides()[dim];
+  const Index* picks = static_cast<const Index*>(index.raw_data());
+  const int64_t inner = static_cast<int64_t>(out_inner.size()), lines = static_cast<int64_t>(out_outer.size()) * inner;
+  ThreadPool::current().parallel_for(
+      lines, std::max<int64_t>(kParallelGrain / sizes[dim], 1), [&](int64_t begin, int64_t end) {
+        while (begin < end) {  // the lines [begin, stop) of one outer index
+          const size_t o = static_cast<size_t>(begin / inner);
+          const int64_t stop = std::min(end, (begin / inner + 1) * inner), first = begin % inner;
+          for (int64_t j = 0; j < sizes[dim]; ++j) {
+            for (int64_t i = first; i < first + (stop - begin); ++i) {
+              const size_t k = static_cast<size_t>(i);
+              const int64_t pick = picks[index_outer[o] + j * index_step + index_inner[k]];
+              put(out_outer[o] + pick * step + out_inner[k], source_outer[o] + j * source_step + source_inner[k]);
+            }
+          }
+          begin = stop;
+        }
+      });
+}
+
+template <class Put>
+void for_each_target(const OpCall& call, const Tensor& out, Put put) {
+  const size_t dim = facets::scatter_dim(call.attrs);
+  if (call[1].dtype() == DType::i64) for_each_target<int64_t>(out, dim, call[1], call[2], put);
+  else for_each_target<int32_t>(out, dim, call[1], call[2], put);
+}
+
 template <class Sum>
 void add_targets(const OpCall& call, const Tensor& sums) {
   Sum* to = static_cast<Sum*>(sums.raw_data());
   visit_dtype(call[2].dtype(), [&]<class Source>() {
     const Source* from = static_cast<const Source*>(call[2].raw_data());
-    facets::for_each_target(call, sums, [=](int64_t target, int64_t source) {
+    for_each_target(call, sums, [=](int64_t target, int64_t source) {
       if constexpr (std::is_arithmetic_v<Source>) to[target] = static_cast<Sum>(to[target] + static_cast<Sum>(from[source]));
       else to[target] += static_cast<Sum>(to_float(from[source]));
     });
   });
 }
 
-// A kernel and not a recipe: the address of an element comes from memory.
+// A kernel and not a recipe: elements of one vector may add to one place, each to what the one before it left.
 void scatter_add_kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const DType dtype = outputs[0].dtype();
   const bool wide = compute_dtype(dtype) == dtype;

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <bit>
 #include <utility>
+#include <vector>
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/runtime/fp_environment.h"
+#include "tutti/tensor/device_copy.h"
 
 namespace tutti {
 namespace {
@@ -34,8 +36,46 @@ void check_writable(const OpCall& call) {
     const Tensor& target = call.inputs[static_cast<size_t>(written)];
     TUTTI_CHECK(!target.storage()->is_read_only(), "{}: the tensor {} is read-only memory and cannot be written; clone() it",
                 call.op.name, describe(target));
+    for (size_t d = 0; d < target.strides().size(); ++d) {
+      TUTTI_CHECK(target.strides()[d] != 0 || target.extents()[d] < 2,
+                  "{}: dim {} of the tensor {} is expanded: its elements are the same memory and cannot be written one by one; "
+                  "clone() it", call.op.name, d, describe(target));
+    }
     target.storage()->bump_version();
   }
+}
+
+// Whether `x` reads memory that writing `target` changes, other than element by element. Ranges decide: two tensors that
+// interleave without meeting count too, which costs a copy and no more.
+bool is_tangled(const Tensor& target, const Tensor& x) {
+  if (x.storage().get() != target.storage().get() || x.numel() == 0 || target.numel() == 0) return false;
+  if (x.offset() == target.offset() && x.dtype() == target.dtype() && x.extents() == target.extents() && x.strides() == target.strides())
+    return false;
+  const auto range = [](const Tensor& t) {
+    std::pair<int64_t, int64_t> elements{t.offset(), t.offset()};
+    for (size_t d = 0; d < t.strides().size(); ++d) {
+      const int64_t reach = t.strides()[d] * (t.extents()[d] - 1);
+      (reach < 0 ? elements.first : elements.second) += reach;
+    }
+    return std::pair{elements.first * itemsize(t.dtype()), (elements.second + 1) * itemsize(t.dtype())};
+  };
+  const auto a = range(target), b = range(x);
+  return a.first < b.second && b.first < a.second;
+}
+
+// The inputs of a call that writes, with a copy in the place of each that the write would change before it is read: loops
+// run in vectors and on threads, in no order. Empty when there is none.
+std::vector<Tensor> untangled(const OpCall& call) {
+  std::vector<Tensor> inputs;
+  for (const int8_t written : call.op.writes) {
+    if (written < 0) continue;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if (static_cast<int>(i) == written || !is_tangled(call.inputs[static_cast<size_t>(written)], call.inputs[i])) continue;
+      if (inputs.empty()) inputs.assign(call.inputs.begin(), call.inputs.end());
+      inputs[i] = clone_to(call.inputs[i], call.inputs[i].device());
+    }
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -98,8 +138,10 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   if (op.check) op.check(call);
   check_writable(call);
   allocate_outputs(call, metas, outputs);
-  if (op.kernel) op.kernel(call, outputs);
-  else run_recipe(call, outputs);
+  const std::vector<Tensor> own = untangled(call);
+  const OpCall apart{op, own.empty() ? call.inputs : std::span<const Tensor>(own), call.attrs};
+  if (op.kernel) op.kernel(apart, outputs);
+  else run_recipe(apart, outputs);
 }
 
 void run_reference(const OpCall& call, std::span<Tensor> outputs) {

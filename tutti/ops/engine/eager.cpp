@@ -1,109 +1,18 @@
 #include "tutti/ops/engine/eager.h"
 
 #include <algorithm>
-#include <array>
 
 #include "tutti/ops/engine/loop_nest.h"
+#include "tutti/ops/engine/picked.h"
+#include "tutti/ops/engine/recipe_kernel.h"
 
 namespace tutti {
-
-Expr RecipeBuilder::reduce(codegen::ReduceOp op, Expr value, codegen::TreeKind tree) {
-  const bool index = op == codegen::ReduceOp::argmax || op == codegen::ReduceOp::argmin;
-  const bool truth = op == codegen::ReduceOp::any || op == codegen::ReduceOp::all;
-  const DType dtype = index ? DType::i64 : truth ? DType::boolean : value.dtype();
-  reductions.push_back({op, tree, value.id()});
-  return pool.leaf(ScalarOp::reduced, dtype, static_cast<int>(reductions.size()) - 1);
-}
-
-std::pair<Expr, Expr> RecipeBuilder::softmax_stats(Expr value) {
-  const Expr m = reduce(codegen::ReduceOp::softmax_max, value, codegen::TreeKind::aligned);
-  return {m, reduce(codegen::ReduceOp::softmax_sum, value, codegen::TreeKind::aligned)};
-}
-
-Expr RecipeBuilder::row_length(DType dtype) { return cast(pool.leaf(ScalarOp::row_length, DType::i64), dtype); }
-
-void RecipeBuilder::out(Expr value) { results.push_back(value); }
-
 namespace {
 
 using codegen::LoopKind;
 using codegen::StrideClass;
 
-constexpr size_t kMaxOperands = 16;
 constexpr size_t kMaxParams = 16;
-
-// What selects a kernel: never a size.
-struct KernelKey {
-  const OpDef* op;
-  uint64_t variant;
-  LoopKind kind;
-  uint8_t count = 0;
-  std::array<uint8_t, kMaxOperands> operands{};  // dtype * 4 + stride class
-  friend bool operator==(const KernelKey&, const KernelKey&) = default;
-  size_t hash() const {
-    uint64_t h = reinterpret_cast<uintptr_t>(op) ^ variant * 0x9E3779B97F4A7C15ull ^ static_cast<uint64_t>(kind);
-    for (size_t i = 0; i < count; ++i) h = (h ^ operands[i]) * 0x9E3779B97F4A7C15ull;
-    return h >> 40;
-  }
-};
-
-const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
-  InlineDims<DType> output_dtypes;
-  for (const Tensor& t : outputs) output_dtypes.push_back(t.dtype());
-  RecipeBuilder builder(call, output_dtypes);
-  call.op.recipe.build(builder);
-  TUTTI_ASSERT(builder.results.size() == outputs.size(), "the recipe of {} has {} results", call.op.name,
-               builder.results.size());
-  codegen::KernelSpec spec;
-  spec.kind = key.kind;
-  spec.name = call.op.name;
-  const auto operand = [&](size_t i, DType dtype) {
-    return codegen::OperandSpec{dtype, static_cast<StrideClass>(key.operands[i] & 3)};
-  };
-  for (size_t i = 0; i < call.inputs.size(); ++i) spec.inputs.push_back(operand(i, call.inputs[i].dtype()));
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    spec.outputs.push_back(operand(call.inputs.size() + k, outputs[k].dtype()));
-    spec.results.push_back(cast(builder.results[k], compute_dtype(outputs[k].dtype())).id());
-  }
-  spec.nodes = builder.pool.nodes();
-  spec.reductions = builder.reductions;
-  return codegen::kernel_for(spec);
-}
-
-// A small table per thread answers without locks.
-const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
-  struct Entry {
-    KernelKey key{};
-    const codegen::Kernel* kernel = nullptr;
-  };
-  thread_local std::array<Entry, 1024> table;
-  Entry& entry = table[key.hash() % table.size()];
-  if (entry.kernel == nullptr || !(entry.key == key)) entry = {key, &build_kernel(call, outputs, key)};
-  return *entry.kernel;
-}
-
-KernelKey key_of(const OpCall& call, LoopKind kind) {
-  return {&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : 0, kind};
-}
-
-// The kernel of a call whose operands move along `inner` of the nest.
-const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind,
-                                   const LoopNest& nest, int inner) {
-  KernelKey key = key_of(call, kind);
-  const auto add = [&](DType dtype, size_t i, bool full_output) {
-    const int64_t n = inner >= 0 ? nest.sizes[inner] : 1;
-    StrideClass c = inner >= 0 ? class_of(nest.operands[i].strides[inner], n) : StrideClass::broadcast;
-    if (full_output && n == 1) c = StrideClass::contiguous;  // an output of one element has no stride to tell
-    key.operands[key.count++] = static_cast<uint8_t>(static_cast<int>(dtype) * 4 + static_cast<int>(c));
-  };
-  TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "{} has {} operands", call.op.name, nest.operands.size());
-  for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].dtype(), i, false);
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    const bool per_row = kind == LoopKind::row && (call.op.recipe.per_row >> k & 1) != 0;
-    add(outputs[k].dtype(), call.inputs.size() + k, !per_row);
-  }
-  return find_kernel(call, outputs, key);
-}
 
 Extents iteration_sizes(const OpCall& call, std::span<const Tensor> outputs) {
   if (call.inputs.empty()) return outputs[0].extents();
@@ -130,13 +39,13 @@ bool run_small_dense(const OpCall& call, std::span<const Tensor> outputs, const 
     for (const Tensor& t : list) {
       if (!t.is_contiguous() || t.extents() != outputs[0].extents()) return false;
       operands[key.count] = {.data = t.raw_data(), .inner = 1};
-      key.operands[key.count++] = static_cast<uint8_t>(static_cast<int>(t.dtype()) * 4 + static_cast<int>(StrideClass::contiguous));
+      key.add(recipe_dtype(call.op.recipe, t.dtype()), StrideClass::contiguous);
     }
   }
   uint32_t error = 0;
   const codegen::KernelCall kernel_call{.operands = operands, .params = params, .n_inner = n, .error = &error};
   find_kernel(call, outputs, key).entry(&kernel_call);
-  if (error) throw_reported(error, call.op.name);
+  if (error) throw_reported(error, call);
   return true;
 }
 
@@ -149,10 +58,11 @@ void run_pointwise(const OpCall& call, std::span<const Tensor> outputs, const co
   int end = nest.collapse(0, nest.sizes.ndim());
   if (end == 0) nest.append_dim(1), end = 1;
   const int inner = end - 1;
-  const codegen::Kernel& kernel = find_kernel(call, outputs, LoopKind::pointwise, nest, inner);
-  run_nest(nest, inner,
-           {.entry = kernel.entry, .params = params, .n_inner = nest.sizes[inner], .inner_dim = inner, .split_inner = true},
-           call.op.name);
+  const codegen::Kernel& kernel = find_kernel(call, outputs, key_of(call, outputs, LoopKind::pointwise, nest, inner));
+  const uint32_t error = run_nest(
+      nest, inner,
+      {.entry = kernel.entry, .params = params, .n_inner = nest.sizes[inner], .inner_dim = inner, .split_inner = true});
+  if (error) throw_reported(error, call);
 }
 
 // Rows: kept dims in front, the row's dims behind and merged to one. An input that cannot be merged is packed first.
@@ -222,28 +132,35 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
                       nest.sizes[outer_end - 1] >= 4;
   if (column) {
     const int inner = outer_end - 1;
-    run.entry = find_kernel(call, outputs, LoopKind::column, nest, inner).entry;
+    run.entry = find_kernel(call, outputs, key_of(call, outputs, LoopKind::column, nest, inner)).entry;
     run.n_inner = nest.sizes[inner];
     run.n_reduce = nest.sizes[reduce];
     run.inner_dim = inner;
     run.reduce_dim = reduce;
     run.split_inner = true;
-    run_nest(nest, inner, run, call.op.name);
+    if (const uint32_t error = run_nest(nest, inner, run)) throw_reported(error, call);
     return;
   }
-  run.entry = find_kernel(call, outputs, recipe.kind, nest, reduce).entry;
+  run.entry = find_kernel(call, outputs, key_of(call, outputs, recipe.kind, nest, reduce)).entry;
   run.n_inner = nest.sizes[reduce];
   run.inner_dim = reduce;
-  run_nest(nest, outer_end, run, call.op.name);
+  if (const uint32_t error = run_nest(nest, outer_end, run)) throw_reported(error, call);
 }
 
 }  // namespace
+
+void throw_reported(uint32_t error, const OpCall& call) {
+  if (error & codegen::kDividedByZero) throw IntegerDivideByZero(call.op.name);
+  if (call.op.recipe.explain) call.op.recipe.explain(call);
+  throw UsageError(fmt::format("{}: an index was out of range and is not any more: something writes the indices meanwhile", call.op.name));
+}
 
 void run_recipe(const OpCall& call, std::span<const Tensor> outputs) {
   TUTTI_ASSERT(call.op.recipe.build != nullptr, "{} has neither recipe, kernel nor view", call.op.name);
   codegen::ParamValue params[kMaxParams];
   if (call.op.recipe.params) call.op.recipe.params(call, params);
-  if (call.op.recipe.kind == LoopKind::pointwise) run_pointwise(call, outputs, params);
+  if (call.op.recipe.pick) run_picked(call, outputs, params);
+  else if (call.op.recipe.kind == LoopKind::pointwise) run_pointwise(call, outputs, params);
   else run_rows(call, outputs, params);
 }
 

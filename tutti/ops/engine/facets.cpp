@@ -20,14 +20,6 @@ DType promote_inputs(const OpCall& call) {
 }
 
 void infer_pointwise(const OpCall& call, OutputMetas& out) { out.add(promote_inputs(call), broadcast_inputs(call)); }
-void infer_predicate(const OpCall& call, OutputMetas& out) {
-  promote_inputs(call);  // refuses dtypes that have no common type
-  out.add(DType::boolean, broadcast_inputs(call));
-}
-void infer_float_pointwise(const OpCall& call, OutputMetas& out) {
-  const DType dtype = promote_inputs(call);
-  out.add(is_floating(dtype) ? dtype : DType::f32, broadcast_inputs(call));
-}
 
 void for_each_element(const Extents& sizes, std::span<const Tensor> tensors,
                       const std::function<void(int64_t, const int64_t*)>& visit) {

@@ -15,10 +15,6 @@ Shape broadcast_inputs(const OpCall& call);
 DType promote_inputs(const OpCall& call);
 // One output: inputs broadcast, dtypes promoted.
 void infer_pointwise(const OpCall& call, OutputMetas& out);
-// As infer_pointwise, boolean result.
-void infer_predicate(const OpCall& call, OutputMetas& out);
-// As infer_pointwise for float results: integer inputs give f32.
-void infer_float_pointwise(const OpCall& call, OutputMetas& out);
 
 // ---- reference loops ------------------------------------------------------------------------------------------------
 

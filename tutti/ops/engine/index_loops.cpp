@@ -38,25 +38,11 @@ void fill_elements(const Tensor& target, double value) {
 
 namespace {
 
-// Bits move as integers of the element's width: no conversion touches them, and all dtypes of a width share a kernel.
-DType bits_dtype(DType dtype) {
-  switch (itemsize(dtype)) {
-    case 1: return DType::i8;
-    case 2: return DType::i16;
-    case 4: return DType::i32;
-    default: return DType::i64;
-  }
-}
-
-Tensor as_bits(const Tensor& t) {
-  return Tensor::over(t.storage(), t.extents(), t.strides(), t.offset(), bits_dtype(t.dtype()));
-}
-
 const OpDef kRawCopy{
     .name = "copy",
     .num_inputs = 1,
     .infer = nullptr,
-    .recipe = {.build = [](RecipeBuilder& b) { b.out(b.in(0)); }},
+    .recipe = {.build = [](RecipeBuilder& b) { b.out(b.in(0)); }, .moves_bits = true},
 };
 
 const OpDef kRawFill{
@@ -68,7 +54,8 @@ const OpDef kRawFill{
                    [](const OpCall& call, codegen::ParamValue* params) {
                      params[0].i = call.attrs.as<int64_t>();
                      return 1;
-                   }},
+                   },
+               .moves_bits = true},
 };
 
 }  // namespace
@@ -77,18 +64,15 @@ void raw_copy(const Tensor& target, const Tensor& source) {
   TUTTI_ASSERT(target.extents() == source.extents() && itemsize(target.dtype()) == itemsize(source.dtype()),
                "raw_copy of {} to {}", describe(source), describe(target));
   if (target.numel() == 0) return;
-  const Tensor inputs[] = {as_bits(source)};
-  const Tensor outputs[] = {as_bits(target)};
-  run_recipe({kRawCopy, inputs, Attrs{}}, outputs);
+  run_recipe({kRawCopy, {&source, 1}, Attrs{}}, {&target, 1});
 }
 
 void raw_fill(const Tensor& target, double value) {
   if (target.numel() == 0) return;
   const Tensor element = Tensor::empty({}, target.dtype());
   write_double(element, 0, value);
-  const Attrs bits = Attrs::of(load_as_int64(element.raw_data(), bits_dtype(target.dtype())));
-  const Tensor outputs[] = {as_bits(target)};
-  run_recipe({kRawFill, {}, bits}, outputs);
+  const Attrs bits = Attrs::of(load_as_int64(element.raw_data(), recipe_dtype(kRawFill.recipe, target.dtype())));
+  run_recipe({kRawFill, {}, bits}, {&target, 1});
 }
 
 std::string dim_letters(int ndim, uint32_t whole) {

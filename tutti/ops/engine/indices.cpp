@@ -1,10 +1,6 @@
 #include "tutti/ops/engine/indices.h"
 
-#include <algorithm>
-#include <cstring>
-
-#include "tutti/ops/engine/eager.h"
-#include "tutti/runtime/thread_pool.h"
+#include "tutti/core/error.h"
 
 namespace tutti::facets {
 
@@ -41,23 +37,6 @@ void check_index_range(const char* op, const Tensor& index, int64_t size, const 
     throw UsageError(fmt::format("{}: index {} at position {} is out of range for {} {}; legal: 0 to {}", op, values[i],
                                  at, size, what, size - 1));
   }
-}
-
-void copy_rows(const Tensor& out, const Tensor& x, int dim, const std::vector<int64_t>& rows) {
-  const Tensor source = to_contiguous(x);
-  int64_t outer = 1, block = itemsize(x.dtype());
-  for (int d = 0; d < dim; ++d) outer *= x.extents()[static_cast<size_t>(d)];
-  for (int d = dim + 1; d < x.ndim(); ++d) block *= x.extents()[static_cast<size_t>(d)];
-  const int64_t count = static_cast<int64_t>(rows.size()), size = x.extents()[static_cast<size_t>(dim)];
-  const char* from = static_cast<const char*>(source.raw_data());
-  char* to = static_cast<char*>(out.raw_data());
-  const int64_t grain = std::max<int64_t>(4 * kParallelGrain / std::max<int64_t>(block, 1), 1);  // bytes, not elements
-  ThreadPool::current().parallel_for(outer * count, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t row = r / count * size + rows[static_cast<size_t>(r % count)];
-      std::memcpy(to + r * block, from + row * block, static_cast<size_t>(block));
-    }
-  });
 }
 
 }  // namespace tutti::facets

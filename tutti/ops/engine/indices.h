@@ -17,7 +17,4 @@ void check_index_dtype(const char* op, const Tensor& index);
 // e.g. "rows of weight [5, 3] f32 cpu".
 void check_index_range(const char* op, const Tensor& index, int64_t size, const std::string& what);
 
-// out[o, k, i] = x[o, rows[k], i] along dim `dim` of x, with out dense. Copies whole inner blocks, in parallel.
-void copy_rows(const Tensor& out, const Tensor& x, int dim, const std::vector<int64_t>& rows);
-
 }  // namespace tutti::facets

@@ -44,6 +44,13 @@ int LoopNest::drop_ones(int begin, int end) {
 
 int LoopNest::collapse(int begin, int end) {
   end = drop_ones(begin, end);
+  for (int d = begin; d < end; ++d) {
+    if (sizes[d] != 0) continue;
+    // No element: no stride matters.
+    sizes[begin] = 0;
+    while (end - begin > 1) erase(--end);
+    return end;
+  }
   for (int d = end - 2; d >= begin; --d) {
     const int64_t n = sizes[d + 1];
     bool even = logical[d] == logical[d + 1] * n;
@@ -82,8 +89,6 @@ codegen::StrideClass class_of(int64_t stride, int64_t size) {
 
 namespace {
 
-constexpr size_t kMaxOperands = 16;
-
 // Runs outer positions [begin, end) (row-major over dims [0, outer_end)) and inner elements [i0, i1).
 void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_t begin, int64_t end, int64_t i0,
                int64_t i1, uint32_t* error) {
@@ -110,7 +115,9 @@ void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_
       operands[k] = {.data = source.data + (offsets[k] + i0 * inner) * source.itemsize,
                      .outer = outer_end > 0 ? source.strides[last] : 0,
                      .inner = inner,
-                     .reduce = re >= 0 ? source.strides[re] : 0};
+                     .reduce = re >= 0 ? source.strides[re] : 0,
+                     .pick = source.pick,
+                     .extent = source.extent};
     }
     const codegen::KernelCall call{.operands = operands,
                                    .params = run.params,
@@ -152,25 +159,20 @@ void run_strips(const LoopNest& nest, int outer_end, const KernelRun& run, int64
 
 }  // namespace
 
-void throw_reported(uint32_t error, const char* op) {
-  if (error & 1) throw IntegerDivideByZero(op);
-  throw UsageError(fmt::format("{}: an index is out of range", op));
-}
-
-void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const char* op) {
-  TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "{} has {} operands", op, nest.operands.size());
+uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
+  TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "a recipe has {} operands", nest.operands.size());
   const int64_t outer = nest.count(0, outer_end);
-  if (outer == 0) return;
+  if (outer == 0) return 0;
   const int64_t work = std::max<int64_t>(run.n_inner, 1) * std::max<int64_t>(run.n_reduce, 1);
   if (outer * work < 2 * kParallelGrain) {
     uint32_t error = 0;
     run_strips(nest, outer_end, run, 0, outer, 0, run.n_inner, &error);
-    if (error) throw_reported(error, op);
-    return;
+    return error;
   }
   std::atomic<uint32_t> errors{0};
   ThreadPool& pool = ThreadPool::current();
-  if (run.split_inner && outer < 2 * pool.threads()) {
+  const int64_t chains = outer / run.chain;
+  if (run.split_inner && chains < 2 * pool.threads()) {
     // Few rows: cut the inner loop, at multiples of 64 elements so that every piece but the last holds whole vectors.
     const int64_t blocks = (run.n_inner + 63) / 64;
     const int64_t per_block = std::max<int64_t>(outer * std::max<int64_t>(run.n_reduce, 1) * 64, 1);
@@ -180,13 +182,13 @@ void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const c
       if (error) errors |= error;
     });
   } else {
-    pool.parallel_for(outer, std::max<int64_t>(kParallelGrain / work, 1), [&](int64_t b, int64_t e) {
+    pool.parallel_for(chains, std::max<int64_t>(kParallelGrain / (work * run.chain), 1), [&](int64_t b, int64_t e) {
       uint32_t error = 0;
-      run_strips(nest, outer_end, run, b, e, 0, run.n_inner, &error);
+      run_strips(nest, outer_end, run, b * run.chain, e * run.chain, 0, run.n_inner, &error);
       if (error) errors |= error;
     });
   }
-  if (errors) throw_reported(errors, op);
+  return errors;
 }
 
 }  // namespace tutti

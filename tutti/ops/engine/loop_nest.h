@@ -10,10 +10,14 @@
 
 namespace tutti {
 
+inline constexpr size_t kMaxOperands = 16;
+
 struct NestOperand {
   char* data;
   int64_t itemsize;
   Extents strides;  // elements, one per dim of the nest
+  int64_t pick = 0;    // picked operands: see codegen::OperandCall
+  int64_t extent = 0;
 };
 
 // Outer dims first. `logical` holds the row-major strides of the whole iteration space, for linear_index.
@@ -50,11 +54,9 @@ struct KernelRun {
   int inner_dim = -1;   // dim of the nest, -1: none
   int reduce_dim = -1;
   bool split_inner = false;  // the inner loop may be cut between threads
+  int64_t chain = 1;         // so many outer positions in a row are one thread's, in order
 };
-// The outer dims are [0, outer_end). Throws what the kernel reported, naming `op`.
-void run_nest(const LoopNest& nest, int outer_end, const KernelRun& run, const char* op);
-
-// Throws what a kernel reported in KernelCall::error.
-[[noreturn]] void throw_reported(uint32_t error, const char* op);
+// The outer dims are [0, outer_end). Returns what the kernel reported in KernelCall::error.
+[[nodiscard]] uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run);
 
 }  // namespace tutti

@@ -45,7 +45,7 @@ class RecipeBuilder {
  public:
   RecipeBuilder(const OpCall& call, std::span<const DType> outputs) : call(call), output_dtypes(outputs) {}
   // Element of input `i`, widened to its compute dtype.
-  Expr in(int i) { return pool.arg(i, call.inputs[static_cast<size_t>(i)].dtype()); }
+  Expr in(int i);
   Expr param(int i, DType dtype) { return pool.param(i, dtype); }
   Expr constant(double v, DType dtype) { return pool.constant(v, dtype); }
   // The result of a reduction over the row, in the order these are called.
@@ -65,6 +65,20 @@ class RecipeBuilder {
   std::vector<Expr> results;
 };
 
+// An operand that stands where memory says: its position along `dim` is an element of input `index` (i64 or i32), which
+// the kernel holds against the size of `dim`.
+struct Pick {
+  enum class Loops : uint8_t {
+    of_index,  // the dims of the index are the loops; the operand stands beside them, dim for dim (gather, scatter)
+    spliced,   // the dims of the operand are the loops, with those of the index in the place of `dim` (rows of a table)
+  };
+  int8_t index;
+  int64_t dim;
+  Loops loops;
+  int8_t read = -1;   // the input that is read there; -1: output 0 is written there
+  int8_t start = -1;  // written: the input that output 0, a fresh tensor, is a copy of before
+};
+
 struct Recipe {
   codegen::LoopKind kind = codegen::LoopKind::pointwise;
   void (*build)(RecipeBuilder&) = nullptr;
@@ -78,6 +92,13 @@ struct Recipe {
   uint64_t (*variant)(const OpCall&) = nullptr;
   // Elements per leaf of the reduction tree; 0 or absent: 512.
   int64_t (*leaf)(const OpCall&) = nullptr;
+  // Pointwise recipes over indices; calls of one op differ in `dim` at most.
+  Pick (*pick)(const OpCall&) = nullptr;
+  // With `pick`: throws the UsageError that names the first index out of range. The kernel checks every index by itself;
+  // this runs when it met a bad one, or had no element to look at.
+  void (*explain)(const OpCall&) = nullptr;
+  // Elements move as integers of their width: no conversion touches them, and all dtypes of a width share a kernel.
+  bool moves_bits = false;
 };
 
 // ---- gradient -------------------------------------------------------------------------------------------------------

@@ -25,19 +25,6 @@ void check_scatter_indices(const OpCall& call) {
                     fmt::format("elements of dim {} of {}", dim, describe(call[0])));
 }
 
-std::vector<int64_t> scatter_offsets(const Extents& sizes, const Tensor& t, size_t begin, size_t end) {
-  std::vector<int64_t> result = {0};
-  for (size_t d = begin; d < end; ++d) {
-    std::vector<int64_t> next;
-    next.reserve(result.size() * static_cast<size_t>(sizes[d]));
-    for (const int64_t base : result) {
-      for (int64_t i = 0; i < sizes[d]; ++i) next.push_back(base + i * t.strides()[d]);
-    }
-    result = std::move(next);
-  }
-  return result;
-}
-
 std::string scatter_sharding(const OpCall& call, const char* classes) {
   std::string x = dim_letters(call[0].ndim()), index = x;
   for (size_t d = 0; d < x.size(); ++d) {

@@ -1,4 +1,4 @@
-// Normalization over the last dim.
+// Normalization of rows by their root mean square.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
@@ -10,9 +10,5 @@ namespace tutti {
 // The dims of x in front of weight's are tokens; the gradient of `weight` is f32 and sums over them in the canonical
 // order. Source: Zhang and Sennrich 2019, eq. 4.
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-6);
-
-// (x - mean) * rsqrt(var + eps) * weight + bias over the last dim; variance without correction.
-// Shapes: x [..., H], weight [H], bias [H]. Source: Ba et al. 2016, eq. 3.
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 
 }  // namespace tutti

@@ -1,0 +1,112 @@
+#include "tutti/ops/engine/recipe_kernel.h"
+
+#include "tutti/ops/engine/eager.h"
+
+namespace tutti {
+
+using codegen::LoopKind;
+using codegen::StrideClass;
+
+DType recipe_dtype(const Recipe& recipe, DType dtype) {
+  if (!recipe.moves_bits) return dtype;
+  switch (itemsize(dtype)) {
+    case 1: return DType::i8;
+    case 2: return DType::i16;
+    case 4: return DType::i32;
+    default: return DType::i64;
+  }
+}
+
+Expr RecipeBuilder::in(int i) {
+  return pool.arg(i, recipe_dtype(call.op.recipe, call.inputs[static_cast<size_t>(i)].dtype()));
+}
+
+Expr RecipeBuilder::reduce(codegen::ReduceOp op, Expr value, codegen::TreeKind tree) {
+  const bool index = op == codegen::ReduceOp::argmax || op == codegen::ReduceOp::argmin;
+  const bool truth = op == codegen::ReduceOp::any || op == codegen::ReduceOp::all;
+  const DType dtype = index ? DType::i64 : truth ? DType::boolean : value.dtype();
+  reductions.push_back({op, tree, value.id()});
+  return pool.leaf(ScalarOp::reduced, dtype, static_cast<int>(reductions.size()) - 1);
+}
+
+std::pair<Expr, Expr> RecipeBuilder::softmax_stats(Expr value) {
+  const Expr m = reduce(codegen::ReduceOp::softmax_max, value, codegen::TreeKind::aligned);
+  return {m, reduce(codegen::ReduceOp::softmax_sum, value, codegen::TreeKind::aligned)};
+}
+
+Expr RecipeBuilder::row_length(DType dtype) { return cast(pool.leaf(ScalarOp::row_length, DType::i64), dtype); }
+
+void RecipeBuilder::out(Expr value) { results.push_back(value); }
+
+size_t KernelKey::hash() const {
+  uint64_t h = reinterpret_cast<uintptr_t>(op) ^ variant * 0x9E3779B97F4A7C15ull ^ static_cast<uint64_t>(kind);
+  for (size_t i = 0; i < count; ++i) h = (h ^ operands[i]) * 0x9E3779B97F4A7C15ull;
+  return h >> 40;
+}
+
+KernelKey key_of(const OpCall& call, LoopKind kind) {
+  return {&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : 0, kind};
+}
+
+KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind, const LoopNest& nest, int inner) {
+  TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "{} has {} operands", call.op.name, nest.operands.size());
+  const Recipe& recipe = call.op.recipe;
+  KernelKey key = key_of(call, kind);
+  const auto add = [&](DType dtype, size_t i, bool full_output) {
+    const int64_t n = inner >= 0 ? nest.sizes[inner] : 1;
+    StrideClass c = inner >= 0 ? class_of(nest.operands[i].strides[inner], n) : StrideClass::broadcast;
+    if (full_output && n == 1) c = StrideClass::contiguous;  // an output of one element has no stride to tell
+    key.add(recipe_dtype(recipe, dtype), c);
+  };
+  for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].dtype(), i, false);
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const bool per_row = kind == LoopKind::row && (recipe.per_row >> k & 1) != 0;
+    add(outputs[k].dtype(), call.inputs.size() + k, !per_row);
+  }
+  return key;
+}
+
+namespace {
+
+const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
+  const Recipe& recipe = call.op.recipe;
+  const size_t n_inputs = call.inputs.size();
+  InlineDims<DType> output_dtypes;
+  for (size_t k = 0; k < outputs.size(); ++k) output_dtypes.push_back(key.dtype(n_inputs + k));
+  RecipeBuilder builder(call, output_dtypes);
+  recipe.build(builder);
+  TUTTI_ASSERT(builder.results.size() == outputs.size(), "the recipe of {} has {} results", call.op.name,
+               builder.results.size());
+  codegen::KernelSpec spec;
+  spec.kind = key.kind;
+  spec.name = call.op.name;
+  const auto operand = [&](size_t i) { return codegen::OperandSpec{key.dtype(i), key.stride_class(i)}; };
+  for (size_t i = 0; i < n_inputs; ++i) spec.inputs.push_back(operand(i));
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    spec.outputs.push_back(operand(n_inputs + k));
+    spec.results.push_back(cast(builder.results[k], compute_dtype(key.dtype(n_inputs + k))).id());
+  }
+  if (recipe.pick) {
+    const Pick pick = recipe.pick(call);
+    (pick.read < 0 ? spec.outputs[0] : spec.inputs[static_cast<size_t>(pick.read)]).index = pick.index;
+  }
+  spec.nodes = builder.pool.nodes();
+  spec.reductions = builder.reductions;
+  return codegen::kernel_for(spec);
+}
+
+}  // namespace
+
+// A small table per thread answers without locks.
+const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
+  struct Entry {
+    KernelKey key{};
+    const codegen::Kernel* kernel = nullptr;
+  };
+  thread_local std::array<Entry, 1024> table;
+  Entry& entry = table[key.hash() % table.size()];
+  if (entry.kernel == nullptr || !(entry.key == key)) entry = {key, &build_kernel(call, outputs, key)};
+  return *entry.kernel;
+}
+
+}  // namespace tutti

@@ -1,0 +1,35 @@
+// The compiled kernel of a recipe for one class of operands.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "tutti/ops/engine/loop_nest.h"
+#include "tutti/ops/engine/op_def.h"
+
+namespace tutti {
+
+// What selects a kernel: never a size. Operands in the order of inputs, then outputs.
+struct KernelKey {
+  const OpDef* op;
+  uint64_t variant;
+  codegen::LoopKind kind;
+  uint8_t count = 0;
+  std::array<uint8_t, kMaxOperands> operands{};  // dtype * 4 + stride class
+
+  void add(DType dtype, codegen::StrideClass c) { operands[count++] = static_cast<uint8_t>(static_cast<int>(dtype) * 4 + static_cast<int>(c)); }
+  DType dtype(size_t k) const { return static_cast<DType>(operands[k] / 4); }
+  codegen::StrideClass stride_class(size_t k) const { return static_cast<codegen::StrideClass>(operands[k] & 3); }
+  void set_stride_class(size_t k, codegen::StrideClass c) { operands[k] = static_cast<uint8_t>((operands[k] & ~3) | static_cast<int>(c)); }
+  friend bool operator==(const KernelKey&, const KernelKey&) = default;
+  size_t hash() const;
+};
+
+// Without operands.
+KernelKey key_of(const OpCall& call, codegen::LoopKind kind);
+// Of a call whose operands move along dim `inner` of the nest (-1: along none).
+KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, codegen::LoopKind kind, const LoopNest& nest, int inner);
+
+const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key);
+
+}  // namespace tutti
