@@ -1,20 +1,22 @@
 #include "tutti/comm/launcher.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
 
-#include "tutti/comm/rank_environment.h"
-#include "tutti/comm/rank_process.h"
+#include "tutti/comm/launch/failure.h"
+#include "tutti/comm/launch/launch_signals.h"
+#include "tutti/comm/launch/node_meeting.h"
+#include "tutti/comm/launch/node_news.h"
+#include "tutti/comm/launch/rank_team.h"
+#include "tutti/comm/launched.h"
+#include "tutti/comm/store/job_key.h"
+#include "tutti/comm/store/tcp_store_server.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -23,182 +25,141 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kInterruptedStatus = 130;
 
-// SIGINT and SIGTERM arrive at a descriptor while this lives.
-class SignalInbox {
- public:
-  SignalInbox() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set_, &old_);
-    fd_ = signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK);
-  }
-  ~SignalInbox() {
-    if (fd_ >= 0) close(fd_);
-    pthread_sigmask(SIG_SETMASK, &old_, nullptr);
-  }
-  SignalInbox(const SignalInbox&) = delete;
-  SignalInbox& operator=(const SignalInbox&) = delete;
-  int fd() const { return fd_; }
-  const sigset_t& old_mask() const { return old_; }
-  std::optional<int> take() const {
-    signalfd_siginfo info{};
-    if (read(fd_, &info, sizeof info) != sizeof info) return std::nullopt;
-    return static_cast<int>(info.ssi_signo);
-  }
-
- private:
-  sigset_t set_;
-  sigset_t old_;
-  int fd_ = -1;
+// What became of one attempt to run all ranks.
+struct Outcome {
+  std::vector<LaunchFailure> failures;
+  bool interrupted = false;  // ranks ended because of a signal
+  int signals = 0;           // that asked for the end, anywhere
+  int lost = 0;              // nodes
+  bool cut_off = false;      // from node 0
 };
-
-std::vector<std::string> environment_with(const std::vector<std::string>& extra) {
-  std::vector<std::string> result;
-  const auto name_of = [](const std::string& variable) { return variable.substr(0, variable.find('=') + 1); };
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const bool replaced = std::any_of(extra.begin(), extra.end(), [&](const std::string& e) {
-      return std::string(*variable).starts_with(name_of(e));
-    });
-    if (!replaced) result.emplace_back(*variable);
-  }
-  result.insert(result.end(), extra.begin(), extra.end());
-  return result;
-}
 
 class Launch {
  public:
-  explicit Launch(const LaunchOptions& options) : options_(options), segment_(ShmSegment::create(options.ranks)) {
-    for (int r = 0; r < options.ranks; ++r) start(r);
+  explicit Launch(const LaunchOptions& options) : options_(options) {
+    if (!options.nodes.host.empty()) meeting_ = std::make_unique<NodeMeeting>(options);
   }
 
   int run() {
-    while (has_work()) {
-      wait_for_event();
-      for (RankProcess& process : processes_) process.forward_output();
-      pass_signals_on();
-      collect_ended();
-      end_the_others();
+    int nodes = options_.nodes.max_nodes;
+    for (int restart = 0;; ++restart) {
+      const std::optional<Outcome> outcome = meeting_ ? run_with_others(restart, nodes) : run_alone(restart);
+      if (!outcome) return kInterruptedStatus;
+      const LaunchFailure* cause = cause_of(outcome->failures);
+      if (cause) print_failure(*cause);
+      const bool enough_nodes = nodes - outcome->lost >= options_.nodes.min_nodes && !outcome->cut_off;
+      if (!cause || outcome->signals > 0 || restart == options_.max_restarts || !enough_nodes) {
+        if (meeting_) meeting_->leave(nodes - outcome->lost - 1);
+        return cause ? cause->status : outcome->interrupted ? kInterruptedStatus : 0;
+      }
+      nodes -= outcome->lost;
+      std::fprintf(stderr, "starting all ranks again: restart %d of %d\n", restart + 1, options_.max_restarts);
     }
-    if (failed_rank_ >= 0) {
-      const RankProcess& process = processes_[failed_rank_];
-      std::fprintf(stderr, "%s\n", describe_exit(failed_rank_, process.pid(), process.wait_status()).c_str());
-      const int status = process.wait_status();
-      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
-    return was_interrupted_ ? kInterruptedStatus : 0;
   }
 
  private:
-  void start(int rank) {
-    std::vector<std::string> extra = options_.environment;
-    const RankEnvironment place{
-        .rank = rank, .world_size = options_.ranks, .shm_fd = segment_->fd(), .launcher_pid = getpid()};
-    for (std::string& variable : place.to_variables()) extra.push_back(std::move(variable));
-    processes_.emplace_back(SpawnRequest{.rank = rank,
-                                         .program = options_.program,
-                                         .argv = options_.argv,
-                                         .environment = environment_with(extra),
-                                         .inherited_fd = segment_->fd(),
-                                         .capture_output = rank != 0,
-                                         .signal_mask = inbox_.old_mask()});
-    segment_->announce(rank, processes_.back().pid());
-  }
-
-  // Output of a rank that has ended is read to its end; a grandchild that keeps the pipe open does not hold us up.
-  bool has_work() const {
-    return std::any_of(processes_.begin(), processes_.end(), [](const RankProcess& p) { return p.is_running(); });
-  }
-
-  void wait_for_event() {
-    std::vector<pollfd> fds{{.fd = inbox_.fd(), .events = POLLIN, .revents = 0}};
-    for (const RankProcess& process : processes_) {
-      fds.push_back({.fd = process.exit_fd(), .events = POLLIN, .revents = 0});
-      fds.push_back({.fd = process.output_fd(), .events = POLLIN, .revents = 0});
+  Outcome run_alone(int restart) {
+    const std::string key = make_job_key();
+    const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = key});  // where the ranks find each other
+    const LaunchedRank first{.world_size = options_.ranks, .local_world_size = options_.ranks, .store_port = server.port(), .job_key = key,
+                             .restart = restart, .max_restarts = options_.max_restarts, .run_id = options_.run_id.empty() ? "none" : options_.run_id};
+    RankTeam team(options_, first, "", signals_.old_mask());
+    Outcome outcome;
+    while (team.is_running()) {
+      wait_for_event(&team, -1);
+      while (const std::optional<int> number = signals_.take()) {
+        outcome.signals += asks_for_the_end(*number);
+        team.pass_on(*number);
+      }
+      for (LaunchFailure& failure : team.look()) outcome.failures.push_back(std::move(failure));
     }
+    outcome.interrupted = team.was_interrupted();
+    return outcome;
+  }
+
+  // nullopt: a signal came while the nodes were meeting.
+  std::optional<Outcome> run_with_others(int restart, int& nodes) {
+    NodeMeeting::Plan plan;
+    const auto keep_waiting = [this] {
+      bool stop = false;
+      while (const std::optional<int> number = signals_.take()) stop |= asks_for_the_end(*number);
+      return !stop;
+    };
+    if (!meeting_->meet(restart, nodes, keep_waiting, plan)) return std::nullopt;
+    nodes = static_cast<int>(plan.nodes.size());
+    const int me = plan.first.node;
+    NodeNews news(*meeting_, plan, options_.nodes);
+    std::optional<RankTeam> team;
+    try {
+      team.emplace(options_, plan.first, nodes > 1 ? text_of(plan.nodes[static_cast<size_t>(me)]) : "", signals_.old_mask());
+    } catch (const EnvironmentError& error) {
+      const std::string where = text_of(plan.nodes[static_cast<size_t>(me)]);
+      news.append({.kind = NewsItem::Kind::failure, .node = me, .failure = {.status = 1, .text = fmt::format("the launcher{}: {}", where, error.what())}});
+    }
+    Outcome outcome;
+    std::vector<bool> ended(plan.nodes.size(), false);
+    bool told_the_end = false;
+    const auto is_over = [&] {
+      // The fourth signal gives up waiting for other nodes.
+      return std::all_of(ended.begin(), ended.end(), [](bool e) { return e; }) || (told_the_end && (outcome.cut_off || outcome.signals > 3));
+    };
+    while (!is_over()) {
+      wait_for_event(team ? &*team : nullptr, news.fd());
+      while (const std::optional<int> number = signals_.take()) {
+        outcome.signals += asks_for_the_end(*number);
+        if (team) team->pass_on(*number);
+        news.append({.kind = NewsItem::Kind::signal, .node = me, .number = *number});
+      }
+      for (NewsItem& item : news.take()) {
+        if (item.kind == NewsItem::Kind::failure) {
+          outcome.lost += item.failure.kind == LaunchFailure::Kind::lost;
+          outcome.failures.push_back(std::move(item.failure));
+          if (team) team->begin_the_end();
+        } else if (item.kind == NewsItem::Kind::ended) {
+          ended[static_cast<size_t>(item.node)] = true;
+          outcome.interrupted |= item.interrupted;
+        } else if (item.node != me) {
+          outcome.signals += asks_for_the_end(item.number);
+          if (team) team->pass_on(item.number);
+        }
+      }
+      if (team) {
+        for (LaunchFailure& failure : team->look()) news.append({.kind = NewsItem::Kind::failure, .node = me, .failure = std::move(failure)});
+      }
+      outcome.cut_off = news.is_cut_off();
+      if (!told_the_end && (!team || !team->is_running())) {
+        told_the_end = true;
+        news.append({.kind = NewsItem::Kind::ended, .node = me, .interrupted = team && team->was_interrupted()});
+      }
+    }
+    return outcome;
+  }
+
+  void wait_for_event(const RankTeam* team, int other_fd) {
+    std::vector<pollfd> fds{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}, {.fd = other_fd, .events = POLLIN, .revents = 0}};
     int limit_ms = -1;
-    if (act_at_) {
-      limit_ms = static_cast<int>(std::max<int64_t>(
-          0, std::chrono::duration_cast<std::chrono::milliseconds>(*act_at_ - Clock::now()).count() + 1));
+    if (team) {
+      team->add_descriptors(fds);
+      if (const auto moment = team->next_act()) {
+        limit_ms = static_cast<int>(std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count() + 1));
+      }
     }
     poll(fds.data(), fds.size(), limit_ms);
   }
 
-  void pass_signals_on() {
-    while (const std::optional<int> number = inbox_.take()) {
-      ++signals_seen_;
-      for (const RankProcess& process : processes_) process.signal(signals_seen_ >= 3 ? SIGKILL : *number);
-      ours_ |= signals_seen_ >= 3;
-    }
-  }
-
-  void collect_ended() {
-    for (RankProcess& process : processes_) {
-      if (!process.is_running() || !process.reap()) continue;
-      process.forward_output();
-      judge(process);
-    }
-  }
-
-  // The first failure is the culprit. One exception: ranks that report a dead peer may be seen before the peer itself,
-  // and a rank killed by a signal that is not ours is always the cause.
-  void judge(const RankProcess& process) {
-    const int status = process.wait_status();
-    const bool killed = WIFSIGNALED(status);
-    if (!killed && WEXITSTATUS(status) == 0) return;
-    const int number = killed ? WTERMSIG(status) : 0;
-    const bool asked = signals_seen_ > 0 && (killed ? number == SIGINT || number == SIGTERM || ours_
-                                                    : WEXITSTATUS(status) == kInterruptedStatus);
-    if (asked) {
-      was_interrupted_ = true;
-      return;
-    }
-    const bool by_us = ending_others_ && (number == SIGTERM || (ours_ && number == SIGKILL));
-    const bool have_killed = failed_rank_ >= 0 && WIFSIGNALED(processes_[failed_rank_].wait_status());
-    if (failed_rank_ < 0 || (killed && !by_us && !have_killed)) failed_rank_ = process.rank();
-  }
-
-  // Not at once: a rank that meets the others finds out by itself, and is still to say what it knows.
-  void end_the_others() {
-    if (failed_rank_ < 0) return;
-    if (!saw_failure_) {
-      saw_failure_ = true;
-      act_at_ = Clock::now() + options_.notice;
-    }
-    if (!act_at_ || Clock::now() < *act_at_) return;
-    if (!ending_others_) {
-      ending_others_ = true;
-      act_at_ = Clock::now() + options_.grace;
-      for (const RankProcess& process : processes_) process.signal(SIGTERM);
-    } else {
-      act_at_.reset();
-      ours_ = true;
-      for (const RankProcess& process : processes_) process.signal(SIGKILL);
-    }
-  }
-
   const LaunchOptions& options_;
-  SignalInbox inbox_;
-  std::shared_ptr<ShmSegment> segment_;
-  std::vector<RankProcess> processes_;
-  int signals_seen_ = 0;
-  int failed_rank_ = -1;
-  bool was_interrupted_ = false;
-  bool saw_failure_ = false;
-  bool ending_others_ = false;  // we have sent SIGTERM
-  bool ours_ = false;  // we have sent SIGKILL
-  std::optional<Clock::time_point> act_at_;  // SIGTERM is due, then SIGKILL
+  LaunchSignals signals_;
+  std::unique_ptr<NodeMeeting> meeting_;
 };
 
 }  // namespace
 
-std::string describe_exit(int rank, int pid, int wait_status) {
-  if (WIFEXITED(wait_status)) {
-    return fmt::format("rank {} (pid {}) exited with status {}", rank, pid, WEXITSTATUS(wait_status));
-  }
-  const char* name = sigabbrev_np(WTERMSIG(wait_status));
-  return fmt::format("rank {} (pid {}) was killed by {}", rank, pid,
-                     name ? fmt::format("SIG{}", name) : fmt::format("signal {}", WTERMSIG(wait_status)));
+std::string describe_exit(int rank, int pid, int wait_status, const std::string& where) {
+  const std::string who = fmt::format("rank {} (pid {}){}", rank, pid, where);
+  if (WIFEXITED(wait_status)) return fmt::format("{} exited with status {}", who, WEXITSTATUS(wait_status));
+  const int number = WTERMSIG(wait_status);
+  const char* name = sigabbrev_np(number);
+  return fmt::format("{} was killed by {}", who, name ? fmt::format("SIG{}", name) : fmt::format("signal {}", number));
 }
 
 int launch_local(const LaunchOptions& options) {

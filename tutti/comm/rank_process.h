@@ -1,11 +1,15 @@
-// One rank started as a process: its handle, and the pipe its output comes through.
+// One rank started as a process: its handle, and the pipes its output comes through.
 #pragma once
 
 #include <sys/types.h>
 
 #include <csignal>
+#include <deque>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "tutti/comm/launch/rank_output.h"
 
 namespace tutti::comm {
 
@@ -14,11 +18,12 @@ struct SpawnRequest {
   std::string program;
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // complete
-  int inherited_fd = -1;
-  bool capture_output = false;  // out and err go to the pipe instead of this program's own
-  sigset_t signal_mask;         // what the child starts with
+  // Where out and err go; both or neither. Without, the rank shares this program's own.
+  std::optional<OutputPlan> out, err;
+  sigset_t signal_mask;  // what the child starts with
 };
 
+// The rank leads a process group of its own, which ends with it.
 class RankProcess {
  public:
   // EnvironmentError when the program cannot be started.
@@ -32,24 +37,25 @@ class RankProcess {
   bool is_running() const { return !ended_; }
   int wait_status() const { return wait_status_; }
   int exit_fd() const { return ended_ ? -1 : pidfd_; }  // readable once the process has ended
-  int output_fd() const { return output_fd_; }          // -1 without or at the end of captured output
+  int out_fd() const { return out_ ? out_->fd() : -1; }  // -1 without or at the end of captured output
+  int err_fd() const { return err_ ? err_->fd() : -1; }
 
+  // To the rank alone, or to whatever it has started as well.
   void signal(int number) const;
-  // Collects the status of a process that has ended; false while it runs.
+  void signal_group(int number) const;
+  // Collects the status of a process that has ended, and kills what it has left behind; false while it runs.
   bool reap();
-  // Prints the whole lines that have come in, behind "[rank r] "; at the end of the output also the last unfinished
-  // one.
   void forward_output();
+  // Of its captured stderr, oldest first.
+  std::deque<std::string> last_lines() const;
 
  private:
-  void print_lines(bool at_end);
   int rank_;
   pid_t pid_ = -1;
   int pidfd_ = -1;
-  int output_fd_ = -1;
+  std::optional<RankOutput> out_, err_;
   bool ended_ = false;
   int wait_status_ = 0;
-  std::string pending_;
 };
 
 }  // namespace tutti::comm

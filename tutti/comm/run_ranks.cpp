@@ -1,11 +1,17 @@
 #include "tutti/comm/run_ranks.h"
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "tutti/comm/groups.h"
+#include "tutti/comm/shm/host_identity.h"
+#include "tutti/comm/store/hash_store.h"
+#include "tutti/comm/world_state.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
 namespace {
@@ -23,7 +29,21 @@ struct FirstFailure {
   }
 };
 
-void run_rank(ShmGroup& group, const std::function<void(ShmGroup&)>& fn, FirstFailure& failure) {
+// The world of a rank that is a thread: its peers need no host and no environment to be found.
+std::shared_ptr<ProcessGroup> join(const std::shared_ptr<Store>& store, const std::string& job, int rank, int ranks, const GroupOptions& options) {
+  WorldState& state = WorldState::current();
+  state.rendezvous = rendezvous(store, rank, ranks);
+  state.ranks_are_threads = true;
+  state.hosts.assign(static_cast<size_t>(ranks), host_identity());
+  std::vector<int> everyone;
+  for (int r = 0; r < ranks; ++r) everyone.push_back(r);
+  GroupOptions own = options;
+  if (own.name.empty()) own.name = "0";
+  state.world = make_group(state, job, rank, everyone, own);
+  return state.world;
+}
+
+void run_rank(ProcessGroup& group, const std::function<void(ProcessGroup&)>& fn, FirstFailure& failure) {
   try {
     fn(group);
   } catch (const std::exception& error) {
@@ -50,16 +70,28 @@ void run_rank(ShmGroup& group, const std::function<void(ShmGroup&)>& fn, FirstFa
 
 }  // namespace
 
-void run_ranks(int ranks, const std::function<void(ShmGroup&)>& fn, ShmGroupOptions options) {
-  const auto segment = ShmSegment::create(ranks);
+void run_ranks(int ranks, const std::function<void(ProcessGroup&)>& fn, const GroupOptions& options) {
+  TUTTI_CHECK(ranks >= 1, "run_ranks: {} ranks; expected 1 or more", ranks);
+  static std::atomic<int64_t> jobs{0};
+  const std::string job = fmt::format("threads/{}", ++jobs);
+  const auto store = std::make_shared<HashStore>();
   FirstFailure failure;
   {
     std::vector<std::jthread> threads;
     threads.reserve(static_cast<size_t>(ranks));
     for (int r = 0; r < ranks; ++r) {
       threads.emplace_back([&, r] {
-        ShmGroup group(segment, r, options);
-        run_rank(group, fn, failure);
+        RankContext context({.rank = r, .world_size = ranks, .threads = 0});
+        const RankContext::Scope scope(context);
+        std::shared_ptr<ProcessGroup> group;
+        try {
+          group = join(store, job, r, ranks, options);
+        } catch (...) {
+          failure.record(r);
+          return;
+        }
+        run_rank(*group, fn, failure);
+        destroy_process_group();
       });
     }
   }

@@ -1,0 +1,77 @@
+#include "tutti/comm/call_checks.h"
+
+#include "tutti/core/error.h"
+
+namespace tutti::comm::checks {
+
+void tensor(const char* op, const char* role, const Tensor& t, Device device) {
+  TUTTI_CHECK(t.defined(), "{}: the {} tensor is undefined", op, role);
+  TUTTI_CHECK(t.device() == device, "{}: the {} tensor {} is on another device than the group's {}", op, role, describe(t), to_string(device));
+}
+
+void writable(const char* op, const char* role, const Tensor& t, Device device) {
+  tensor(op, role, t, device);
+  TUTTI_CHECK(!t.storage()->is_read_only(), "{}: the {} tensor {} is read-only memory and cannot be written", op, role, describe(t));
+  for (size_t d = 0; d < t.strides().size(); ++d) {
+    TUTTI_CHECK(t.strides()[d] != 0 || t.extents()[d] < 2,
+                "{}: dim {} of the {} tensor {} is expanded: its elements are the same memory; clone() it", op, d, role, describe(t));
+  }
+}
+
+void root(const char* op, int root, int size) {
+  TUTTI_CHECK(root >= 0 && root < size, "{}: root {} is not a rank of the group; legal: 0 to {}", op, root, size - 1);
+}
+
+void peer(const char* op, int peer, int rank, int size, bool any_allowed) {
+  if (any_allowed && peer == -1) return;
+  TUTTI_CHECK(peer >= 0 && peer < size, "{}: peer {} is not a rank of the group; legal: 0 to {}", op, peer, size - 1);
+  TUTTI_CHECK(peer != rank, "{}: rank {} cannot exchange messages with itself", op, rank);
+}
+
+void list_length(const char* op, const char* role, size_t given, int size) {
+  TUTTI_CHECK(given == static_cast<size_t>(size), "{}: {} {} tensors for a group of {} ranks; expected one per rank", op, given, role, size);
+}
+
+void same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+  TUTTI_CHECK(a.dtype() == b.dtype(), "{}: the tensors {} and {} differ in dtype", op, describe(a), describe(b));
+}
+
+void same_numel(const char* op, const char* role_a, const Tensor& a, const char* role_b, const Tensor& b) {
+  TUTTI_CHECK(a.numel() == b.numel(), "{}: the {} tensor {} and the {} tensor {} differ in size: {} and {} elements", op, role_a,
+              describe(a), role_b, describe(b), a.numel(), b.numel());
+}
+
+void numel_times(const char* op, const char* role_large, const Tensor& large, const char* role_small, const Tensor& small, int parts) {
+  TUTTI_CHECK(large.numel() == small.numel() * parts,
+              "{}: the {} tensor {} has {} elements; expected {} = {} ranks times the {} of the {} tensor {}", op, role_large,
+              describe(large), large.numel(), small.numel() * parts, parts, small.numel(), role_small, describe(small));
+}
+
+void reducible(const char* op, const ReduceOp& reduce, DType dtype) {
+  const std::string why = why_not_reducible(reduce.kind(), dtype);
+  TUTTI_CHECK(why.empty(), "{}: {}", op, why);
+}
+
+std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, Splits splits, int size) {
+  TUTTI_CHECK(t.ndim() > 0, "{}: the {} tensor {} has no dim 0 to split", op, role, describe(t));
+  const int64_t rows = t.extents()[0];
+  int64_t row_bytes = itemsize(t.dtype());
+  for (size_t d = 1; d < t.extents().size(); ++d) row_bytes *= t.extents()[d];
+  if (splits.empty()) {
+    TUTTI_CHECK(rows % size == 0, "{}: dim 0 of the {} tensor {} does not divide into {} equal parts; give splits", op, role, describe(t), size);
+    return std::vector<int64_t>(static_cast<size_t>(size), rows / size * row_bytes);
+  }
+  TUTTI_CHECK(splits.size() == static_cast<size_t>(size), "{}: {} {} splits for a group of {} ranks; expected one per rank", op,
+              splits.size(), role, size);
+  std::vector<int64_t> bytes;
+  int64_t sum = 0;
+  for (const int64_t split : splits) {
+    TUTTI_CHECK(split >= 0 && split <= rows, "{}: {} split {} of dim 0 with {} rows; legal: 0 to {}", op, role, split, rows, rows);
+    sum += split;
+    bytes.push_back(split * row_bytes);
+  }
+  TUTTI_CHECK(sum == rows, "{}: the {} splits add up to {}; dim 0 of {} has {} rows", op, role, sum, describe(t), rows);
+  return bytes;
+}
+
+}  // namespace tutti::comm::checks

@@ -1,0 +1,338 @@
+#include "tutti/comm/call_queue.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// With calls of other groups under way, a sleeper looks after those too.
+constexpr std::chrono::microseconds kShortNap{200};
+constexpr std::chrono::microseconds kLongNap{50'000};
+// Who finds the lock taken yields so often, then sleeps between looks.
+constexpr int kYields = 100;
+constexpr std::chrono::microseconds kLockNap{30};
+// A wait that has not come to sleeping yet looks at the clock only now and then.
+constexpr uint32_t kFirstLooks = 192, kBetweenLooks = 64;
+
+}  // namespace
+
+static std::vector<int> members(const GroupLabel& group, int size) {
+  std::vector<int> ranks = group.world_ranks;
+  for (int r = 0; ranks.size() < static_cast<size_t>(size); ++r) ranks.push_back(r);
+  return ranks;
+}
+
+CallQueue::CallQueue(std::unique_ptr<Transport> transport, const GroupLabel& group)
+    : transport_(std::move(transport)),
+      group_(group.name),
+      recorder_(FlightRecorder::current()),
+      flight_(recorder_.add_group(group.name, group.description, members(group, transport_->size()))),
+      progress_(ProgressList::current()) {
+  progress_.add(this);
+}
+
+CallQueue::~CallQueue() {
+  progress_.remove(this);
+  recorder_.close_group(flight_);
+}
+
+// ---- the lock -------------------------------------------------------------------------------------------------------
+
+void CallQueue::lock_slowly() {
+  contenders_.fetch_add(1);
+  transport_->interrupt();  // the holder may sleep
+  for (int attempt = 0; locked_.exchange(true, std::memory_order_acquire); ++attempt) {
+    if (attempt < kYields) sched_yield();
+    else std::this_thread::sleep_for(kLockNap);
+  }
+  contenders_.fetch_sub(1);
+}
+
+void CallQueue::give_way() {
+  locked_.store(false, std::memory_order_release);
+  // Without this the holder would take it again before the other thread has looked.
+  for (int i = 0; i < kYields && contenders_.load() > 0; ++i) sched_yield();
+  if (locked_.exchange(true, std::memory_order_acquire)) lock_slowly();
+}
+
+// ---- submitting -----------------------------------------------------------------------------------------------------
+
+void CallQueue::push(Call& call) {
+  CallRecord& record = call.collective->record;
+  record.sequence = sequence_.load(std::memory_order_relaxed) + 1;
+  sequence_.store(record.sequence, std::memory_order_relaxed);
+  const int64_t bytes = record.numel() * itemsize(record.dtype);
+  call.recorded = queue_.empty() ? recorder_.begin(flight_, record, bytes, bytes, call.timeout.count())
+                                 : recorder_.enqueue(flight_, record, bytes, bytes, call.timeout.count());
+  call.begun = queue_.empty();
+  queue_.push_back(&call);
+  add_pending(1);
+}
+
+void CallQueue::run(Call& call) {
+  {
+    const Hold hold(*this);
+    push(call);
+    advance_front(true);
+    if (call.has_ended() && due_.empty()) {
+      if (call.failure) std::rethrow_exception(call.failure);
+      return;
+    }
+  }
+  wait_until([&call] { return call.has_ended(); }, std::chrono::milliseconds::max());
+  if (call.failure) std::rethrow_exception(call.failure);
+}
+
+void CallQueue::submit(std::shared_ptr<Call> call) {
+  {
+    const Hold hold(*this);
+    push(*call);
+    kept_.push_back(std::move(call));
+    advance_front(true);
+  }
+  run_callbacks();
+}
+
+void CallQueue::submit(std::shared_ptr<MessageCall> call) {
+  {
+    const Hold hold(*this);
+    call->record.sequence = ++message_sequence_;
+    int64_t bytes = 0;
+    for (const Message& message : call->messages) bytes += message.bytes;
+    call->recorded = recorder_.begin(flight_, call->record, bytes, bytes, call->timeout.count());
+    messages_.push_back(call);
+    add_pending(1);
+    try {
+      for (Message& message : call->messages) transport_->post(message);
+    } catch (...) {
+      for (Message& message : call->messages) transport_->cancel(message);
+      messages_.pop_back();
+      add_pending(-1);
+      end(*call, WorkStatus::failed, std::current_exception());
+    }
+    advance_messages();
+  }
+  run_callbacks();
+}
+
+// ---- bringing forward -----------------------------------------------------------------------------------------------
+
+template <class AnyCall>
+void CallQueue::end(AnyCall& call, WorkStatus status, std::exception_ptr failure, bool took_time) {
+  recorder_.ended(call.recorded, failure ? FlightState::failed : FlightState::completed, took_time);
+  call.failure = failure ? with_dump(std::move(failure)) : nullptr;
+  for (auto& callback : call.callbacks) due_.push_back(std::move(callback));
+  call.callbacks.clear();
+  call.status.store(status, std::memory_order_release);
+}
+
+// A group that has failed for good leaves the last calls of this rank in a file, and its message says where.
+std::exception_ptr CallQueue::with_dump(std::exception_ptr failure) {
+  const auto note = [this](const std::exception& e) {
+    const std::string where = recorder_.dump_on_failure(flight_, e.what());
+    return where.empty() ? std::string(e.what()) : fmt::format("{}; {}", e.what(), where);
+  };
+  try {
+    std::rethrow_exception(failure);
+  } catch (const PeerError& e) {
+    return std::make_exception_ptr(PeerError(note(e)));
+  } catch (const TimeoutError& e) {
+    return std::make_exception_ptr(TimeoutError(note(e)));
+  } catch (...) {
+    return failure;
+  }
+}
+
+// True when a call ended. `at_once`: nobody has waited yet.
+bool CallQueue::advance_front(bool at_once) {
+  bool any = false;
+  while (!queue_.empty()) {
+    Call& call = *queue_.front();
+    if (!call.begun) {
+      recorder_.started(call.recorded);
+      call.begun = true;
+    }
+    std::exception_ptr failure;
+    try {
+      const bool under_way = call.step >= 0 && !transport_->advance();
+      if (under_way) return any;
+      call.exchange = {};
+      if (call.collective->next(call.exchange)) {
+        ++call.step;
+        transport_->start(call.collective->record, call.step, call.exchange, *call.collective);
+        continue;
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    queue_.pop_front();
+    add_pending(-1);
+    std::shared_ptr<Call> keep;
+    if (!kept_.empty() && kept_.front().get() == &call) {
+      keep = std::move(kept_.front());
+      kept_.pop_front();
+    }
+    // On the stack of a blocking call, which may return from here on.
+    end(call, failure ? WorkStatus::failed : WorkStatus::completed, failure, !at_once);
+    any = true;
+  }
+  return any;
+}
+
+bool CallQueue::advance_messages() {
+  if (messages_.empty()) return false;
+  bool any = false;
+  std::exception_ptr failure;
+  try {
+    transport_->advance_messages();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  for (auto it = messages_.begin(); it != messages_.end();) {
+    MessageCall& call = **it;
+    const bool finished = std::all_of(call.messages.begin(), call.messages.end(), [](const Message& m) { return m.finished; });
+    if (!finished && !failure) {
+      ++it;
+      continue;
+    }
+    std::exception_ptr own = finished ? nullptr : failure;
+    for (Message& message : call.messages) {
+      if (!message.finished) transport_->cancel(message);
+      if (!message.error.empty() && !own) {
+        own = std::make_exception_ptr(UsageError(fmt::format("group '{}', rank {}: {}", group_, transport_->rank(), message.error)));
+      }
+    }
+    if (!own && call.finish) call.finish();
+    const std::shared_ptr<MessageCall> keep = *it;
+    it = messages_.erase(it);
+    add_pending(-1);
+    end(*keep, own ? WorkStatus::failed : WorkStatus::completed, own);
+    any = true;
+  }
+  return any;
+}
+
+bool CallQueue::advance_all() {
+  const bool collective = advance_front(false);
+  return advance_messages() || collective;
+}
+
+void CallQueue::try_advance() {
+  {
+    if (locked_.exchange(true, std::memory_order_acquire)) return;
+    const Hold hold(*this, Hold::Taken());
+    advance_all();
+    check_deadlines();
+  }
+  run_callbacks();
+}
+
+void CallQueue::run_callbacks() {
+  std::vector<std::function<void()>> due;
+  {
+    const Hold hold(*this);
+    due.swap(due_);
+  }
+  for (auto& callback : due) callback();
+}
+
+bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds limit) {
+  const bool bounded = limit < std::chrono::hours(24 * 365);
+  Clock::time_point now = bounded ? Clock::now() : Clock::time_point();
+  const Clock::time_point until = bounded ? now + limit : Clock::time_point::max();
+  bool in_time = true;
+  {
+    Hold hold(*this);
+    for (uint32_t attempt = 0; !ended(); ++attempt) {
+      if (advance_all()) attempt = 0;
+      if (ended()) break;
+      hold.give_way();
+      const bool others = progress_.advance_others(this);
+      if (ended()) break;
+      const auto longest = others ? kShortNap : kLongNap;
+      const auto nap = bounded ? std::chrono::duration_cast<std::chrono::microseconds>(until - now) : longest;
+      transport_->pause(attempt, std::clamp(nap, std::chrono::microseconds(1), longest));
+      if (attempt < kFirstLooks && attempt % kBetweenLooks != kBetweenLooks - 1) continue;
+      now = check_deadlines();
+      if (bounded && now >= until && !ended()) {
+        in_time = false;
+        break;
+      }
+    }
+  }
+  run_callbacks();
+  return in_time;
+}
+
+// ---- failing --------------------------------------------------------------------------------------------------------
+
+Clock::time_point CallQueue::check_deadlines() {
+  const auto now = Clock::now();
+  const auto late_text = [&](const std::string& what, std::chrono::milliseconds timeout, const std::vector<int>& late) {
+    std::string text = fmt::format("{} did not finish within {} ms; rank {} waited for", what, timeout.count(), transport_->rank());
+    for (const int p : late) {
+      const std::string seen = transport_->last_seen(p);
+      text += fmt::format(" {}{};", describe(p, transport_->peer(p)), seen.empty() ? "" : fmt::format(" ({})", seen));
+    }
+    if (late.empty()) text += " its peers;";
+    text.back() = '.';
+    return text;
+  };
+  for (Call* call : queue_) {
+    if (call->deadline == Clock::time_point::max()) call->deadline = now + call->timeout;
+  }
+  if (!queue_.empty() && now >= queue_.front()->deadline) {
+    Call& call = *queue_.front();
+    const std::string what = fmt::format("collective #{} of group '{}', {},", call.collective->record.sequence, group_,
+                                         describe(call.collective->record));
+    const std::string text = late_text(what, call.timeout, transport_->late_ranks());
+    transport_->fail(text);
+    transport_->abandon();
+    queue_.pop_front();
+    add_pending(-1);
+    std::shared_ptr<Call> keep;
+    if (!kept_.empty() && kept_.front().get() == &call) {
+      keep = std::move(kept_.front());
+      kept_.pop_front();
+    }
+    end(call, WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
+  }
+  for (auto it = messages_.begin(); it != messages_.end();) {
+    if (now < (*it)->deadline) {
+      ++it;
+      continue;
+    }
+    const std::shared_ptr<MessageCall> call = *it;
+    std::vector<int> peers;
+    for (Message& message : call->messages) {
+      if (message.finished) continue;
+      if (message.peer >= 0) peers.push_back(message.peer);
+      transport_->cancel(message);
+    }
+    const std::string text = late_text(fmt::format("message #{} of group '{}', {},", call->record.sequence, group_, describe(call->record)),
+                                       call->timeout, peers);
+    it = messages_.erase(it);
+    add_pending(-1);
+    end(*call, WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
+  }
+  return now;
+}
+
+int64_t CallQueue::add_region(const std::vector<std::byte*>& bases, int64_t bytes) {
+  const Hold hold(*this);
+  return transport_->add_region(bases, bytes);
+}
+
+void CallQueue::remove_region(int64_t region) {
+  const Hold hold(*this);
+  transport_->remove_region(region);
+}
+
+void CallQueue::fail(std::string_view reason) { transport_->fail(reason); }
+
+}  // namespace tutti::comm

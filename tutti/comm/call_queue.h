@@ -1,0 +1,161 @@
+// CallQueue: the calls of one group on one rank, in their order, and the threads that bring them forward.
+//
+// Collectives of a group run one after another, in the order they were submitted. Any thread of the rank may submit and
+// wait; whoever holds the lock brings the front call forward, and gives way as soon as another thread wants the lock.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/collective.h"
+#include "tutti/comm/progress.h"
+#include "tutti/comm/recorder/flight_recorder.h"
+#include "tutti/comm/work.h"
+#include "tutti/runtime/function_ref.h"
+
+namespace tutti::comm {
+
+// What a group is called in messages and dumps.
+struct GroupLabel {
+  std::string name;
+  std::string description = "";
+  std::vector<int> world_ranks = {};  // in group-rank order; empty: 0, 1, 2, ...
+};
+
+// A collective under way. Lives on the stack of a blocking call, or on the heap behind a Work.
+class Call {
+ public:
+  explicit Call(std::chrono::milliseconds timeout) : timeout(timeout) {}
+  virtual ~Call() = default;
+
+  const std::chrono::milliseconds timeout;
+  // Set when somebody first looks at the clock: calls that end within microseconds never read it.
+  Clock::time_point deadline = Clock::time_point::max();
+  Collective* collective = nullptr;
+  Exchange exchange;
+  int64_t step = -1;  // of the exchange under way; -1: not begun
+  uint64_t recorded = 0;  // its entry in the flight recorder
+  bool begun = false;
+  std::atomic<WorkStatus> status{WorkStatus::in_progress};
+  std::exception_ptr failure;               // written before status
+  std::vector<std::function<void()>> callbacks;  // guarded by the queue's lock
+
+  bool has_ended() const { return status.load(std::memory_order_acquire) != WorkStatus::in_progress; }
+};
+
+// Messages posted together; done when all are.
+class MessageCall {
+ public:
+  explicit MessageCall(std::chrono::milliseconds timeout) : timeout(timeout), deadline(Clock::now() + timeout) {}
+  virtual ~MessageCall() = default;
+
+  const std::chrono::milliseconds timeout;
+  const Clock::time_point deadline;
+  CallRecord record;
+  std::vector<Message> messages;
+  uint64_t recorded = 0;
+  std::atomic<WorkStatus> status{WorkStatus::in_progress};
+  std::exception_ptr failure;
+  std::vector<std::function<void()>> callbacks;
+  std::function<void()> finish;  // once all messages are there
+
+  bool has_ended() const { return status.load(std::memory_order_acquire) != WorkStatus::in_progress; }
+};
+
+class CallQueue final : public Driver {
+ public:
+  CallQueue(std::unique_ptr<Transport> transport, const GroupLabel& group);
+  ~CallQueue() override;
+
+  Transport& transport() { return *transport_; }
+  const std::string& group() const { return group_; }
+
+  // Numbers the call, and carries it out behind those submitted before. Returns when it has ended; throws its failure.
+  void run(Call& call);
+  // Submits and returns; somebody's wait ends it.
+  void submit(std::shared_ptr<Call> call);
+  void submit(std::shared_ptr<MessageCall> call);
+
+  // Blocks until `call` has ended or `limit` has passed.
+  template <class AnyCall>
+  bool wait(AnyCall& call, std::chrono::milliseconds limit) {
+    return wait_until([&call] { return call.has_ended(); }, limit);
+  }
+  template <class AnyCall>
+  void on_end(AnyCall& call, std::function<void()> callback) {
+    {
+      const Hold hold(*this);
+      if (!call.has_ended()) {
+        call.callbacks.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+
+  int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes);
+  void remove_region(int64_t region);
+
+  void try_advance() override;
+  // Fails every call under way and to come. Any thread.
+  void fail(std::string_view reason);
+  int64_t collectives() const { return sequence_.load(std::memory_order_relaxed); }
+
+ private:
+  // The lock; a holder that waits gives way to whoever else wants it. It is taken for a fraction of a microsecond by
+  // nearly every call and hardly ever fought for, so letting go is a plain store and who finds it taken looks again.
+  class Hold {
+   public:
+    explicit Hold(CallQueue& queue) : queue_(queue) {
+      if (queue_.locked_.exchange(true, std::memory_order_acquire)) queue_.lock_slowly();
+    }
+    struct Taken {};
+    Hold(CallQueue& queue, Taken) : queue_(queue) {}  // the lock is taken already
+    ~Hold() { queue_.locked_.store(false, std::memory_order_release); }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    void give_way() {
+      if (queue_.contenders_.load(std::memory_order_relaxed) > 0) queue_.give_way();
+    }
+
+   private:
+    CallQueue& queue_;
+  };
+  void lock_slowly();
+  void give_way();
+  // `pending` changes under the lock only.
+  void add_pending(int change) { pending.store(pending.load(std::memory_order_relaxed) + change, std::memory_order_relaxed); }
+
+  void push(Call& call);
+  bool wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds limit);
+  bool advance_all();
+  bool advance_front(bool at_once);
+  bool advance_messages();
+  Clock::time_point check_deadlines();  // and the time
+  template <class AnyCall>
+  void end(AnyCall& call, WorkStatus status, std::exception_ptr failure, bool took_time = true);
+  std::exception_ptr with_dump(std::exception_ptr failure);
+  void run_callbacks();
+
+  const std::unique_ptr<Transport> transport_;
+  const std::string group_;
+  FlightRecorder& recorder_;
+  FlightGroup& flight_;
+  ProgressList& progress_;
+  std::atomic<bool> locked_{false};
+  std::atomic<int> contenders_{0};
+  std::atomic<int64_t> sequence_{0};
+  int64_t message_sequence_ = 0;
+  std::deque<Call*> queue_;
+  std::deque<std::shared_ptr<Call>> kept_;               // those of queue_ that nobody's stack holds
+  std::list<std::shared_ptr<MessageCall>> messages_;
+  std::vector<std::function<void()>> due_;               // callbacks of ended calls
+};
+
+}  // namespace tutti::comm

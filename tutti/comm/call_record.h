@@ -1,0 +1,64 @@
+// CallRecord: what a rank says it is about to do. All ranks of a collective must say the same.
+//
+// A record is plain bytes: it lies in shared memory, travels in front of messages, and is what the flight recorder
+// keeps. Its fingerprint rides in the flag of the first exchange of a call, so that a mismatch is found before any
+// data is used; the whole record is read only then, to say which field differs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tutti/comm/reduce_op.h"
+#include "tutti/core/dtype.h"
+#include "tutti/core/shape.h"
+
+namespace tutti::comm {
+
+enum class CollectiveKind : uint8_t {
+  broadcast, all_reduce, all_reduce_coalesced, reduce,
+  all_gather, all_gather_v, all_gather_single, all_gather_single_coalesced,
+  gather, scatter,
+  reduce_scatter, reduce_scatter_v, reduce_scatter_single, reduce_scatter_single_coalesced,
+  all_to_all, all_to_all_single, all_to_all_v_single,
+  send, recv, barrier, monitored_barrier,
+  gather_bytes, broadcast_bytes, all_gather_bytes, scatter_bytes,
+};
+inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::scatter_bytes) + 1;
+std::string_view name_of(CollectiveKind kind);
+// UsageError lists the known names.
+CollectiveKind collective_from_name(std::string_view name);
+
+inline constexpr int kMaxRecordDims = 8;
+
+struct CallRecord {
+  CollectiveKind kind = CollectiveKind::barrier;
+  ReduceKind reduce = ReduceKind::sum;
+  DType dtype = DType::u8;
+  int8_t ndim = -1;          // of the described tensor; -1: there is none
+  int32_t root = -1;         // group rank; -1: the call has none. send and recv: the peer
+  int32_t tensors = 1;       // of a coalesced call
+  uint32_t tag = 0;          // send and recv
+  int64_t sequence = 0;      // of the call in its group, from 1
+  int64_t sizes[kMaxRecordDims] = {};
+  uint64_t splits = 0;       // hash of the sizes that all ranks must agree on beyond the first tensor's; 0: none
+  bool same_sizes = true;    // whether `sizes` must agree (not where ranks may hold different extents)
+
+  void describe_tensor(DType dtype, const Extents& sizes);
+  // Equal on two ranks when their calls fit together.
+  uint64_t fingerprint() const;
+  int64_t numel() const;
+};
+
+// "all_reduce(f32 [4, 3], sum)", "broadcast(i64 [8], root 2)", "barrier()".
+std::string describe(const CallRecord& record);
+
+// The first field in which two calls do not fit together, e.g. "shapes"; nullopt when they do.
+std::optional<std::string> differing_field(const CallRecord& a, const CallRecord& b);
+
+// The message of a mismatch: names the group, the first rank that differs from rank 0, both calls and the field.
+// `records` holds the record of each rank.
+std::string mismatch_message(const std::string& group, std::span<const CallRecord> records);
+
+}  // namespace tutti::comm

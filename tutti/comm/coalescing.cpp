@@ -1,0 +1,72 @@
+#include "tutti/comm/coalescing.h"
+
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+
+Coalescing::Coalescing(ProcessGroup& group) : group_(group) {
+  TUTTI_CHECK(!group.coalescing_.exchange(true), "coalescing: group '{}' is being coalesced already; end() that first", group.name());
+}
+
+Coalescing::~Coalescing() {
+  if (!ended_) group_.coalescing_.store(false);
+}
+
+void Coalescing::all_reduce(const Tensor& tensor, const ReduceOp& op) {
+  items_.push_back({.kind = Kind::all_reduce, .output = tensor, .input = tensor, .op = op});
+}
+
+void Coalescing::all_gather_single(const Tensor& output, const Tensor& input) {
+  items_.push_back({.kind = Kind::all_gather_single, .output = output, .input = input});
+}
+
+void Coalescing::reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op) {
+  items_.push_back({.kind = Kind::reduce_scatter_single, .output = output, .input = input, .op = op});
+}
+
+void Coalescing::send(const Tensor& tensor, int peer, uint32_t tag) {
+  items_.push_back({.kind = Kind::message, .output = {}, .input = {}, .message = {PointToPoint::Kind::isend, tensor, peer, tag}});
+}
+
+void Coalescing::recv(const Tensor& tensor, int peer, uint32_t tag) {
+  items_.push_back({.kind = Kind::message, .output = {}, .input = {}, .message = {PointToPoint::Kind::irecv, tensor, peer, tag}});
+}
+
+Work Coalescing::end() {
+  TUTTI_CHECK(!ended_, "coalescing: end() of group '{}' was called twice", group_.name());
+  ended_ = true;
+  group_.coalescing_.store(false);
+  std::vector<Work> works;
+  for (size_t begin = 0; begin < items_.size();) {
+    const auto same = [&](const Item& a, const Item& b) {
+      return a.kind == b.kind && a.op.kind() == b.op.kind() && a.op.factor() == b.op.factor();
+    };
+    size_t end = begin + 1;
+    while (end < items_.size() && same(items_[begin], items_[end])) ++end;
+    works.push_back(start(begin, end));
+    begin = end;
+  }
+  return works.size() == 1 ? works[0] : all_of(std::move(works));
+}
+
+// Items [begin, end) are of one kind.
+Work Coalescing::start(size_t begin, size_t end) {
+  const CallOptions async{.async = true};
+  std::vector<Tensor> outputs, inputs;
+  std::vector<PointToPoint> messages;
+  for (size_t i = begin; i < end; ++i) {
+    outputs.push_back(items_[i].output);
+    inputs.push_back(items_[i].input);
+    messages.push_back(items_[i].message);
+  }
+  const ReduceOp& op = items_[begin].op;
+  switch (items_[begin].kind) {
+    case Kind::all_reduce: return group_.all_reduce_coalesced(outputs, op, async);
+    case Kind::all_gather_single: return group_.all_gather_single_coalesced(outputs, inputs, async);
+    case Kind::reduce_scatter_single: return group_.reduce_scatter_single_coalesced(outputs, inputs, op, async);
+    case Kind::message: return group_.batch_isend_irecv(messages, async);
+  }
+  throw InternalError("unknown kind of coalesced call");
+}
+
+}  // namespace tutti::comm

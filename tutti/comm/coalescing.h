@@ -1,0 +1,41 @@
+// Several calls of one group started as one.
+#pragma once
+
+#include <vector>
+
+#include "tutti/comm/process_group.h"
+
+namespace tutti::comm {
+
+// Collects the calls of one group from here to end() and starts them together: calls of one kind as one coalesced call,
+// messages as one batch, anything else one after another. UsageError when the group is being collected already.
+class Coalescing {
+ public:
+  explicit Coalescing(ProcessGroup& group);
+  ~Coalescing();  // forgets what was collected when end() was not called
+  Coalescing(const Coalescing&) = delete;
+  Coalescing& operator=(const Coalescing&) = delete;
+
+  void all_reduce(const Tensor& tensor, const ReduceOp& op = {});
+  void all_gather_single(const Tensor& output, const Tensor& input);
+  void reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op = {});
+  void send(const Tensor& tensor, int peer, uint32_t tag = 0);
+  void recv(const Tensor& tensor, int peer, uint32_t tag = 0);
+  // Starts all; the Work is done when they all are. UsageError when called twice.
+  Work end();
+
+ private:
+  enum class Kind : uint8_t { all_reduce, all_gather_single, reduce_scatter_single, message };
+  struct Item {
+    Kind kind;
+    Tensor output, input;
+    ReduceOp op = {};
+    PointToPoint message = {};
+  };
+  Work start(size_t begin, size_t end);
+  ProcessGroup& group_;
+  std::vector<Item> items_;
+  bool ended_ = false;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,17 @@
+// Collective: one call of one collective on one rank, as a series of exchanges.
+#pragma once
+
+#include "tutti/comm/transport.h"
+
+namespace tutti::comm {
+
+class Collective : public Receiver {
+ public:
+  // Fills in the next exchange (cleared before); false when the call is finished and its outputs are complete. What the
+  // exchange refers to belongs to the collective.
+  virtual bool next(Exchange& exchange) = 0;
+
+  CallRecord record;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,39 @@
+// Tensors of a call as dense bytes: transports know no strides.
+#pragma once
+
+#include <cstddef>
+
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::comm {
+
+// A tensor that is read: itself, or a dense copy.
+class DenseInput {
+ public:
+  DenseInput() = default;
+  explicit DenseInput(const Tensor& t);
+  const std::byte* data() const { return static_cast<const std::byte*>(tensor_.raw_data()); }
+  int64_t bytes() const { return tensor_.nbytes(); }
+
+ private:
+  Tensor tensor_;
+};
+
+// A tensor that is written: itself, or a dense buffer that finish() copies into it. `with_values`: the buffer starts
+// with the tensor's values (calls that also read it).
+class DenseOutput {
+ public:
+  DenseOutput() = default;
+  explicit DenseOutput(const Tensor& t, bool with_values = false);
+  std::byte* data() const { return static_cast<std::byte*>(dense().raw_data()); }
+  int64_t bytes() const { return target_.nbytes(); }
+  // Call once all bytes are there.
+  void finish();
+
+ private:
+  const Tensor& dense() const { return copy_.defined() ? copy_ : target_; }
+  Tensor target_;
+  Tensor copy_;  // undefined when the target is dense itself
+};
+
+}  // namespace tutti::comm

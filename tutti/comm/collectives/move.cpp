@@ -1,0 +1,101 @@
+#include "tutti/comm/collectives/move.h"
+
+#include <cstring>
+
+namespace tutti::comm {
+
+void Move::begin(const CallRecord& call, int ranks) {
+  record = call;
+  ranks_ = static_cast<size_t>(ranks);
+  done_ = false;
+  offers_.assign(1, {});
+  takes_.assign(1, 0);
+  targets_.assign(ranks_, nullptr);
+}
+
+void Move::forget() {
+  inputs_.clear();
+  outputs_.clear();
+}
+
+void Move::offer(const DenseInput& input) {
+  inputs_.push_back(input);
+  offers_.assign(1, {input.data(), input.bytes()});
+}
+
+void Move::offer_parts(const DenseInput& input, std::vector<int64_t> bytes) {
+  inputs_.push_back(input);
+  offers_.resize(ranks_);
+  const std::byte* at = input.data();
+  for (size_t p = 0; p < ranks_; ++p) {
+    offers_[p] = {at, bytes[p]};
+    at += bytes[p];
+  }
+}
+
+void Move::offer_list(std::vector<DenseInput> inputs) {
+  inputs_ = std::move(inputs);
+  offers_.resize(ranks_);
+  for (size_t p = 0; p < ranks_; ++p) offers_[p] = {inputs_[p].data(), inputs_[p].bytes()};
+}
+
+void Move::offer_to(int rank, const DenseInput& input) {
+  inputs_.push_back(input);
+  offers_.assign(ranks_, {});
+  offers_[static_cast<size_t>(rank)] = {input.data(), input.bytes()};
+}
+
+void Move::take_parts(const DenseOutput& output, std::vector<int64_t> bytes) {
+  outputs_.push_back(output);
+  takes_ = std::move(bytes);
+  std::byte* at = output.data();
+  for (size_t p = 0; p < ranks_; ++p) {
+    targets_[p] = at;
+    at += takes_[p];
+  }
+}
+
+void Move::take_parts(const DenseOutput& output, int64_t bytes_each) {
+  outputs_.push_back(output);
+  takes_.assign(1, bytes_each);
+  for (size_t p = 0; p < ranks_; ++p) targets_[p] = output.data() + static_cast<int64_t>(p) * bytes_each;
+}
+
+void Move::take_list(std::vector<DenseOutput> outputs) {
+  outputs_ = std::move(outputs);
+  takes_.resize(ranks_);
+  for (size_t p = 0; p < ranks_; ++p) {
+    takes_[p] = outputs_[p].bytes();
+    targets_[p] = outputs_[p].data();
+  }
+}
+
+void Move::take_from(int rank, const DenseOutput& output) {
+  outputs_.push_back(output);
+  takes_.assign(ranks_, 0);
+  takes_[static_cast<size_t>(rank)] = output.bytes();
+  targets_[static_cast<size_t>(rank)] = output.data();
+}
+
+bool Move::next(Exchange& exchange) {
+  if (done_) {
+    for (DenseOutput& output : outputs_) output.finish();
+    return false;
+  }
+  done_ = true;
+  exchange.offers = offers_;
+  exchange.takes = takes_;
+  return true;
+}
+
+void Move::receive(std::span<const Arrival> from) {
+  for (size_t p = 0; p < from.size(); ++p) {
+    const Arrival& part = from[p];
+    if (part.bytes == 0) continue;
+    std::byte* to = targets_[p] + part.offset;
+    // The own part may already lie where it belongs (an input that is a slice of the output).
+    if (to != part.data) std::memcpy(to, part.data, static_cast<size_t>(part.bytes));
+  }
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,42 @@
+// Move: collectives that only move bytes (broadcast, gather, scatter, all_gather, all_to_all). One exchange.
+#pragma once
+
+#include <vector>
+
+#include "tutti/comm/collective.h"
+#include "tutti/comm/collectives/dense.h"
+
+namespace tutti::comm {
+
+class Move final : public Collective {
+ public:
+  // What this rank offers: one block for all, or one per rank. May be left out: nothing.
+  void offer(const DenseInput& input);                                  // to all
+  void offer_parts(const DenseInput& input, std::vector<int64_t> bytes);  // consecutive parts, one per rank
+  void offer_list(std::vector<DenseInput> inputs);                      // one tensor per rank
+  void offer_to(int rank, const DenseInput& input);                     // to one rank
+  // Where what rank p offers is written. May be left out: nothing is taken.
+  void take_parts(const DenseOutput& output, std::vector<int64_t> bytes);  // consecutive parts, one per rank
+  void take_parts(const DenseOutput& output, int64_t bytes_each);
+  void take_list(std::vector<DenseOutput> outputs);                        // one tensor per rank
+  void take_from(int rank, const DenseOutput& output);                     // from one rank
+
+  void begin(const CallRecord& call, int ranks);
+
+  // Lets go of the tensors, keeps the memory of its own lists for the next call.
+  void forget();
+
+  bool next(Exchange& exchange) override;
+  void receive(std::span<const Arrival> from) override;
+
+ private:
+  size_t ranks_ = 0;
+  bool done_ = false;
+  std::vector<DenseInput> inputs_;
+  std::vector<DenseOutput> outputs_;
+  std::vector<ConstBlock> offers_;
+  std::vector<int64_t> takes_;
+  std::vector<std::byte*> targets_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,66 @@
+// Reduction: all_reduce, reduce and reduce_scatter.
+#pragma once
+
+#include <vector>
+
+#include "tutti/comm/collective.h"
+#include "tutti/comm/collectives/dense.h"
+#include "tutti/comm/reduce_op.h"
+
+namespace tutti::comm {
+
+// Small buffers: every rank takes all of them and reduces all elements. Larger ones go through in pieces: of each piece
+// every rank reduces the share of elements it owns, then the shares are gathered. The order of additions of an element is
+// the tree over ranks in both, so the bits do not depend on which was taken.
+class Reduction final : public Collective {
+ public:
+  // In place on `tensor`; root -1: on all ranks, else only the root's tensor is written.
+  void begin_reduce(const CallRecord& call, const TransportTraits& traits, int rank, int ranks, const Tensor& tensor,
+                    const ReduceOp& op, int root);
+  // inputs[p] is this rank's addend of rank p's output; output has the sizes of inputs[rank].
+  void begin_scatter(const CallRecord& call, int rank, int ranks, const Tensor& output, std::vector<DenseInput> inputs,
+                     const ReduceOp& op);
+  // The same with the addends as consecutive parts of one tensor.
+  void begin_scatter_parts(const CallRecord& call, int rank, int ranks, const Tensor& output, const Tensor& input,
+                           const ReduceOp& op);
+
+  // Lets go of the tensors, keeps the memory of its own lists for the next call.
+  void forget();
+
+  bool next(Exchange& exchange) override;
+  void receive(std::span<const Arrival> from) override;
+
+ private:
+  enum class Phase : uint8_t { factors, one_round, shares, gather, scatter, finished };
+
+  void begin(const CallRecord& call, int rank, int ranks, DType dtype, const ReduceOp& op);
+  void begin_piece();
+  int64_t share_begin(int rank) const;
+  int64_t share_bytes(int rank) const;
+  std::span<const ConstBlock> to_all_or_root(const ConstBlock& block);
+  bool writes() const { return root_ < 0 || root_ == rank_; }
+
+  int rank_ = 0;
+  int ranks_ = 1;
+  int root_ = -1;
+  DType dtype_ = DType::f32;
+  ReduceOp op_;
+  Phase under_way_ = Phase::finished;
+  Phase phase_ = Phase::finished;   // what comes next
+  Phase first_ = Phase::finished;   // after the factors are known
+  std::vector<DenseInput> inputs_;
+  DenseOutput output_;
+  int64_t piece_bytes_ = 0;
+  int64_t piece_ = 0;        // where the piece under way begins, bytes
+  int64_t piece_end_ = 0;
+  std::byte* reduced_ = nullptr;    // where this rank's reduced elements go
+  std::vector<std::byte> scratch_;  // of ranks that must not write their tensor
+  double own_factor_ = 1.0;
+  std::vector<double> factors_;     // premul_sum: of every rank
+  ConstBlock first_offer_;
+  std::vector<ConstBlock> offers_;
+  std::vector<int64_t> takes_;
+  std::vector<const std::byte*> addends_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,32 @@
+// The groups of a rank by name, for what must name a group in text: graphs, configurations, messages.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "tutti/comm/process_group.h"
+
+namespace tutti::comm {
+
+// The groups of this rank by name. Holds no group alive. Any thread of the rank.
+class GroupRegistry {
+ public:
+  static GroupRegistry& current();
+
+  // UsageError when the name belongs to a group that still lives.
+  void add(const std::string& name, const std::shared_ptr<ProcessGroup>& group);
+  // UsageError when the name was never registered, another one when its group is gone.
+  std::shared_ptr<ProcessGroup> resolve(const std::string& name) const;
+  bool has(const std::string& name) const;
+  // UsageError when the name was never registered.
+  void remove(const std::string& name);
+  void clear();
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<ProcessGroup>> groups_;
+};
+
+}  // namespace tutti::comm

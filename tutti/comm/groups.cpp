@@ -1,0 +1,209 @@
+#include "tutti/comm/groups.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "tutti/comm/functional/work_registry.h"
+#include "tutti/comm/group_registry.h"
+#include "tutti/comm/nccl/make_nccl.h"
+#include "tutti/comm/recorder/dump_signal.h"
+#include "tutti/comm/recorder/finite_check.h"
+#include "tutti/comm/shm/host_identity.h"
+#include "tutti/comm/transport_backend.h"
+#include "tutti/comm/transports.h"
+#include "tutti/comm/world_state.h"
+#include "tutti/core/error.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::comm {
+namespace {
+
+std::string list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, ",")); }
+
+// "cpu:shm,cuda:nccl" -> by device kind; a name alone is that of host tensors.
+std::map<DeviceKind, std::string> parse_transports(const std::string& text) {
+  std::map<DeviceKind, std::string> by_kind;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const size_t colon = part.find(':');
+    const DeviceKind kind = colon == std::string::npos ? DeviceKind::cpu : device_from_string(part.substr(0, colon)).kind;
+    const std::string name = part.substr(colon + 1);  // all of it when there is no colon
+    TUTTI_CHECK(!name.empty() && by_kind.emplace(kind, name).second,
+                "transport '{}': expected one name per device kind, such as 'cpu:shm,cuda:nccl'", text);
+    begin = end + 1;
+  }
+  return by_kind;
+}
+
+std::string best_transport(const WorldState& state, const std::vector<int>& members) {
+  if (state.ranks_are_threads) return "threads";
+  std::set<std::string> hosts;
+  for (const int rank : members) hosts.insert(state.hosts[static_cast<size_t>(rank)]);
+  if (hosts.size() == 1) return "shm";
+  return hosts.size() == members.size() ? "gloo" : "hier";
+}
+
+int ranks_on_my_host(const WorldState& state, int world_rank) {
+  return static_cast<int>(std::count(state.hosts.begin(), state.hosts.end(), state.hosts[static_cast<size_t>(world_rank)]));
+}
+
+void check_members(const char* call, const std::vector<int>& ranks, int size) {
+  TUTTI_CHECK(!ranks.empty(), "{}: the list of ranks is empty", call);
+  std::set<int> seen;
+  for (const int rank : ranks) {
+    TUTTI_CHECK(rank >= 0 && rank < size, "{}: rank {} is out of range; legal: 0 to {}", call, rank, size - 1);
+    TUTTI_CHECK(seen.insert(rank).second, "{}: rank {} is listed twice", call, rank);
+  }
+}
+
+int position(const std::vector<int>& ranks, int rank) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+std::shared_ptr<Backend> make_backend(const WorldState& state, DeviceKind kind, const std::string& transport, const GroupSeat& seat,
+                                      const GroupOptions& options) {
+  if (kind == DeviceKind::cuda) {
+    TUTTI_CHECK(transport == "nccl", "transport '{}' for tensors on cuda; legal: nccl", transport);
+    // One GPU per rank of a host, in their order.
+    const int16_t index = static_cast<int16_t>(state.rendezvous.local_rank.value_or(0));
+    return make_nccl_backend({.group = seat.key, .store = seat.store, .rank = seat.rank, .size = seat.size,
+                              .device = {DeviceKind::cuda, index}, .timeout = options.timeout});
+  }
+  TUTTI_CHECK(kind == DeviceKind::cpu, "transport '{}': there is none for tensors on {}", transport, to_string(Device{.kind = kind, .index = 0}));
+  return std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name, options.description, seat.world_ranks},
+                                            options.timeout);
+}
+
+}  // namespace
+
+WorldState& WorldState::current() { return RankContext::current().slot<WorldState>(); }
+
+std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& key, int rank, const std::vector<int>& world_ranks,
+                                         const GroupOptions& options) {
+  const std::string name = options.name.empty() ? "ranks:" + list(world_ranks) : options.name;
+  const GroupSeat seat{.name = name,
+                       .key = key,
+                       .rank = rank,
+                       .size = static_cast<int>(world_ranks.size()),
+                       .world_ranks = world_ranks,
+                       .local_ranks = ranks_on_my_host(state, world_ranks[static_cast<size_t>(rank)]),
+                       .store = state.rendezvous.store,
+                       .deadline = Clock::now() + options.timeout};
+  auto group = std::make_shared<ProcessGroup>(name, key, rank, world_ranks, state.rendezvous.store);
+  group->description = options.description;
+  group->set_check_nan(options.check_nan.value_or(checks_nan_by_default()));
+  const char* chosen = std::getenv("TUTTI_TRANSPORT");
+  auto by_kind = parse_transports(!options.transport.empty() || chosen == nullptr ? options.transport : chosen);
+  by_kind.try_emplace(DeviceKind::cpu, best_transport(state, world_ranks));
+  for (const auto& [kind, transport] : by_kind) group->set_backend(kind, make_backend(state, kind, transport, seat, options));
+  return group;
+}
+
+// ---- the world ------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
+  WorldState& state = WorldState::current();
+  const std::lock_guard lock(state.mutex);
+  TUTTI_CHECK(state.world == nullptr, "init_process_group: this rank has a world of {} ranks already; destroy_process_group() first",
+              state.world ? state.world->size() : 0);
+  if (options.store) {
+    TUTTI_CHECK(options.rank && options.world_size, "init_process_group: a store needs rank and world_size beside it");
+    state.rendezvous = rendezvous(options.store, *options.rank, *options.world_size);
+  } else {
+    state.rendezvous = rendezvous(options.url, {.rank = options.rank, .world_size = options.world_size, .timeout = options.group.timeout});
+  }
+  install_dump_signal();
+  try {
+    Store& store = *state.rendezvous.store;
+    const int rank = state.rendezvous.rank, size = state.rendezvous.world_size;
+    // A job may end its world and begin another one with the same store.
+    const int64_t ordinal = store.add(fmt::format("tutti/init/{}", rank), 1);
+    const std::string key = fmt::format("tutti/world/{}", ordinal);
+    store.set(fmt::format("{}/host/{}", key, rank), host_identity());
+    Store::Keys keys;
+    for (int r = 0; r < size; ++r) keys.push_back(fmt::format("{}/host/{}", key, r));
+    state.hosts = store.multi_get(keys, options.group.timeout);
+    std::vector<int> everyone;
+    for (int r = 0; r < size; ++r) everyone.push_back(r);
+    state.world = make_group(state, key, rank, everyone, options.group);
+    GroupRegistry::current().add(state.world->name(), state.world);
+  } catch (...) {
+    state.rendezvous = {};
+    state.world = nullptr;
+    throw;
+  }
+  return state.world;
+}
+
+std::shared_ptr<ProcessGroup> world() {
+  WorldState& state = WorldState::current();
+  const std::lock_guard lock(state.mutex);
+  TUTTI_CHECK(state.world != nullptr, "this rank has no world; call init_process_group() first");
+  return state.world;
+}
+
+bool has_world() {
+  WorldState& state = WorldState::current();
+  const std::lock_guard lock(state.mutex);
+  return state.world != nullptr;
+}
+
+void destroy_process_group() {
+  WorldState& state = WorldState::current();
+  const std::lock_guard lock(state.mutex);
+  functional::WorkRegistry::current().end();
+  GroupRegistry::current().clear();
+  state.world = nullptr;
+  state.rendezvous = {};
+  state.hosts.clear();
+  state.ordinals.clear();
+}
+
+// ---- parts of it ----------------------------------------------------------------------------------------------------
+
+std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, const GroupOptions& options) {
+  const std::shared_ptr<ProcessGroup> all = world();
+  check_members("new_group", world_ranks, all->size());
+  const int rank = position(world_ranks, all->rank());
+  TUTTI_CHECK(rank >= 0, "new_group: rank {} is not among the members {}; only members call", all->rank(), list(world_ranks));
+  WorldState& state = WorldState::current();
+  int64_t ordinal = 0;
+  {
+    const std::lock_guard lock(state.mutex);
+    ordinal = ++state.ordinals[list(world_ranks)];
+  }
+  const std::string key = fmt::format("{}/group/{}/{}", all->key(), list(world_ranks), ordinal);
+  auto group = make_group(state, key, rank, world_ranks, options);
+  GroupRegistry::current().add(options.name.empty() ? key : options.name, group);
+  return group;
+}
+
+std::shared_ptr<ProcessGroup> merge(const std::vector<int>& a, const std::vector<int>& b, const GroupOptions& options) {
+  std::vector<int> both = a;
+  both.insert(both.end(), b.begin(), b.end());
+  return new_group(both, options);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks, const GroupOptions& options) {
+  const int64_t ordinal = splits_.fetch_add(1) + 1;
+  if (position(ranks, rank_) < 0) {
+    TUTTI_CHECK(ranks.empty(), "split of group '{}': rank {} is not among the ranks {} it gives; give an empty list to be in no group", name_,
+                rank_, list(ranks));
+    return nullptr;
+  }
+  check_members("split", ranks, size());
+  std::vector<int> members;
+  for (const int rank : ranks) members.push_back(world_ranks_[static_cast<size_t>(rank)]);
+  GroupOptions own = options;
+  if (own.name.empty()) own.name = fmt::format("{}:split:{}:[{}]", name_, ordinal, list(ranks));
+  if (own.description.empty()) own.description = fmt::format("{}:split:{}", description, ordinal);
+  const std::string key = fmt::format("{}/split/{}/{}", key_, ordinal, list(ranks));
+  auto group = make_group(WorldState::current(), key, position(ranks, rank_), members, own);
+  GroupRegistry::current().add(own.name, group);
+  return group;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,40 @@
+// Making groups, and finding them again by name.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/comm/process_group.h"
+
+namespace tutti::comm {
+
+// How a job starts: where its ranks find each other (store/rendezvous.h), or a store that is there already.
+struct InitOptions {
+  std::string url = "env://";
+  std::shared_ptr<Store> store = nullptr;  // with rank and world_size; instead of the url
+  std::optional<int> rank = {};
+  std::optional<int> world_size = {};
+  GroupOptions group = {.name = "0", .description = "all ranks"};
+};
+
+// The group of all ranks of the job; this rank's world from then on. All ranks call it. A job without any launcher's
+// variables is one rank. UsageError when the rank has a world already.
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
+// UsageError when there is none.
+std::shared_ptr<ProcessGroup> world();
+bool has_world();
+// Lets go of the world, its store and all names of this rank's registry.
+void destroy_process_group();
+
+// A group of some ranks of the world, in the given order; only they call it. Members that make several groups make them
+// in the same order. UsageError when this rank is not among them.
+std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, const GroupOptions& options = {});
+
+// One group of the members of two disjoint ones: those of `a` first. Every member of either calls it with both groups'
+// world ranks; `mine` is the group it is in.
+std::shared_ptr<ProcessGroup> merge(const std::vector<int>& a, const std::vector<int>& b, const GroupOptions& options = {});
+
+}  // namespace tutti::comm

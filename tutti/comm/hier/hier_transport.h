@@ -1,0 +1,97 @@
+// The union of two transports: ranks of one host through the inner one, all others through the outer one.
+//
+// A round is cut into pieces of bounded size that are carried out one after the other, each as one round of the inner
+// and one of the outer transport at the same time. What arrives of a piece is kept until all of it is there, and then
+// delivered together, so parts have equal offsets and lengths wherever the ranks sit. The first piece carries, in front of
+// the data, how much there is in all; all ranks take as many pieces as the rank with the most needs.
+//
+// Steps: 1 for small offers, then one per piece. Memory: two pieces for each rank, about 4 MiB.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/transport.h"
+
+namespace tutti::comm {
+
+class HierTransport final : public Transport {
+ public:
+  // `outer` spans all ranks. `inner` spans those in `members`, group ranks in the order of their ranks in `inner`, the
+  // own one among them. UsageError when that does not fit together.
+  HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::vector<int> members, std::string group);
+
+  int rank() const override { return outer_->rank(); }
+  int size() const override { return outer_->size(); }
+  const TransportTraits& traits() const override { return traits_; }
+  PeerIdentity peer(int rank) const override;
+  void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) override;
+  bool advance() override;
+  // Receiving from anybody is not possible: the message could come on either side.
+  void post(Message& message) override;
+  void advance_messages() override;
+  void cancel(Message& message) override;
+  void pause(uint32_t attempt, std::chrono::microseconds limit) override;
+  std::vector<int> late_ranks() const override;
+  std::string last_seen(int rank) const override;
+  void fail(std::string_view reason) override;
+  void abandon() override;
+  std::string failure() const override;
+
+ private:
+  // Keeps what one side brings of a piece.
+  class Side final : public Receiver {
+   public:
+    void receive(std::span<const Arrival> from) override;
+    std::unique_ptr<Transport> transport;
+    std::vector<int> to_group;  // group rank of each of its ranks
+    HierTransport* owner = nullptr;
+    std::vector<ConstBlock> offers;
+    std::vector<int64_t> takes;
+    Exchange exchange;
+    bool finished = false;
+    std::exception_ptr refused;  // UsageError: the calls differ
+  };
+  struct Posted {
+    Message* message;
+    Message part;  // with the rank of the side
+    bool is_inner;
+  };
+
+  bool is_local(int rank) const { return inner_rank_[static_cast<size_t>(rank)] >= 0; }
+  void begin_piece();
+  bool advance_side(Side& side);
+  void end_piece();
+  void check_sizes();
+  void spread_failure();
+
+  Side inner_side_, outer_side_;
+  Transport* inner_;
+  Transport* outer_;
+  std::vector<int> inner_rank_;  // -1: on another host
+  const std::string group_;
+  const int64_t piece_bytes_;
+  const int64_t first_bytes_;
+  TransportTraits traits_;
+
+  // The round under way.
+  const CallRecord* call_ = nullptr;
+  const Exchange* exchange_ = nullptr;
+  Receiver* receiver_ = nullptr;
+  int64_t sub_step_ = 0;   // rounds of the two sides in this call
+  bool first_ = true;      // the piece under way carries the sizes
+  int64_t offset_ = 0;     // of the piece
+  int64_t bytes_ = 0;      // of each offer that the piece may carry
+  int64_t most_ = 0;       // bytes of the largest offer of all ranks
+  bool active_ = false;
+  bool delivered_ = false;
+  std::vector<std::byte> outgoing_;  // the first piece with what stands in front
+  std::vector<std::vector<std::byte>> staged_;
+  std::vector<int64_t> staged_bytes_;
+  std::vector<std::unique_ptr<Posted>> posted_;
+};
+
+}  // namespace tutti::comm

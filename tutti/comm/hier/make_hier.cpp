@@ -1,0 +1,93 @@
+#include "tutti/comm/hier/make_hier.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "tutti/comm/hier/hier_transport.h"
+#include "tutti/comm/shm/host_identity.h"
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+
+namespace tutti::comm {
+namespace {
+
+bool under_mpirun() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+std::string outer_name() {
+  std::string why_not;
+  for (const char* name : {"mpi", "gloo"}) {
+    if (std::string_view(name) == "mpi" && !under_mpirun()) continue;
+    for (const TransportInfo& info : known_transports()) {
+      if (info.name != name) continue;
+      if (info.available) return name;
+      why_not = info.why_not;
+    }
+  }
+  throw UsageError(fmt::format("transport hier: nothing carries data between hosts: {}", why_not));
+}
+
+using Identity = std::array<std::byte, 64>;
+
+class Identities final : public Receiver {
+ public:
+  explicit Identities(int size) : of(static_cast<size_t>(size)) {}
+  void receive(std::span<const Arrival> from) override {
+    for (size_t p = 0; p < from.size(); ++p) {
+      if (from[p].bytes > 0) std::copy_n(from[p].data, from[p].bytes, of[p].begin() + from[p].offset);
+    }
+  }
+  std::vector<Identity> of;
+};
+
+// The host of every rank, asked over the transport that all have.
+std::vector<Identity> identities(Transport& transport, Clock::time_point deadline, const std::string& group) {
+  Identity mine{};
+  const uint64_t halves[2] = {hash64(host_identity(), 0), hash64(host_identity(), 1)};
+  std::copy_n(reinterpret_cast<const std::byte*>(halves), sizeof halves, mine.begin());
+  CallRecord call;
+  call.kind = CollectiveKind::all_gather_bytes;
+  const ConstBlock offer{mine.data(), mine.size()};
+  const int64_t take = mine.size();
+  const Exchange exchange{.offers = {&offer, 1}, .takes = {&take, 1}};
+  Identities received(transport.size());
+  transport.start(call, 0, exchange, received);
+  for (uint32_t attempt = 0; !transport.advance(); ++attempt) {
+    transport.pause(attempt, std::chrono::milliseconds(10));
+    if (Clock::now() < deadline) continue;
+    const std::string message = fmt::format("group '{}' was not complete by the deadline; missing: ranks {}", group,
+                                            fmt::join(transport.late_ranks(), ", "));
+    transport.fail(message);
+    throw TimeoutError(message);
+  }
+  return received.of;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
+  TUTTI_CHECK(seat.store != nullptr, "group '{}': transport hier needs a store, where the ranks of a host meet", seat.name);
+  std::unique_ptr<Transport> outer = make_transport(outer_name(), seat);
+  const std::vector<Identity> hosts = identities(*outer, seat.deadline, seat.name);
+  GroupSeat inside = seat;
+  std::vector<int> members;
+  inside.world_ranks.clear();
+  for (int p = 0; p < seat.size; ++p) {
+    if (hosts[static_cast<size_t>(p)] != hosts[static_cast<size_t>(seat.rank)]) continue;
+    if (p == seat.rank) inside.rank = static_cast<int>(members.size());
+    members.push_back(p);
+    if (!seat.world_ranks.empty()) inside.world_ranks.push_back(seat.world_ranks[static_cast<size_t>(p)]);
+  }
+  inside.size = static_cast<int>(members.size());
+  inside.key = fmt::format("{}/host of {}", seat.key, members[0]);
+  std::unique_ptr<Transport> inner = make_transport("shm", inside);
+  if (inside.size == seat.size) return inner;
+  return std::make_unique<HierTransport>(std::move(inner), std::move(outer), std::move(members), seat.name);
+}
+
+}  // namespace tutti::comm

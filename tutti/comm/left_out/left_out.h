@@ -1,0 +1,16 @@
+// For the sources of this folder, which stand in for what a build leaves out: they define what the same headers declare.
+#pragma once
+
+#include "tutti/comm/distributed.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+
+// "the launcher is left out: this build has TUTTI_DISTRIBUTED=OFF; ..."; `own_reason` is that of a part which is missing in
+// a build that has the others.
+[[noreturn]] inline void throw_left_out(const std::string& what, std::string_view own_reason = "") {
+  const std::string_view reason = why_not_distributed();
+  throw UsageError(fmt::format("{} is left out: {}", what, reason.empty() ? own_reason : reason));
+}
+
+}  // namespace tutti::comm

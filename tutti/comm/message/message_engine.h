@@ -1,0 +1,59 @@
+// MessageEngine: the least a network must do for a group: packets, in order between two ranks, and news of the lost.
+//
+// Everything above packets (matching of tags, flow control, cancelling, comparing calls) is done once, by
+// MessageTransport. An engine copies what it sends, because a message may be cancelled, and its memory freed, at any
+// moment, while no network can take back a send. What a rank has not taken yet is bounded by the transport's windows.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+
+#include "tutti/comm/transport.h"
+
+namespace tutti::comm {
+
+struct FreeAligned {
+  void operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{64}); }
+};
+// Bytes at a multiple of 64.
+using PacketMemory = std::unique_ptr<std::byte[], FreeAligned>;
+inline PacketMemory allocate_packet(int64_t bytes) {
+  return PacketMemory(static_cast<std::byte*>(::operator new[](static_cast<size_t>(bytes), std::align_val_t{64})));
+}
+
+struct Packet {
+  int from = -1;
+  int64_t bytes = 0;
+  PacketMemory memory;
+  int64_t start = 0;  // where the packet begins in its memory, a multiple of 64: engines put addresses in front
+
+  const std::byte* data() const { return memory.get() + start; }
+};
+
+class MessageEngine {
+ public:
+  virtual ~MessageEngine() = default;
+  virtual const char* name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Sends the parts as one packet of at most max_packet_bytes(size()). The parts may be touched as soon as it returns.
+  // Never waits for the peer, never fails: what cannot be sent is dropped, and lost() says why. Any thread.
+  virtual void send(int to, std::span<const ConstBlock> parts) = 0;
+  // The next packet that has come, from anybody; false when there is none. One thread at a time, like wait().
+  virtual bool take(Packet& packet) = 0;
+  // Gives the memory of a packet back, to be used again. Any thread.
+  virtual void recycle(Packet&& packet) = 0;
+  // Returns when a packet may be there or the news about the lost may have changed, after `limit` at the latest.
+  virtual void wait(std::chrono::microseconds limit) = 0;
+  // Why nothing comes from `rank` any more, e.g. "its connection was closed"; "" while it can be reached. Packets that
+  // came before the loss are taken first. Any thread.
+  virtual std::string lost(int rank) const = 0;
+};
+
+}  // namespace tutti::comm

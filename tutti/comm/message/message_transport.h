@@ -1,0 +1,68 @@
+// The transport of any network that can carry packets: a group's rounds and messages over a MessageEngine.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/message/message_engine.h"
+#include "tutti/comm/message/message_mail.h"
+#include "tutti/comm/message/message_round.h"
+
+namespace tutti::comm {
+
+class MessageTransport final : public Transport {
+ public:
+  // `group` is the name in messages.
+  MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group);
+  // Tells the peers that nothing more comes.
+  ~MessageTransport() override;
+
+  int rank() const override { return line_.rank(); }
+  int size() const override { return line_.size(); }
+  const TransportTraits& traits() const override { return traits_; }
+  PeerIdentity peer(int rank) const override;
+  void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) override;
+  bool advance() override;
+  void post(Message& message) override;
+  void advance_messages() override;
+  void cancel(Message& message) override;
+  void pause(uint32_t attempt, std::chrono::microseconds limit) override;
+  std::vector<int> late_ranks() const override;
+  std::string last_seen(int rank) const override;
+  void fail(std::string_view reason) override;
+  std::string failure() const override;
+
+ private:
+  struct Failure {
+    std::string reason;
+    int64_t usage_round = 0;  // not 0: wrong usage in that round
+  };
+  struct Known {
+    PeerIdentity identity;
+    bool has_left = false;
+  };
+
+  void read_packets();
+  void read(Packet&& packet);
+  void look_after_peers();
+  void end(std::string_view reason, int64_t usage_round, bool tell_peers);
+  void throw_if_failed();
+  std::string name_of_peer(int rank) const;
+
+  std::unique_ptr<MessageEngine> engine_;
+  const std::string group_;
+  const TransportTraits traits_;
+  mutable std::mutex turn_;  // whoever calls has it; failure() takes it to read packets when nobody does
+  PacketLine line_;
+  MessageRound round_;
+  MessageMail mail_;
+  std::vector<Known> known_;
+
+  mutable std::mutex failure_mutex_;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,102 @@
+// The transport of ranks that share memory: processes of one host, or threads of one process.
+//
+// A round is a series of meetings. At each, a rank puts the next part of its offer where all can read it, publishes a
+// line, looks at the lines of all, and takes. Small offers ride in the line itself; larger ones are staged in one of two
+// slots, in turn, so that writing a part overlaps with the reading of the one before; offers that peers can read in
+// place (threads; registered symmetric memory) are not copied at all. A fingerprint in the line tells whether all ranks
+// make the same call before any data is used.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tutti/comm/shm/segment.h"
+#include "tutti/comm/shm/shm_mail.h"
+#include "tutti/comm/shm/shm_watch.h"
+#include "tutti/comm/transport.h"
+
+namespace tutti::comm {
+
+struct ShmOptions {
+  std::string group = "0";            // for messages
+  bool one_address_space = false;     // all ranks are threads of this process
+  int local_ranks = 0;                // ranks on this host; more than cores: waiting yields at once. 0: the group's size
+};
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(std::shared_ptr<Segment> segment, int rank, ShmOptions options);
+  ~ShmTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  const TransportTraits& traits() const override;
+  PeerIdentity peer(int rank) const override { return watch_.peer(rank); }
+  void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) override;
+  bool advance() override;
+  void post(Message& message) override { mail_.post(message); }
+  void advance_messages() override;
+  void cancel(Message& message) override { mail_.cancel(message); }
+  void pause(uint32_t attempt, std::chrono::microseconds limit) override;
+  std::vector<int> late_ranks() const override;
+  std::string last_seen(int rank) const override;
+  void interrupt() override;
+  void fail(std::string_view reason) override { segment_->fail(reason); }
+  void abandon() override;
+  std::string failure() const override { return segment_->failure(); }
+
+  int64_t add_region(std::vector<std::byte*> bases, int64_t bytes) override;
+  void remove_region(int64_t region) override;
+
+ private:
+  struct Region {
+    std::vector<std::byte*> bases;
+    int64_t bytes;
+  };
+  enum class Phase : uint8_t { idle, meeting, draining };
+
+  void publish();
+  void publish_first();
+  bool all_arrived();
+  void compare();
+  void check_takes() const;
+  void deliver();
+  void deliver_from_threads();
+  bool is_late(int rank) const;
+  void look_after_peers();
+  std::string why_no_message(const Message& message);
+  bool has_news();
+  bool waits_for_own_core() const;
+  void throw_if_failed() const;
+  void leave_if_failed();
+  int64_t part_bytes(bool one_block) const;
+  bool find_direct(const ConstBlock& block, DirectBlock& out) const;
+  bool offers_directly(Line& line);
+  const std::byte* direct_address(int from, const DirectBlock& block) const;
+
+  std::shared_ptr<Segment> segment_;
+  const int rank_;
+  const int size_;
+  const ShmOptions options_;
+  ShmWatch watch_;
+  ShmMail mail_;
+  std::vector<Region> regions_;  // numbers are never given again: peers may let go of theirs at another time
+
+  // The round under way.
+  Phase phase_ = Phase::idle;
+  const CallRecord* call_ = nullptr;
+  const Exchange* exchange_ = nullptr;
+  Receiver* receiver_ = nullptr;
+  uint64_t fingerprint_ = 0;
+  bool first_step_ = false;
+  bool is_direct_ = false;   // this rank's offer
+  bool all_direct_ = false;  // nobody stages: one part is all
+  bool any_direct_ = false;  // a peer waits until its offer has been read
+  int64_t part_ = 0;
+  int64_t parts_ = 1;
+  uint64_t meeting_ = 0;
+  int next_to_look_at_ = 0;
+  std::vector<Arrival> arrivals_;
+};
+
+}  // namespace tutti::comm

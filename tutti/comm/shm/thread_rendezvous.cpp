@@ -1,0 +1,42 @@
+#include "tutti/comm/shm/thread_rendezvous.h"
+
+#include <map>
+#include <mutex>
+
+#include "tutti/comm/shm/shm_transport.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// Segments that some members have still to take.
+struct Waiting {
+  std::shared_ptr<Segment> segment;
+  int taken = 0;
+};
+std::mutex waiting_mutex;
+std::map<std::string, Waiting> waiting;  // guarded by waiting_mutex
+
+std::shared_ptr<Segment> take_segment(const GroupSeat& seat) {
+  const std::lock_guard lock(waiting_mutex);
+  Waiting& entry = waiting[seat.key];
+  if (!entry.segment) {
+    entry.segment = Segment::create(seat.size);
+    entry.segment->close_fd();
+  }
+  std::shared_ptr<Segment> segment = entry.segment;
+  TUTTI_CHECK(segment->world_size() == seat.size, "group '{}': rank {} says it has {} members, another one says {}", seat.name, seat.rank,
+              seat.size, segment->world_size());
+  if (++entry.taken == seat.size) waiting.erase(seat.key);
+  return segment;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_thread_transport(const GroupSeat& seat) {
+  TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport threads joins at most {} ranks; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
+  ShmOptions options{.group = seat.name, .one_address_space = true, .local_ranks = seat.local_ranks};
+  return std::make_unique<ShmTransport>(take_segment(seat), seat.rank, std::move(options));
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,85 @@
+// TransportBackend: all collectives over any Transport.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "tutti/comm/backend.h"
+#include "tutti/comm/call_queue.h"
+#include "tutti/comm/collectives/move.h"
+#include "tutti/comm/collectives/reduction.h"
+
+namespace tutti::comm {
+
+inline constexpr std::chrono::milliseconds kDefaultCallTimeout = std::chrono::minutes(10);
+
+// Any thread of the rank; calls of one group happen in the order they are made.
+class TransportBackend final : public Backend {
+ public:
+  TransportBackend(std::unique_ptr<Transport> transport, const GroupLabel& group, std::chrono::milliseconds timeout = kDefaultCallTimeout);
+
+  std::string name() const override { return traits_.name; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Answer can(const CallQuery& query) const override;
+
+  Work broadcast(const Tensor& tensor, int root, const CallOptions& options) override;
+  Work all_reduce(const Tensor& tensor, const ReduceOp& op, const CallOptions& options) override;
+  Work all_reduce_coalesced(Tensors tensors, const ReduceOp& op, const CallOptions& options) override;
+  Work reduce(const Tensor& tensor, int root, const ReduceOp& op, const CallOptions& options) override;
+  Work all_gather(Tensors outputs, const Tensor& input, const CallOptions& options) override;
+  Work gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) override;
+  Work scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options) override;
+  Work reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options) override;
+  Work all_to_all(Tensors outputs, Tensors inputs, const CallOptions& options) override;
+  Work send(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options) override;
+  Work recv(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options) override;
+  Work batch_isend_irecv(std::span<const PointToPoint> operations, const CallOptions& options) override;
+  Work barrier(const CallOptions& options) override;
+  Work all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options) override;
+  Work reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op, const CallOptions& options) override;
+  Work all_to_all_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
+                         const CallOptions& options) override;
+  Work all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options) override;
+  Work reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options) override;
+
+  void abort(std::string_view reason) override { queue_->fail(reason); }
+  std::string failure() const override { return queue_->transport().failure(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ms_.store(timeout.count()); }
+
+  int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes) override { return queue_->add_region(bases, bytes); }
+  void remove_region(int64_t region) override { queue_->remove_region(region); }
+
+  CallQueue& queue() { return *queue_; }
+
+ private:
+  // Collectives of a blocking call, kept so that a call allocates nothing; one thread at a time has them.
+  struct Reusable {
+    std::atomic<bool> taken{false};
+    Move move;
+    Reduction reduction;
+  };
+
+  template <class C, class Begin>
+  Work launch(C Reusable::*kept, const CallOptions& options, Tensors results, const Begin& begin);
+  template <class Begin>
+  Work move(const CallOptions& options, Tensors results, const Begin& begin) {
+    return launch(&Reusable::move, options, results, begin);
+  }
+  template <class Begin>
+  Work reduction(const CallOptions& options, Tensors results, const Begin& begin) {
+    return launch(&Reusable::reduction, options, results, begin);
+  }
+  Work sequence(const CallRecord& record, std::vector<std::unique_ptr<Collective>> parts, const CallOptions& options, Tensors results);
+  Work messages(const CallRecord& record, std::span<const PointToPoint> operations, const CallOptions& options);
+  std::chrono::milliseconds timeout_of(const CallOptions& options) const;
+
+  const std::shared_ptr<CallQueue> queue_;
+  const TransportTraits traits_;
+  const int rank_;
+  const int size_;
+  std::atomic<int64_t> timeout_ms_;
+  Reusable reusable_;
+};
+
+}  // namespace tutti::comm

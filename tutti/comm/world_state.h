@@ -1,0 +1,32 @@
+// What a rank knows about its job. For the files of this room that make groups.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/process_group.h"
+#include "tutti/comm/store/rendezvous.h"
+
+namespace tutti::comm {
+
+// A slot of the RankContext.
+struct WorldState {
+  static WorldState& current();
+
+  std::mutex mutex;
+  std::shared_ptr<ProcessGroup> world;
+  Rendezvous rendezvous;
+  bool ranks_are_threads = false;
+  std::vector<std::string> hosts;          // of each world rank: equal strings share memory
+  std::map<std::string, int64_t> ordinals;  // how many groups were made of one list of members
+};
+
+// Makes a group with the transport of `options`, or the best one for where its members run. Collective over them.
+// `key` is unique among the groups of the job; `rank` is this rank's number in the group.
+std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& key, int rank, const std::vector<int>& world_ranks,
+                                         const GroupOptions& options);
+
+}  // namespace tutti::comm
