@@ -1,0 +1,28 @@
+// Why an attempt to run all ranks has failed, and which of several reasons is the cause.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tutti::comm {
+
+struct LaunchFailure {
+  // A rank may end because another one did, so the later kinds are nearer to the cause.
+  enum class Kind {
+    ended,   // it ended by itself: an exit status, or SIGABRT, which is how an error that nobody catches ends a program
+    killed,  // by a signal that is not the launcher's
+    lost,    // a whole node no longer answers
+  };
+  Kind kind = Kind::ended;
+  int status = 1;                       // what the launcher exits with
+  std::string text;                     // "rank 1 (pid 4711) was killed by SIGKILL"
+  std::vector<std::string> last_lines;  // that the rank wrote to stderr
+};
+
+// The first of the kind that is nearest to the cause; nullptr when there are none.
+const LaunchFailure* cause_of(const std::vector<LaunchFailure>& failures);
+
+// On stderr: the text, and the last lines beneath it.
+void print_failure(const LaunchFailure& failure);
+
+}  // namespace tutti::comm

@@ -1,0 +1,184 @@
+#include "tutti/comm/launch/node_meeting.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tutti/comm/store/socket.h"
+#include "tutti/comm/store/tcp_store.h"
+#include "tutti/core/error.h"
+#include "tutti/runtime/host.h"
+
+namespace tutti::comm {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+constexpr auto kSlice = std::chrono::milliseconds(200);  // so often signals are looked at
+constexpr auto kCallTimeout = std::chrono::seconds(5);
+constexpr auto kGoodbye = std::chrono::seconds(3);
+
+std::string nnodes(const NodeOptions& nodes) {
+  return nodes.min_nodes == nodes.max_nodes ? std::to_string(nodes.max_nodes) : fmt::format("{}:{}", nodes.min_nodes, nodes.max_nodes);
+}
+
+std::string node_key(int restart, int node) { return fmt::format("{}/node/{:06}", restart, node); }
+
+std::string describe(const json& record) {
+  return fmt::format("node {} ({}, launcher pid {})", record["node"].get<int>(), record["host"].get<std::string>(), record["pid"].get<int>());
+}
+
+// What all nodes must be given alike; "" when they are.
+std::string contradiction(const json& a, const json& b) {
+  for (const char* flag : {"nnodes", "max-restarts", "run-id"}) {
+    if (a[flag] != b[flag]) return fmt::format("--{} is {} on {} but {} on {}; give all nodes the same", flag, a[flag].dump(), describe(a), b[flag].dump(), describe(b));
+  }
+  return "";
+}
+
+// "0, 2"
+std::string list(const std::vector<int>& nodes) { return fmt::format("{}", fmt::join(nodes, ", ")); }
+
+}  // namespace
+
+std::string text_of(const NodeMeeting::Node& node) { return fmt::format(" of node {} ({})", node.rank, node.host); }
+
+NodeMeeting::NodeMeeting(const LaunchOptions& options) : options_(options), key_(read_job_key()), port_(options.nodes.port) {
+  const NodeOptions& nodes = options_.nodes;
+  TUTTI_CHECK(!key_.empty() || !loopback_of(nodes.host).empty(),
+              "nodes that meet at {} need a job key: set TUTTI_JOB_KEY, or TUTTI_JOB_KEY_FILE, to the same secret on all nodes "
+              "('openssl rand -hex 32' makes one). Without a key only nodes of one host can meet, at 127.0.0.1",
+              endpoint());
+  if (nodes.node_rank != 0) return;
+  server_ = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = key_.empty() ? nodes.host : "", .port = nodes.port, .job_key = key_});
+  port_ = server_->port();
+}
+
+NodeMeeting::~NodeMeeting() = default;
+
+std::string NodeMeeting::endpoint() const { return host_and_port(options_.nodes.host, port_); }
+
+std::shared_ptr<Store> NodeMeeting::connect() { return store_->clone(); }
+
+bool NodeMeeting::join_store(const KeepWaiting& keep_waiting) {
+  const auto end = Clock::now() + options_.nodes.join;
+  // Node 0 reaches itself at every address it serves.
+  const std::string host = server_ && !key_.empty() ? "127.0.0.1" : options_.nodes.host;
+  while (keep_waiting()) {
+    try {
+      store_ = std::make_shared<TcpStore>(TcpStoreOptions{.host = host, .port = port_, .timeout = kSlice, .job_key = key_});
+      store_->set_timeout(kCallTimeout);
+      return true;
+    } catch (const StoreTimeout& error) {
+      TUTTI_CHECK_ENV(Clock::now() < end, "node {}: the launcher of node 0 does not answer at {} within {} s: {}", options_.nodes.node_rank, endpoint(),
+                      options_.nodes.join.count() / 1000, error.what());
+    }
+  }
+  return false;
+}
+
+bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waiting, Plan& plan) {
+  if (!store_ && !join_store(keep_waiting)) return false;
+  const NodeOptions& nodes = options_.nodes;
+  const json mine = {{"node", nodes.node_rank}, {"local", options_.ranks}, {"host", host_name()}, {"pid", getpid()},
+                     {"nnodes", nnodes(nodes)}, {"max-restarts", options_.max_restarts}, {"run-id", options_.run_id}};
+  const json there = json::parse(store_->compare_set(node_key(restart, nodes.node_rank), "", mine.dump()));
+  TUTTI_CHECK(there == mine, "--node-rank {} belongs to {} already; give each node a rank of its own", nodes.node_rank, describe(there));
+  if (server_ && !lead(restart, expected, keep_waiting)) return false;
+  // Node 0 has a deadline and tells when it passes, so there is none here; a node 0 that dies closes the connection.
+  std::string text;
+  while (text.empty()) {
+    if (!keep_waiting()) return false;
+    try {
+      text = store_->get(fmt::format("{}/plan", restart), kSlice);
+    } catch (const StoreTimeout&) {
+    } catch (const EnvironmentError& error) {
+      throw EnvironmentError(fmt::format("node {}: the launcher of node 0 at {} is gone: {}", nodes.node_rank, endpoint(), error.what()));
+    }
+  }
+  const json told = json::parse(text);
+  TUTTI_CHECK(!told.contains("wrong"), "{}", told["wrong"].get<std::string>());
+  TUTTI_CHECK_ENV(!told.contains("missing"), "{}", told["missing"].get<std::string>());
+  plan.nodes.clear();
+  bool am_there = false;
+  int ranks = 0;
+  for (const json& record : told["nodes"]) {
+    const Node node{.rank = record["node"], .local_ranks = record["local"], .host = record["host"], .pid = record["pid"]};
+    if (node.rank == nodes.node_rank) {
+      am_there = true;
+      plan.first.rank = ranks;
+      plan.first.node = static_cast<int>(plan.nodes.size());
+    }
+    ranks += node.local_ranks;
+    plan.nodes.push_back(node);
+  }
+  TUTTI_CHECK_ENV(am_there, "node {} came when the others had started already; start it earlier, or give --nnodes a higher least number",
+                  nodes.node_rank);
+  plan.first.world_size = ranks;
+  plan.first.local_world_size = options_.ranks;
+  plan.first.nodes = static_cast<int>(plan.nodes.size());
+  plan.first.store_host = nodes.host;
+  plan.first.store_port = told["port"];
+  plan.first.job_key = key_;
+  plan.first.restart = restart;
+  plan.first.max_restarts = options_.max_restarts;
+  plan.first.run_id = told["run-id"];
+  return true;
+}
+
+// Until enough nodes are there; then leaves the plan, or what is wrong with the nodes.
+bool NodeMeeting::lead(int restart, int expected, const KeepWaiting& keep_waiting) {
+  const NodeOptions& nodes = options_.nodes;
+  const auto end = Clock::now() + nodes.join;
+  auto quiet_until = Clock::now() + nodes.quiet;
+  size_t count = 0;
+  const auto tell = [&](const json& plan) { store_->set(fmt::format("{}/plan", restart), plan.dump()); };
+  while (true) {
+    if (!keep_waiting()) return false;
+    const Store::Keys keys = store_->list_keys(fmt::format("{}/node/", restart));
+    if (keys.size() != count) quiet_until = Clock::now() + nodes.quiet;
+    count = keys.size();
+    if (static_cast<int>(count) >= expected) break;
+    if (static_cast<int>(count) >= nodes.min_nodes && Clock::now() >= quiet_until) break;
+    if (Clock::now() >= end) {
+      std::vector<int> came;
+      for (const std::string& key : keys) came.push_back(json::parse(store_->get(key))["node"]);
+      tell({{"missing", fmt::format("only {} of {} nodes came to {} within {} s: {}", count, nnodes(nodes), endpoint(), nodes.join.count() / 1000, list(came))}});
+      return true;
+    }
+    std::this_thread::sleep_for(kSlice / 4);
+  }
+  tell(json::parse(plan_of(restart)));
+  return true;
+}
+
+std::string NodeMeeting::plan_of(int restart) {
+  json records = json::array();
+  std::string run_id = options_.run_id;
+  for (const std::string& key : store_->list_keys(fmt::format("{}/node/", restart))) records.push_back(json::parse(store_->get(key)));
+  for (const json& record : records) {
+    if (const std::string wrong = contradiction(records[0], record); !wrong.empty()) return json{{"wrong", wrong}}.dump();
+  }
+  if (run_id.empty()) run_id = "none";
+  ranks_server_ = nullptr;
+  ranks_server_ = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = key_.empty() ? options_.nodes.host : "", .job_key = key_});
+  return json{{"nodes", records}, {"port", ranks_server_->port()}, {"run-id", run_id}}.dump();
+}
+
+void NodeMeeting::leave(int others) {
+  try {
+    if (!server_) {
+      store_->add("left", 1);
+      return;
+    }
+    const auto end = Clock::now() + kGoodbye;
+    while (store_->add("left", 0) < others && Clock::now() < end) std::this_thread::sleep_for(kSlice / 10);
+  } catch (const EnvironmentError&) {
+    // Node 0 has gone before: nobody waits for this one.
+  }
+}
+
+}  // namespace tutti::comm

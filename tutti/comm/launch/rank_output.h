@@ -1,0 +1,43 @@
+// What one stream of a rank says: its lines on this program's terminal behind a prefix, in a file, and the last ones
+// kept for the message about its end.
+#pragma once
+
+#include <cstdio>
+#include <deque>
+#include <string>
+
+#include "tutti/comm/store/socket.h"
+
+namespace tutti::comm {
+
+constexpr size_t kKeptLines = 20;
+
+struct OutputPlan {
+  std::string prefix;            // "[rank 1] "
+  std::FILE* console = nullptr;  // where the lines appear; nullptr: nowhere
+  std::string file = "";         // where the bytes go as they come; "": nowhere
+};
+
+class RankOutput {
+ public:
+  // `pipe`: the end to read, non-blocking. EnvironmentError when the file cannot be made.
+  RankOutput(UniqueFd pipe, OutputPlan plan);
+  RankOutput(RankOutput&& other) noexcept = default;
+  RankOutput& operator=(RankOutput&&) = delete;
+
+  int fd() const { return pipe_.get(); }  // -1 at its end
+  // Takes what has come; at the end of the pipe also the unfinished line.
+  void forward();
+  // At most kKeptLines, oldest first, the unfinished one included.
+  std::deque<std::string> last_lines() const;
+
+ private:
+  void write_file(const char* bytes, size_t count);
+  void take_lines(bool all);
+  UniqueFd pipe_, file_;
+  OutputPlan plan_;
+  std::string pending_;
+  std::deque<std::string> last_;
+};
+
+}  // namespace tutti::comm

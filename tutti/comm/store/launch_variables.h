@@ -1,0 +1,52 @@
+// What launchers tell a rank through its environment, whichever launcher it is.
+//
+// who it is        Tutti: TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_WORLD_SIZE
+//                  torchrun: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
+//                  Open MPI: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
+//                  MPICH: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
+//                  Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
+// where they meet  MASTER_ADDR (else the first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or 127.0.0.1 when all
+//                  ranks are on one host), TUTTI_STORE_PORT, else MASTER_PORT (else, under Slurm, one made from the
+//                  numbers of job and step). With none of these, ranks that MPI or Slurm has started on one host meet
+//                  by the process that has started them (local_meeting.h)
+// who serves       TUTTI_STORE_HOSTED=1 or TORCHELASTIC_USE_AGENT_STORE=True: the launcher; otherwise rank 0. With
+//                  TUTTI_STORE_PORT rank 0 serves even under torchrun, whose own store is no Tutti store.
+//
+// Launchers nest (Slurm starts mpirun, which starts torchrun), so the first family of the list that is there counts.
+// Tutti's and torchrun's variables, and those of the two MPIs, are set side by side and must agree.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tutti::comm {
+
+struct LaunchPlace {
+  int rank = 0;
+  int world_size = 1;
+  std::optional<int> local_rank;
+  std::optional<int> local_world_size;
+  std::string launcher;  // "torchrun", for messages
+  bool operator==(const LaunchPlace&) const = default;
+};
+
+// nullopt when no launcher's variables are there. UsageError when they are incomplete, no numbers, or contradict each
+// other.
+std::optional<LaunchPlace> read_launch_place();
+
+struct MeetingPoint {
+  std::string host;
+  int port = 0;
+  bool is_hosted = false;  // by the launcher
+  // Not nullptr: there is no port; the ranks of one host meet by local_meeting.h, and this variable has their number.
+  const char* rank_variable = nullptr;
+};
+
+// UsageError naming the variable to set when host or port cannot be found out.
+MeetingPoint read_meeting_point(const LaunchPlace& place);
+
+// "node[03-05,9],gpu1" -> "node03". UsageError when the brackets do not close.
+std::string slurm_first_host(std::string_view nodelist);
+
+}  // namespace tutti::comm
