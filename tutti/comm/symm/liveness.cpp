@@ -1,0 +1,33 @@
+#include "tutti/comm/symm/liveness.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace tutti::comm::symm {
+
+Liveness::Liveness(std::vector<pid_t> pids) : pids_(std::move(pids)), pidfds_(pids_.size()) {}
+
+bool Liveness::is_dead(int rank) {
+  const pid_t pid = pids_[static_cast<size_t>(rank)];
+  if (pid == 0 || pid == getpid()) return false;
+  const std::lock_guard lock(mutex_);
+  UniqueFd& fd = pidfds_[static_cast<size_t>(rank)];
+  if (!fd) {
+    fd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!fd) return errno == ESRCH;
+  }
+  pollfd peer{.fd = fd.get(), .events = POLLIN, .revents = 0};
+  return poll(&peer, 1, 0) == 1;
+}
+
+int Liveness::find_dead() {
+  for (size_t r = 0; r < pids_.size(); ++r) {
+    if (is_dead(static_cast<int>(r))) return static_cast<int>(r);
+  }
+  return -1;
+}
+
+}  // namespace tutti::comm::symm

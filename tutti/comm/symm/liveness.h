@@ -1,0 +1,29 @@
+// Whether the processes of other ranks are still there. Any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <mutex>
+#include <vector>
+
+#include "tutti/comm/store/socket.h"
+
+namespace tutti::comm::symm {
+
+class Liveness {
+ public:
+  // pids[r] is the process of rank r, in this process's pid namespace; 0: unknown, taken for alive.
+  explicit Liveness(std::vector<pid_t> pids);
+  // Threads of this process are never dead.
+  bool is_dead(int rank);
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  // The first rank that is dead, or -1.
+  int find_dead();
+
+ private:
+  std::vector<pid_t> pids_;
+  std::mutex mutex_;
+  std::vector<UniqueFd> pidfds_;
+};
+
+}  // namespace tutti::comm::symm

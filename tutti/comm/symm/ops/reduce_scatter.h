@@ -1,0 +1,15 @@
+// reduce_scatter: every rank reads its part of all tensors and reduces it.
+#pragma once
+
+#include "tutti/comm/reduce_op.h"
+#include "tutti/comm/symm/group.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::comm::symm {
+
+// Shapes: [W x m, ...], the same on all ranks, contiguous -> [m, ...], rows [rank x m, (rank + 1) x m) reduced over ranks
+// in the halving tree. The input is not written; it lies in symmetric memory on all ranks or on none.
+// Steps: barrier, read n, barrier. UsageError: dim 0 does not divide by W; premul_sum; wrong dtype.
+Tensor reduce_scatter(const Tensor& input, const SymmGroup& group, const ReduceOp& op = ReduceKind::sum);
+
+}  // namespace tutti::comm::symm
