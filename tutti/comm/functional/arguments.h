@@ -1,0 +1,57 @@
+// Arguments of functional collectives: a group by object or name, a reduction by value or name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tutti/comm/process_group.h"
+
+namespace tutti::comm::functional {
+
+// A group, or its name in this rank's registry (group_registry.h). UsageError for null, for a name that was never
+// registered or whose group is gone, and for a group that no shared_ptr owns.
+class GroupArgument {
+ public:
+  GroupArgument(std::shared_ptr<ProcessGroup> group);  // NOLINT: a group is a group argument
+  GroupArgument(ProcessGroup& group);                  // NOLINT
+  GroupArgument(const std::string& name);              // NOLINT
+  GroupArgument(const char* name) : GroupArgument(std::string(name)) {}  // NOLINT
+
+  ProcessGroup& operator*() const { return *group_; }
+  ProcessGroup* operator->() const { return group_.get(); }
+  const std::shared_ptr<ProcessGroup>& get() const { return group_; }
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;
+};
+
+// A reduction, or its name: "sum", "avg", "product", "min", "max", "band", "bor", "bxor". UsageError for other names; a
+// premul_sum is given as ReduceOp::premul_sum(factor).
+class ReduceArgument {
+ public:
+  ReduceArgument(const ReduceOp& op) : op_(op) {}          // NOLINT: a reduction is a reduction argument
+  ReduceArgument(ReduceKind kind);                         // NOLINT
+  ReduceArgument(std::string_view name);                   // NOLINT
+  ReduceArgument(const std::string& name) : ReduceArgument(std::string_view(name)) {}  // NOLINT
+  ReduceArgument(const char* name) : ReduceArgument(std::string_view(name)) {}  // NOLINT
+
+  const ReduceOp& operator*() const { return op_; }
+
+ private:
+  ReduceOp op_;
+};
+
+// A group as ops carry it in their attrs: they are plain bytes and may outlive the group.
+struct GroupRef {
+  int64_t id = -1;
+  int32_t rank = 0;
+  int32_t ranks = 1;
+
+  static GroupRef of(const GroupArgument& group);
+  // UsageError naming the op when the group is gone.
+  std::shared_ptr<ProcessGroup> resolve(const char* op) const;
+};
+
+}  // namespace tutti::comm::functional

@@ -1,0 +1,77 @@
+// What the files of the functional collectives share: their attrs, small shape words, the list of their ops.
+#pragma once
+
+#include "tutti/comm/functional/arguments.h"
+#include "tutti/comm/functional/async_result.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/engine/op_def.h"
+
+namespace tutti::comm::functional {
+
+// Attrs of every op here; each uses what it needs.
+struct CallAttrs {
+  GroupRef group;
+  ReduceOp reduce;
+  int32_t peer = -1;  // root, source or destination
+  uint32_t tag = 0;
+  SymInt rows = 0;    // of the output of all_to_all_v_single
+};
+inline const CallAttrs& attrs_of(const OpCall& call) { return call.attrs.as<CallAttrs>(); }
+inline const CallAttrs& attrs_of(const VjpCall& call) { return call.attrs.as<CallAttrs>(); }
+inline GroupArgument group_of(const OpCall& call) { return attrs_of(call).group.resolve(call.op.name); }
+inline GroupArgument group_of(const VjpCall& call) { return attrs_of(call).group.resolve(call.op.name); }
+
+inline const CallOptions kStart{.async = true};
+
+// A cotangent as it is reduced or sent to a rank that may hold another dtype: numerics contract, N4.
+inline Tensor widened(const Tensor& grad) { return cast(grad, compute_dtype(grad.dtype())); }
+// The sum over ranks as the gradient of premul_sum with this rank's factor, the average's, or as it is.
+Tensor scaled_cotangent(const Tensor& sum, const ReduceOp& op, int ranks);
+// `grad` where `input` is the result of a min or max, zero elsewhere.
+Tensor masked_cotangent(const Tensor& grad, const Tensor& input, const Tensor& result);
+[[noreturn]] void throw_no_gradient(const char* op, const ReduceOp& reduce);
+inline bool is_linear(ReduceKind kind) { return kind == ReduceKind::sum || kind == ReduceKind::avg || kind == ReduceKind::premul_sum; }
+inline bool is_extremum(ReduceKind kind) { return kind == ReduceKind::min || kind == ReduceKind::max; }
+// A tensor of these sizes without memory of that size, for what looks at sizes only.
+Tensor placeholder(const Shape& sizes, DType dtype);
+// Zeros for the gradient of a tensor whose elements are not looked at.
+Tensor no_cotangent(const OutputMeta& meta);
+
+// ---- dims -----------------------------------------------------------------------------------------------------------
+
+// The shape after all ranks' tensors stand one after another along dim 0. UsageError for a tensor without dims.
+Shape gathered_sizes(const char* op, const Tensor& x, int ranks);
+// The shape of one of `ranks` equal parts of dim 0. UsageError when there are none.
+Shape scattered_sizes(const char* op, const Tensor& x, int ranks);
+
+// What all_gather_single along `dim` gathers along dim 0, and its result from what was gathered.
+Tensor before_gather(const char* op, const Tensor& x, int64_t dim);
+Tensor after_gather(const char* op, const Tensor& gathered, const Tensor& x, int64_t dim, int ranks);
+// What reduce_scatter_single along `dim` scatters along dim 0, and its result from what it got.
+Tensor before_scatter(const char* op, const Tensor& x, int64_t dim, int ranks);
+Tensor after_scatter(const char* op, const Tensor& part, const Tensor& x, int64_t dim);
+
+// ---- results of several tensors -------------------------------------------------------------------------------------
+
+// Calls with any number of results of any dtypes write one block of bytes, an arena; the results are views of it.
+struct Arena {
+  std::vector<int64_t> offsets;  // bytes
+  int64_t bytes = 0;
+  // A part for tensors of these sizes and dtypes, at a multiple of 64 bytes each.
+  static Arena of(std::span<const OutputMeta> parts);
+};
+// The part at `offset` as a tensor; a view op.
+Tensor part_of(const Tensor& arena, int64_t offset, const OutputMeta& meta);
+// The same on the memory of target_of(arena), for kernels.
+Tensor part_target(const Tensor& target, int64_t offset, const OutputMeta& meta);
+
+// ---- ops ------------------------------------------------------------------------------------------------------------
+
+extern const OpDef kAllReduce, kAllReduceExtremum, kReduceScatterSingle, kAllGatherSingle, kAllToAllSingle, kAllToAllVSingle,
+    kBroadcast, kReduceToRoot, kIsend, kIrecv, kWaitTensor, kPart, kAllReduceCoalesced, kAllGatherSingleCoalesced,
+    kReduceScatterSingleCoalesced, kBatchIsendIrecv;
+
+// Bytes on the wire of a call in which every rank sends `sent` bytes, and its additions.
+inline Cost wire_cost(double sent, double additions = 0) { return {.flops = additions, .bytes = sent}; }
+
+}  // namespace tutti::comm::functional
