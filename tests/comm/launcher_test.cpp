@@ -7,8 +7,12 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
 
-#include "tutti/comm/rank_environment.h"
+#include "tests/comm/support/temporary_folder.h"
+#include "tutti/comm/launched.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -37,7 +41,7 @@ TEST(Launcher, ReturnsZeroWhenAllRanksSucceed) {
   EXPECT_EQ(launch_and_capture(shell(3, "exit 0")).status, 0);
 }
 
-TEST(Launcher, RanksReduceOverTheInheritedMemory) {
+TEST(Launcher, RanksReduceOverSharedMemory) {
   for (const int ranks : {1, 2, 3, 5}) {
     const Outcome outcome = launch_and_capture(rank_program(ranks, "sum"));
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -48,6 +52,32 @@ TEST(Launcher, TellsRanksTheirPlaceAsTorchrunDoes) {
   const Outcome outcome =
       launch_and_capture(shell(2, "test $RANK = 0 || echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE"));
   EXPECT_EQ(outcome.err, "[rank 1] 1 2 1 2\n");
+}
+
+TEST(Launcher, TellsRanksWhatTorchrunTells) {
+  unsetenv("OMP_NUM_THREADS");
+  unsetenv("TUTTI_THREADS");
+  const Outcome outcome = launch_and_capture(shell(
+      2, "test $RANK = 0 || echo $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT "
+         "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS; test $MASTER_ADDR:$MASTER_PORT = 127.0.0.1:$TUTTI_STORE_PORT"));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.err, "[rank 1] 0 1 default 1 2 0 0 none 1\n");
+}
+
+TEST(Launcher, WhatTheUserHasSetIsKept) {
+  const auto set = [](const char* name) { return std::string_view(name) != "TORCH_NCCL_ASYNC_ERROR_HANDLING"; };
+  const auto unset = [](const char*) { return false; };
+  EXPECT_EQ(rank_defaults(2, 8, set), (std::vector<std::string>{"TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(2, 8, unset), (std::vector<std::string>{"TUTTI_THREADS=4", "OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(1, 8, unset), (std::vector<std::string>{"TUTTI_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(9, 8, unset)[0], "TUTTI_THREADS=1");
+}
+
+TEST(Launcher, AKeyFileOfTheUserDoesNotMeetTheKeyOfTheLauncher) {
+  setenv("TUTTI_JOB_KEY_FILE", "/nowhere", 1);
+  const Outcome outcome = launch_and_capture(rank_program(2, "sum"));
+  unsetenv("TUTTI_JOB_KEY_FILE");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
 }
 
 TEST(Launcher, PrefixesLinesOfOtherRanksEvenUnfinishedOnes) {
@@ -79,6 +109,100 @@ TEST(Launcher, BlamesTheKilledRankAndNotThoseThatNoticed) {
   EXPECT_NE(outcome.err.find("was killed by SIGKILL"), std::string::npos) << outcome.err;
 }
 
+TEST(Launcher, PrintsTheLastLinesOfTheRankThatFailed) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 0 && exec sleep 100; for i in $(seq 30); do echo line $i >&2; done; printf end >&2; exit 4"));
+  const size_t end = outcome.err.find("exited with status 4\nits last lines on stderr:\n  line 12\n");
+  EXPECT_NE(end, std::string::npos) << outcome.err;
+  EXPECT_TRUE(outcome.err.ends_with("  line 30\n  end\n")) << outcome.err;
+}
+
+TEST(Launcher, AnErrorThatNobodyCatchesIsNotBlamedBeforeItsCause) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 1 && exit 7; sleep 0.1; kill -ABRT $$"));
+  EXPECT_EQ(outcome.status, 7) << outcome.err;
+}
+
+TEST(Launcher, StartsAllRanksAgainWhileRestartsAreLeft) {
+  TemporaryFolder folder;
+  LaunchOptions options = shell(2, "echo $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS $TUTTI_STORE_PORT $TUTTI_JOB_KEY >> " + folder.file("log") +
+                                       ".$RANK; test $RANK = 0 || test $TORCHELASTIC_RESTART_COUNT = 2 || exit 5; test $TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 100");
+  options.max_restarts = 3;
+  options.notice = std::chrono::milliseconds(10);
+  const Outcome outcome = launch_and_capture(options);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("starting all ranks again: restart 2 of 3\n"), std::string::npos) << outcome.err;
+  for (const char* rank : {"0", "1"}) {
+    std::ifstream file(folder.file("log") + "." + rank);
+    std::set<std::string> ports, keys;
+    std::string count, port, key, counts;
+    while (file >> count >> port >> key) {
+      counts += count + " ";
+      keys.insert(key);
+    }
+    EXPECT_EQ(counts, "0/3 1/3 2/3 ");
+    EXPECT_EQ(keys.size(), 3u) << "ranks of two attempts can meet";
+  }
+}
+
+TEST(Launcher, GivesUpWhenNoRestartIsLeft) {
+  LaunchOptions options = shell(2, "exit 6");
+  options.max_restarts = 2;
+  const Outcome outcome = launch_and_capture(options);
+  EXPECT_EQ(outcome.status, 6);
+  EXPECT_NE(outcome.err.find("restart 2 of 2"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("restart 3"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, WritesOutputToFilesByRestartAndRank) {
+  TemporaryFolder folder;
+  for (const bool tee : {false, true}) {
+    LaunchOptions options = shell(2, "echo out $RANK; echo err $RANK >&2; test $TORCHELASTIC_RESTART_COUNT = 1");
+    options.all_prefixed = true;
+    options.log_dir = folder.file("logs/new");
+    options.tee = tee;
+    options.max_restarts = 1;
+    ::testing::internal::CaptureStdout();
+    const Outcome outcome = launch_and_capture(options);
+    const std::string out = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    for (const char* restart : {"0", "1"}) {
+      for (const char* rank : {"0", "1"}) {
+        for (const std::string stream : {"out", "err"}) {
+          std::ifstream file(options.log_dir + "/" + restart + "/rank" + rank + "." + stream);
+          std::string line;
+          std::getline(file, line);
+          EXPECT_EQ(line, stream + " " + rank);
+        }
+      }
+    }
+    EXPECT_EQ(out.find("[rank 1] out 1\n") != std::string::npos, tee) << out;
+    EXPECT_EQ(outcome.err.find("[rank 0] err 0\n") != std::string::npos, tee) << outcome.err;
+  }
+}
+
+TEST(Launcher, EndsWhatARankHasStartedToo) {
+  TemporaryFolder folder;
+  // The ranks leave a process behind; the pipe of the test is open as long as one of them lives.
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  EXPECT_EQ(launch_and_capture(shell(2, "sleep 100 & test $RANK = 0 || exit 3; wait")).status, 3);
+  close(fds[1]);
+  char byte;
+  EXPECT_EQ(read(fds[0], &byte, 1), 0);
+  close(fds[0]);
+}
+
+TEST(Launcher, LeavesNoDescriptorAndNoChildBehind) {
+  const auto count = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()); };
+  const auto before = count();
+  LaunchOptions options = shell(3, "echo x; test $RANK = 1 && exit 3; exec sleep 100");
+  options.notice = std::chrono::milliseconds(10);
+  options.max_restarts = 2;
+  EXPECT_EQ(launch_and_capture(options).status, 3);
+  EXPECT_EQ(count(), before);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
 TEST(Launcher, KillsRanksThatIgnoreTerminationAfterTheGraceTime) {
   LaunchOptions options = shell(2, "test $RANK = 1 && exit 3; trap '' TERM; while :; do read x < /dev/zero; done");
   options.notice = options.grace = std::chrono::milliseconds(50);
@@ -90,6 +214,19 @@ TEST(Launcher, PassesAnInterruptOnAndReturns130) {
   const Outcome outcome = launch_and_capture(
       shell(2, "trap 'exit 130' INT; test $RANK = 0 && kill -INT $PPID; while :; do sleep 0.01; done"));
   EXPECT_EQ(outcome.status, 130);
+}
+
+TEST(Launcher, PassesOtherSignalsOn) {
+  const Outcome outcome = launch_and_capture(
+      shell(2, "trap 'exit 0' USR1; test $RANK = 0 && { sleep 0.1; kill -USR1 $PPID; }; while :; do sleep 0.01; done"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+}
+
+TEST(Launcher, FailuresAfterTheSecondInterruptAreTheUsersWish) {
+  const Outcome outcome = launch_and_capture(shell(
+      2, "n=0; trap 'n=$((n+1)); test $n = 2 && exit 1' INT; test $RANK = 0 && { kill -INT $PPID; sleep 0.1; kill -INT $PPID; }; "
+         "while :; do sleep 0.01; done"));
+  EXPECT_EQ(outcome.status, 130) << outcome.err;
 }
 
 TEST(Launcher, SaysWhatCannotBeStarted) {
@@ -129,19 +266,22 @@ TEST(Launcher, LeavesNoRankBehindWhenItIsKilled) {
   prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-TEST(RankEnvironment, IsAbsentWithoutALauncher) {
-  EXPECT_FALSE(read_rank_environment().has_value());
+TEST(TieToLauncher, DoesNothingWithoutALauncher) { EXPECT_NO_THROW(tie_to_launcher()); }
+
+TEST(TieToLauncher, RefusesALauncherThatIsGone) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  setenv("TUTTI_LAUNCHER_PID", std::to_string(gone).c_str(), 1);
+  EXPECT_THROW(tie_to_launcher(), EnvironmentError);
+  unsetenv("TUTTI_LAUNCHER_PID");
+  prctl(PR_SET_PDEATHSIG, 0);
 }
 
-TEST(RankEnvironment, NamesTheVariableThatIsMissing) {
-  setenv("TUTTI_RANK", "0", 1);
-  try {
-    read_rank_environment();
-    FAIL() << "it was accepted";
-  } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("TUTTI_WORLD_SIZE is not"), std::string::npos) << error.what();
-  }
-  unsetenv("TUTTI_RANK");
+// `tutti launch -- sh -c "a; b"`: the shell is the launcher's child, the program is the shell's.
+TEST(TieToLauncher, AScriptMayStandBetween) {
+  const Outcome outcome = launch_and_capture(shell(2, "TUTTI_TEST_RANK_PROGRAM=sum " + std::string(TUTTI_BINARY_DIR) + "/comm_test; exit $?"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
 }
 
 }  // namespace

@@ -11,13 +11,13 @@ namespace {
 
 TEST(RunRanks, GivesEveryRankItsOwnNumber) {
   std::atomic<int> seen{0};
-  run_ranks(5, [&](ShmGroup& group) { seen += 1 << group.rank(); });
+  run_ranks(5, [&](ProcessGroup& group) { seen += 1 << group.rank(); });
   EXPECT_EQ(seen, 31);
 }
 
 TEST(RunRanks, ThrowsTheFirstErrorWithItsRankAndReleasesTheOthers) {
   try {
-    run_ranks(4, [](ShmGroup& group) {
+    run_ranks(4, [](ProcessGroup& group) {
       TUTTI_CHECK(group.rank() != 2, "no luck");
       group.barrier();
     });
@@ -29,7 +29,7 @@ TEST(RunRanks, ThrowsTheFirstErrorWithItsRankAndReleasesTheOthers) {
 
 TEST(RunRanks, PassesForeignExceptionsOn) {
   EXPECT_THROW(run_ranks(2,
-                         [](ShmGroup& group) {
+                         [](ProcessGroup& group) {
                            if (group.rank() == 0) throw std::out_of_range("far");
                            group.barrier();
                          }),
@@ -39,7 +39,7 @@ TEST(RunRanks, PassesForeignExceptionsOn) {
 TEST(RunRanks, TellsTheOthersWhichRankFailed) {
   std::string seen;
   EXPECT_THROW(run_ranks(2,
-                         [&](ShmGroup& group) {
+                         [&](ProcessGroup& group) {
                            if (group.rank() == 1) throw std::runtime_error("bad luck");
                            try {
                              group.barrier();
@@ -48,7 +48,7 @@ TEST(RunRanks, TellsTheOthersWhichRankFailed) {
                            }
                          }),
                std::runtime_error);
-  EXPECT_EQ(seen, "rank 1 failed: bad luck");
+  EXPECT_TRUE(seen.starts_with("rank 1 failed: bad luck; the last calls are in ")) << seen;
 }
 
 }  // namespace

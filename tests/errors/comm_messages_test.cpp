@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/launcher.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 
@@ -13,13 +12,13 @@ namespace tutti::comm {
 namespace {
 
 // The message on every rank; all must be alike.
-std::string complaint_of_all(const std::function<void(ShmGroup&)>& fn) {
+std::string complaint_of_all(const std::function<void(ProcessGroup&)>& fn) {
   std::vector<std::string> texts(3);
-  run_ranks(3, [&](ShmGroup& group) {
+  run_ranks(3, [&](ProcessGroup& group) {
     try {
       fn(group);
     } catch (const UsageError& error) {
-      texts[group.rank()] = error.what();
+      texts[static_cast<size_t>(group.rank())] = error.what();
     }
   });
   EXPECT_EQ(texts[0], texts[1]);
@@ -27,54 +26,41 @@ std::string complaint_of_all(const std::function<void(ShmGroup&)>& fn) {
   return texts[0];
 }
 
-TEST(CommMessages, DifferentCountsNameBothRanks) {
-  EXPECT_EQ(complaint_of_all([](ShmGroup& group) {
-              std::vector<float> values(group.rank() == 2 ? 12 : 10);
-              group.all_reduce_sum_f32(values);
-            }),
-            "collective #1: the counts differ: rank 0 called all_reduce_sum(f32, count 10), rank 2 called "
-            "all_reduce_sum(f32, count 12). All ranks must make the same calls in the same order");
+const std::string kAdvice = ". All ranks of a group must make the same calls in the same order";
+
+TEST(CommMessages, DifferentShapesNameBothRanks) {
+  EXPECT_EQ(complaint_of_all([](ProcessGroup& group) { group.all_reduce(Tensor::empty({group.rank() == 2 ? 12 : 10})); }),
+            "collective #1 of group '0': the shapes differ: rank 0 called all_reduce(f32 [10], sum), rank 2 called "
+            "all_reduce(f32 [12], sum)" + kAdvice);
 }
 
 TEST(CommMessages, DifferentOperationsNameBothRanks) {
-  EXPECT_EQ(complaint_of_all([](ShmGroup& group) {
-              std::vector<float> values(10);
-              group.rank() == 1 ? group.barrier() : group.all_reduce_sum_f32(values);
+  EXPECT_EQ(complaint_of_all([](ProcessGroup& group) {
+              if (group.rank() == 1) group.barrier();
+              else group.all_reduce(Tensor::empty({10}));
             }),
-            "collective #1: the operations differ: rank 0 called all_reduce_sum(f32, count 10), rank 1 called "
-            "barrier(). All ranks must make the same calls in the same order");
+            "collective #1 of group '0': the operations differ: rank 0 called all_reduce(f32 [10], sum), rank 1 called "
+            "barrier()" + kAdvice);
 }
 
 TEST(CommMessages, DifferentDtypesNameBothRanks) {
-  EXPECT_EQ(complaint_of_all([](ShmGroup& group) {
-              std::vector<float> floats(4);
-              std::vector<int64_t> integers(4);
-              group.rank() == 1 ? group.all_reduce_sum_i64(integers) : group.all_reduce_sum_f32(floats);
+  EXPECT_EQ(complaint_of_all([](ProcessGroup& group) {
+              group.all_reduce(Tensor::empty({4}, group.rank() == 1 ? DType::i64 : DType::f32));
             }),
-            "collective #1: the dtypes differ: rank 0 called all_reduce_sum(f32, count 4), rank 1 called "
-            "all_reduce_sum(i64, count 4). All ranks must make the same calls in the same order");
+            "collective #1 of group '0': the dtypes differ: rank 0 called all_reduce(f32 [4], sum), rank 1 called "
+            "all_reduce(i64 [4], sum)" + kAdvice);
 }
 
 TEST(CommMessages, DifferentRootsNameBothRanks) {
-  EXPECT_EQ(complaint_of_all([](ShmGroup& group) {
-              std::vector<std::byte> bytes(4);
-              group.broadcast(bytes, group.rank() == 2 ? 1 : 0);
-            }),
-            "collective #1: the roots differ: rank 0 called broadcast(4 bytes, root 0), rank 2 called "
-            "broadcast(4 bytes, root 1). All ranks must make the same calls in the same order");
+  EXPECT_EQ(complaint_of_all([](ProcessGroup& group) { group.broadcast(Tensor::empty({4}, DType::u8), group.rank() == 2 ? 1 : 0); }),
+            "collective #1 of group '0': the roots differ: rank 0 called broadcast(u8 [4], root 0), rank 2 called "
+            "broadcast(u8 [4], root 1)" + kAdvice);
 }
 
 TEST(CommMessages, AWrongOutputSizeSaysTheRightOne) {
-  EXPECT_EQ(complaint_of_all([](ShmGroup& group) {
-              std::vector<std::byte> mine(4), all(8);
-              group.all_gather(mine, all);
-            }),
-            "all_gather: 8 output bytes for 3 ranks of 4 bytes; expected 12");
-}
-
-TEST(CommMessages, TheEndOfARankIsTold) {
-  EXPECT_EQ(describe_exit(2, 4711, 7 << 8), "rank 2 (pid 4711) exited with status 7");
-  EXPECT_EQ(describe_exit(2, 4711, 9), "rank 2 (pid 4711) was killed by SIGKILL");
+  EXPECT_EQ(complaint_of_all([](ProcessGroup& group) { group.all_gather_single(Tensor::empty({8}), Tensor::empty({4})); }),
+            "all_gather_single: the output tensor [8] f32 cpu has 8 elements; expected 12 = 3 ranks times the 4 of the input "
+            "tensor [4] f32 cpu");
 }
 
 }  // namespace

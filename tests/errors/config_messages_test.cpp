@@ -136,7 +136,7 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
             "training.global_batch_tokens / data.sequence_length = 9 sequences cannot be divided evenly over "
             "numerics.virtual_shards = 8; try training.global_batch_tokens = 4096");
   EXPECT_EQ(invalid([](Config& c) { c.lr_scheduler.warmup_steps = 2000; }),
-            "lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000");
+            "lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000; lower the one or raise the other");
   EXPECT_EQ(invalid([](Config& c) { c.data.paths.clear(); }),
             "data.paths is empty; name at least one file or folder of text");
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.data_parallel_replicate_degree = 16; }),

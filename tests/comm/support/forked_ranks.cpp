@@ -7,41 +7,82 @@
 #include <cstring>
 #include <exception>
 
+#include "tutti/comm/groups.h"
+#include "tutti/comm/shm/shm_transport.h"
+#include "tutti/comm/store/tcp_store.h"
+#include "tutti/comm/store/tcp_store_server.h"
+#include "tutti/comm/transport_backend.h"
+#include "tutti/runtime/rank_context.h"
+
 namespace tutti::comm {
 
-std::vector<ForkedResult> run_forked(int ranks, const std::function<void(ShmGroup&)>& fn, int64_t chunk_bytes,
-                                     ShmGroupOptions options) {
-  const auto segment = ShmSegment::create(ranks, chunk_bytes);
+std::vector<ForkedResult> fork_processes(int count, const std::function<void(int)>& fn, const ForkOptions& options,
+                                         const std::function<void(int, pid_t)>& started) {
   std::vector<int> pipes;
   std::vector<pid_t> pids;
-  for (int r = 0; r < ranks; ++r) {
+  // Nobody begins before all have been started: a thread of this process that answers them might hold a lock at a fork.
+  int gate[2];
+  if (pipe(gate) != 0) std::terminate();
+  for (int r = 0; r < count; ++r) {
     int fds[2];
     if (pipe(fds) != 0) std::terminate();
     const pid_t pid = fork();
     if (pid == 0) {
       std::string error;
+      close(gate[1]);
+      if (char end = 0; read(gate[0], &end, 1) != 0) _exit(98);
+      alarm(static_cast<unsigned>(options.limit.count()));
       try {
-        ShmGroup group(segment, r, options);
-        fn(group);
+        fn(r);
       } catch (const std::exception& e) {
         error = e.what();
       }
       const ssize_t written = write(fds[1], error.data(), error.size());
       _exit(written == static_cast<ssize_t>(error.size()) ? 0 : 99);
     }
-    segment->announce(r, pid);
+    if (started) started(r, pid);
     close(fds[1]);
     pipes.push_back(fds[0]);
     pids.push_back(pid);
   }
-  std::vector<ForkedResult> results(static_cast<size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) {
+  close(gate[0]);
+  close(gate[1]);
+  if (options.meanwhile) options.meanwhile(pids);
+  std::vector<ForkedResult> results(static_cast<size_t>(count));
+  for (size_t r = 0; r < results.size(); ++r) {
     char buffer[1024];
-    for (ssize_t got; (got = read(pipes[r], buffer, sizeof buffer)) > 0;) results[r].error.append(buffer, got);
+    for (ssize_t got; (got = read(pipes[r], buffer, sizeof buffer)) > 0;) results[r].error.append(buffer, static_cast<size_t>(got));
     close(pipes[r]);
     waitpid(pids[r], &results[r].wait_status, 0);
   }
   return results;
+}
+
+std::vector<ForkedResult> run_forked(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options) {
+  const auto segment = Segment::create(ranks, options.slot_bytes);
+  const auto rank_main = [&](int rank) {
+    std::vector<int> everyone;
+    for (int q = 0; q < ranks; ++q) everyone.push_back(q);
+    ProcessGroup group("0", "forked", rank, everyone, nullptr);
+    auto transport = std::make_unique<ShmTransport>(segment, rank, ShmOptions{});
+    group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(std::move(transport), GroupLabel{"0"}, options.timeout));
+    fn(group);
+  };
+  return fork_processes(ranks, rank_main, options, [&](int rank, pid_t pid) { segment->area(rank).pid.store(pid); });
+}
+
+std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options) {
+  TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
+  const auto rank_main = [&](int rank) {
+    RankContext context({.rank = rank, .world_size = ranks, .threads = 1});
+    const RankContext::Scope scope(context);
+    const auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = server.port(), .job_key = ""});
+    const auto world = init_process_group(
+        {.store = store, .rank = rank, .world_size = ranks, .group = {.name = "0", .transport = options.transport, .timeout = options.timeout}});
+    fn(*world);
+    destroy_process_group();
+  };
+  return fork_processes(ranks, rank_main, options);
 }
 
 std::vector<float> rank_values(int rank, int64_t count) {

@@ -9,19 +9,19 @@
 #include <string_view>
 
 #include "tests/comm/support/forked_ranks.h"
-#include "tutti/comm/rank_environment.h"
+#include "tutti/comm/groups.h"
+#include "tutti/comm/launched.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
 
 void run_program(std::string_view name) {
-  const auto environment = read_rank_environment();
-  TUTTI_CHECK(environment.has_value(), "not started by a launcher");
-  const auto group = join_launched_group(*environment);
+  tie_to_launcher();
+  const auto group = init_process_group();
   if (name == "sum") {
     std::vector<float> values = rank_values(group->rank(), 5000);
-    group->all_reduce_sum_f32(values);
+    group->all_reduce_values<float>(values);
     TUTTI_CHECK(same_bits(values, serial_tree(group->size(), 5000)), "other bits");
   } else if (name == "die") {
     group->barrier();

@@ -1,0 +1,156 @@
+#include "tutti/comm/combine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "tests/comm/support/forked_ranks.h"
+#include "tutti/comm/shm/segment.h"
+#include "tutti/core/dtype.h"
+
+namespace tutti::comm {
+namespace {
+
+// All values of one call as a vector per rank; the result of combining them.
+template <class T>
+std::vector<T> combined(ReduceKind kind, const std::vector<std::vector<T>>& all, const std::vector<double>& factors = {}) {
+  std::vector<const std::byte*> inputs;
+  for (const auto& values : all) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
+  std::vector<T> out(all[0].size());
+  combine(kind, dtype_of<T>, inputs, factors, static_cast<int64_t>(out.size()), reinterpret_cast<std::byte*>(out.data()));
+  return out;
+}
+
+std::vector<std::vector<float>> values_of(int ranks, int64_t count) {
+  std::vector<std::vector<float>> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(rank_values(r, count));
+  return all;
+}
+
+// The halving tree over ranks for one element, in double or integers, written as plainly as possible.
+template <class V>
+V tree(const std::vector<V>& values, const std::function<V(V, V)>& op, size_t begin, size_t end) {
+  if (end - begin == 1) return values[begin];
+  const size_t middle = begin + (end - begin + 1) / 2;
+  const V left = tree(values, op, begin, middle);
+  return op(left, tree(values, op, middle, end));
+}
+
+// Numbers of ranks at which one kernel does, and at which partial results are kept.
+constexpr int kRanks[] = {1, 2, 3, 5, 8, 9, 11, 16, 17, 33, 64};
+
+TEST(Combine, SumsInTheHalvingTreeForEveryNumberOfRanks) {
+  for (int ranks = 1; ranks <= kMaxShmRanks; ++ranks) {
+    EXPECT_TRUE(same_bits(combined(ReduceKind::sum, values_of(ranks, 1300)), serial_tree(ranks, 1300))) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, OfFiveIsThreePlusTwo) {
+  const std::vector<std::vector<float>> values{{1e8f}, {1.0f}, {-1e8f}, {3.0f}, {0.25f}};
+  EXPECT_EQ(combined(ReduceKind::sum, values)[0], ((1e8f + 1.0f) + -1e8f) + (3.0f + 0.25f));
+}
+
+TEST(Combine, MayWriteOverAnInput) {
+  for (const int ranks : {2, 12}) {
+    std::vector<std::vector<float>> all = values_of(ranks, 1700);
+    std::vector<const std::byte*> inputs;
+    for (const auto& values : all) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
+    combine(ReduceKind::sum, DType::f32, inputs, {}, 1700, reinterpret_cast<std::byte*>(all[1].data()));
+    EXPECT_TRUE(same_bits(all[1], serial_tree(ranks, 1700))) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, KeepsNegativeZero) {
+  for (const size_t ranks : {3u, 20u}) {
+    EXPECT_TRUE(std::signbit(combined(ReduceKind::sum, std::vector<std::vector<float>>(ranks, {-0.0f}))[0])) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, RoundsNarrowFloatsOnceWhateverTheNumberOfRanks) {
+  for (const int ranks : kRanks) {
+    std::vector<std::vector<bfloat16>> narrow;
+    std::vector<float> wide;
+    for (int r = 0; r < ranks; ++r) {
+      narrow.push_back({to_bfloat16(1.0f + 0.0078125f * static_cast<float>(r % 3))});
+      wide.push_back(to_float(narrow.back()[0]));
+    }
+    const float sum = tree<float>(wide, [](float a, float b) { return a + b; }, 0, wide.size());
+    EXPECT_EQ(combined(ReduceKind::sum, narrow)[0].bits, to_bfloat16(sum).bits) << ranks << " ranks";
+    EXPECT_EQ(combined(ReduceKind::avg, narrow)[0].bits, to_bfloat16(sum / static_cast<float>(ranks)).bits) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, AveragesProductsAndExtremesOfEveryNumberOfRanks) {
+  for (const int ranks : kRanks) {
+    std::vector<std::vector<double>> all;
+    std::vector<double> flat;
+    for (int r = 0; r < ranks; ++r) flat.push_back(1.0 + 0.1 * ((r * 7) % 13)), all.push_back({flat.back()});
+    const auto check = [&](ReduceKind kind, const std::function<double(double, double)>& op) {
+      EXPECT_EQ(combined(kind, all)[0], tree<double>(flat, op, 0, flat.size())) << name_of(kind) << " of " << ranks << " ranks";
+    };
+    check(ReduceKind::product, [](double a, double b) { return a * b; });
+    check(ReduceKind::min, [](double a, double b) { return std::min(a, b); });
+    check(ReduceKind::max, [](double a, double b) { return std::max(a, b); });
+    const double sum = tree<double>(flat, [](double a, double b) { return a + b; }, 0, flat.size());
+    EXPECT_EQ(combined(ReduceKind::avg, all)[0], sum / ranks) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, ScalesEveryRankByItsOwnFactor) {
+  for (const int ranks : kRanks) {
+    std::vector<std::vector<float>> all;
+    std::vector<double> factors;
+    std::vector<float> scaled;
+    for (int r = 0; r < ranks; ++r) {
+      all.push_back({1.0f / static_cast<float>(r + 3)});
+      factors.push_back(0.3 * (r + 1));
+      scaled.push_back(all.back()[0] * static_cast<float>(factors.back()));
+    }
+    const float sum = tree<float>(scaled, [](float a, float b) { return a + b; }, 0, scaled.size());
+    EXPECT_EQ(combined(ReduceKind::premul_sum, all, factors)[0], sum) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, IntegersWrapAndTheirAverageTruncates) {
+  for (const int ranks : kRanks) {
+    std::vector<std::vector<int64_t>> all;
+    uint64_t sum = 0;
+    for (int r = 0; r < ranks; ++r) {
+      all.push_back({r % 2 ? INT64_MAX - r : INT64_MIN + 3 * r, -7 - r});
+      sum += static_cast<uint64_t>(all.back()[0]);
+    }
+    EXPECT_EQ(combined(ReduceKind::sum, all)[0], static_cast<int64_t>(sum)) << ranks << " ranks";
+    int64_t small = 0;
+    for (int r = 0; r < ranks; ++r) small += -7 - r;
+    EXPECT_EQ(combined(ReduceKind::avg, all)[1], small / ranks) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, NanWinsExtremes) {
+  for (const size_t ranks : {2u, 9u, 40u}) {
+    std::vector<std::vector<float>> all(ranks, {1.0f});
+    all[ranks - 1] = {NAN};
+    EXPECT_TRUE(std::isnan(combined(ReduceKind::max, all)[0])) << ranks << " ranks";
+    EXPECT_TRUE(std::isnan(combined(ReduceKind::min, all)[0])) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, BitsAndBooleans) {
+  for (const int ranks : kRanks) {
+    std::vector<std::vector<uint8_t>> all;
+    uint8_t conjunction = 0xff, disjunction = 0, difference = 0;
+    for (int r = 0; r < ranks; ++r) {
+      const uint8_t value = static_cast<uint8_t>(0xf0 | (r * 37));
+      all.push_back({value});
+      conjunction &= value, disjunction |= value, difference ^= value;
+    }
+    EXPECT_EQ(combined(ReduceKind::band, all)[0], conjunction) << ranks << " ranks";
+    EXPECT_EQ(combined(ReduceKind::bor, all)[0], disjunction) << ranks << " ranks";
+    EXPECT_EQ(combined(ReduceKind::bxor, all)[0], difference) << ranks << " ranks";
+  }
+}
+
+}  // namespace
+}  // namespace tutti::comm

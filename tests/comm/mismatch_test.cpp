@@ -1,0 +1,232 @@
+// Calls that do not fit together: an error on every rank that names two ranks and the field, no byte written, and a group
+// that goes on.
+#include <gtest/gtest.h>
+
+#include "tests/comm/support/forked_ranks.h"
+#include "tests/comm/support/sample_calls.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+using ::testing::TestWithParam;
+
+constexpr int kRanks = 3;
+constexpr int kOdd = 1;  // the rank that calls differently
+
+Tensor f32(const Extents& sizes) { return filled(0, sizes, DType::f32); }
+Tensor i32(const Extents& sizes) { return filled(0, sizes, DType::i32); }
+
+// One rank's view of a mismatch: its tensors, and its call.
+struct Attempt {
+  std::vector<Tensor> tensors;
+  std::function<void(Tensors)> make;
+};
+struct Mismatch {
+  const char* name;
+  const char* field;                             // that the message names
+  std::function<Attempt(ProcessGroup&, bool odd)> attempt;
+};
+
+void PrintTo(const Mismatch& mismatch, std::ostream* out) { *out << mismatch.name; }
+
+std::vector<Tensor> all(std::initializer_list<int64_t> sizes) {
+  std::vector<Tensor> list;
+  for (const int64_t size : sizes) list.push_back(f32({size}));
+  return list;
+}
+
+// From outputs and inputs, `outputs` of them in front.
+template <class Fn>
+Attempt lists(std::vector<Tensor> outputs, const std::vector<Tensor>& inputs, Fn fn) {
+  const size_t split = outputs.size();
+  outputs.insert(outputs.end(), inputs.begin(), inputs.end());
+  return {outputs, [fn, split](Tensors t) { fn(t.first(split), t.subspan(split)); }};
+}
+
+const std::vector<Mismatch>& mismatches() {
+  using G = ProcessGroup;
+  static const std::vector<Mismatch> list = {
+      {"Operations", "operations", [](G& g, bool odd) -> Attempt {
+         return {{f32({6})}, [&g, odd](Tensors t) { odd ? g.broadcast(t[0], 0) : g.all_reduce(t[0]); }};
+       }},
+      {"BarrierAndCollective", "operations", [](G& g, bool odd) -> Attempt {
+         return {all({6, 18}), [&g, odd](Tensors t) { odd ? g.barrier() : g.all_gather_single(t[1], t[0]); }};
+       }},
+      {"ReduceOps", "reduce ops", [](G& g, bool odd) -> Attempt {
+         return {{f32({5000})}, [&g, odd](Tensors t) { g.all_reduce(t[0], odd ? ReduceKind::max : ReduceKind::sum); }};
+       }},
+      {"ScaledAndPlainSums", "reduce ops", [](G& g, bool odd) -> Attempt {
+         return {{f32({6})}, [&g, odd](Tensors t) { g.all_reduce(t[0], odd ? ReduceOp::premul_sum(2) : ReduceOp()); }};
+       }},
+      {"RootsOfBroadcast", "roots", [](G& g, bool odd) -> Attempt {
+         return {{f32({5000})}, [&g, odd](Tensors t) { g.broadcast(t[0], odd ? 1 : 0); }};
+       }},
+      {"RootsOfReduce", "roots", [](G& g, bool odd) -> Attempt {
+         return {{f32({6})}, [&g, odd](Tensors t) { g.reduce(t[0], odd ? 1 : 0); }};
+       }},
+      {"RootsOfGather", "roots", [](G& g, bool odd) -> Attempt {
+         const int root = odd ? kOdd : 0;
+         return lists(g.rank() == root ? all({6, 6, 6}) : all({}), all({6}), [&g, root](Tensors out, Tensors in) { g.gather(out, in[0], root); });
+       }},
+      {"RootsOfScatter", "roots", [](G& g, bool odd) -> Attempt {
+         const int root = odd ? kOdd : 0;
+         return lists(all({6}), g.rank() == root ? all({6, 6, 6}) : all({}), [&g, root](Tensors out, Tensors in) { g.scatter(out[0], in, root); });
+       }},
+      {"Dtypes", "dtypes", [](G& g, bool odd) -> Attempt {
+         return {{odd ? i32({6}) : f32({6})}, [&g](Tensors t) { g.all_reduce(t[0]); }};
+       }},
+      {"NumbersOfDims", "numbers of dims", [](G& g, bool odd) -> Attempt {
+         return {{odd ? f32({2, 3}) : f32({6})}, [&g](Tensors t) { g.all_reduce(t[0]); }};
+       }},
+      {"Shapes", "shapes", [](G& g, bool odd) -> Attempt {
+         return {{f32({odd ? 7 : 6})}, [&g](Tensors t) { g.all_reduce(t[0]); }};
+       }},
+      {"ShapesOfEqualSize", "shapes", [](G& g, bool odd) -> Attempt {
+         return {{odd ? f32({3, 2}) : f32({2, 3})}, [&g](Tensors t) { g.broadcast(t[0], 0); }};
+       }},
+      {"NumbersOfTensors", "numbers of tensors", [](G& g, bool odd) -> Attempt {
+         return {odd ? all({6, 7}) : all({6, 7, 8}), [&g](Tensors t) { g.all_reduce_coalesced(t); }};
+       }},
+      {"ShapeOfALaterTensor", "sizes of further tensors", [](G& g, bool odd) -> Attempt {
+         return {odd ? all({6, 7, 9}) : all({6, 7, 8}), [&g](Tensors t) { g.all_reduce_coalesced(t); }};
+       }},
+      {"DtypeOfALaterTensor", "sizes of further tensors", [](G& g, bool odd) -> Attempt {
+         return {{f32({6}), odd ? i32({7}) : f32({7})}, [&g](Tensors t) { g.all_reduce_coalesced(t); }};
+       }},
+      {"OrderOfCoalescedTensors", "shapes", [](G& g, bool odd) -> Attempt {
+         return lists(odd ? all({21, 18}) : all({18, 21}), odd ? all({7, 6}) : all({6, 7}),
+                      [&g](Tensors out, Tensors in) { g.all_gather_single_coalesced(out, in); });
+       }},
+      {"OrderOfCoalescedScatters", "shapes", [](G& g, bool odd) -> Attempt {
+         return lists(odd ? all({7, 6}) : all({6, 7}), odd ? all({21, 18}) : all({18, 21}),
+                      [&g](Tensors out, Tensors in) { g.reduce_scatter_single_coalesced(out, in); });
+       }},
+      {"SizesOfAllGather", "the sizes differ", [](G& g, bool odd) -> Attempt {
+         const std::vector<Tensor> out = odd ? all({4, 5, 7}) : all({4, 5, 6});
+         return lists(out, {f32({4 + g.rank()})}, [&g](Tensors o, Tensors in) { g.all_gather_v(o, in[0]); });
+       }},
+      {"EvenAndUnevenAllGather", "operations", [](G& g, bool odd) -> Attempt {
+         return lists(odd ? all({4, 4, 5}) : all({4, 4, 4}), all({4}), [&g](Tensors out, Tensors in) { g.all_gather(out, in[0]); });
+       }},
+      {"SizesOfReduceScatter", "the sizes differ", [](G& g, bool odd) -> Attempt {
+         return lists({f32({4 + g.rank()})}, odd ? all({4, 5, 7}) : all({4, 5, 6}), [&g](Tensors out, Tensors in) { g.reduce_scatter_v(out[0], in); });
+       }},
+      {"EvenAndUnevenReduceScatter", "operations", [](G& g, bool odd) -> Attempt {
+         return lists(all({4}), odd ? all({4, 4, 5}) : all({4, 4, 4}), [&g](Tensors out, Tensors in) { g.reduce_scatter(out[0], in); });
+       }},
+      {"SizesOfAllToAll", "the sizes differ", [](G& g, bool odd) -> Attempt {
+         return lists(all({4, 4, 4}), odd ? all({4, 4, 5000}) : all({4, 4, 4}), [&g](Tensors out, Tensors in) { g.all_to_all(out, in); });
+       }},
+      {"Splits", "the sizes differ", [](G& g, bool odd) -> Attempt {
+         const std::vector<int64_t> even(3, 2), skewed = {1, 2, 3};
+         return {all({6, 6}), [&g, even, splits = odd ? skewed : even](Tensors t) { g.all_to_all_v_single(t[0], t[1], even, splits); }};
+       }},
+      {"SplitsAndNoSplits", "operations", [](G& g, bool odd) -> Attempt {
+         return {all({6, 6}), [&g, odd](Tensors t) {
+                   const std::vector<int64_t> even(3, 2);
+                   odd ? g.all_to_all_v_single(t[0], t[1], even, even) : g.all_to_all_single(t[0], t[1]);
+                 }};
+       }},
+      {"RootsOfBytes", "roots", [](G& g, bool odd) -> Attempt {
+         return {{}, [&g, odd](Tensors) { g.broadcast_bytes("some", odd ? 1 : 0); }};
+       }},
+  };
+  return list;
+}
+
+bool names_rank(const std::string& text, int rank) {
+  const std::string name = fmt::format("rank {}", rank);
+  const size_t at = text.find(name);
+  return at != std::string::npos && (text[at + name.size()] == ' ' || text[at + name.size()] == ',');
+}
+
+void expect_refused(ProcessGroup& group, const Mismatch& mismatch) {
+  const Attempt attempt = mismatch.attempt(group, group.rank() == kOdd);
+  const uint64_t before = checksum(attempt.tensors);
+  std::string text;
+  try {
+    attempt.make(attempt.tensors);
+  } catch (const UsageError& error) {
+    text = error.what();
+  }
+  TUTTI_CHECK(!text.empty(), "rank {}: nothing was thrown", group.rank());
+  for (const std::string part : {"of group '0'", mismatch.field}) {
+    TUTTI_CHECK(text.find(part) != std::string::npos, "rank {}: '{}' is not in: {}", group.rank(), part, text);
+  }
+  TUTTI_CHECK(names_rank(text, kOdd) && (names_rank(text, 0) || names_rank(text, 2)), "rank {}: two ranks are not in: {}", group.rank(), text);
+  TUTTI_CHECK(checksum(attempt.tensors) == before, "rank {}: the tensors were written", group.rank());
+  const Tensor one = Tensor::of<float>({1});
+  group.all_reduce(one);
+  TUTTI_CHECK(one.item() == kRanks, "rank {}: the sum afterwards is {}", group.rank(), one.item());
+}
+
+class Mismatched : public TestWithParam<Mismatch> {};
+INSTANTIATE_TEST_SUITE_P(All, Mismatched, ::testing::ValuesIn(mismatches()), [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(Mismatched, IsAnErrorOnAllRanksAndTheGroupGoesOn) {
+  const auto fn = [&](ProcessGroup& group) {
+    for (int i = 0; i < 3; ++i) expect_refused(group, GetParam());
+  };
+  run_ranks(kRanks, fn);
+  const auto results = run_forked(kRanks, fn, {.limit = std::chrono::seconds(20)});
+  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  // Over a network two ranks alone see that their sizes differ; they end the group, as they cannot ask all the others.
+  if (std::string_view(GetParam().field) != "the sizes differ") run_ranks(kRanks, fn, {.transport = "gloo"});
+}
+
+// The ranks are one call apart: every call is refused, until the rank that has made one too many leaves one out.
+TEST(Mismatch, AnExtraCallIsNamedWhenTheNextOneMeetsIt) {
+  const auto fn = [](ProcessGroup& group) {
+    const auto refusal = [](const std::function<void()>& call) {
+      try {
+        call();
+      } catch (const UsageError& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    const Tensor t = Tensor::of<float>({1, 2});
+    if (group.rank() == kOdd) {
+      const std::string text = refusal([&] { group.barrier(); });
+      TUTTI_CHECK(text.find("rank 0 called all_reduce(f32 [2], sum), rank 1 called barrier()") != std::string::npos, "{}", text);
+    } else {
+      const std::string text = refusal([&] { group.all_reduce(t); });
+      TUTTI_CHECK(text.find("rank 0 called all_reduce(f32 [2], sum), rank 1 called barrier()") != std::string::npos, "{}", text);
+    }
+    group.all_reduce(t);
+    TUTTI_CHECK(t.data<float>()[1] == 6, "the sum is {}", t.data<float>()[1]);
+  };
+  run_ranks(kRanks, fn);
+  for (const ForkedResult& result : run_forked(kRanks, fn)) EXPECT_TRUE(result.succeeded()) << result.error;
+}
+
+// A message has left its sender when its size is looked at: the receiver is told, and both go on.
+TEST(Mismatch, AReceiveOfAnotherSizeNamesBothRanksAndSizes) {
+  const auto fn = [](ProcessGroup& group) {
+    for (const int64_t sent : {int64_t{3}, int64_t{50'000}}) {
+      const Tensor out = filled(0, {sent}, DType::f32), in = filled(1, {4}, DType::f32);
+      const uint64_t before = checksum({out, in});
+      std::string text;
+      try {
+        if (group.rank() == 0) group.send(out, 2, 9);
+        else if (group.rank() == 2) group.recv(in, 0, 9);
+      } catch (const UsageError& error) {
+        text = error.what();
+      }
+      const std::string expected = fmt::format("rank 2: receive of 16 bytes from rank 0 with tag 9: the sender's message has {} bytes", 4 * sent);
+      TUTTI_CHECK(group.rank() == 2 ? text.find(expected) != std::string::npos : text.empty(), "rank {}: {}", group.rank(), text);
+      TUTTI_CHECK(checksum({out, in}) == before, "rank {}: the tensors were written", group.rank());
+      const Tensor one = Tensor::of<float>({1});
+      if (group.rank() == 0) group.send(one, 2, 9);
+      else if (group.rank() == 2) group.recv(one, 0, 9);
+      group.barrier();
+    }
+  };
+  run_ranks(kRanks, fn);
+  for (const ForkedResult& result : run_forked(kRanks, fn)) EXPECT_TRUE(result.succeeded()) << result.error;
+}
+
+}  // namespace
+}  // namespace tutti::comm

@@ -1,0 +1,125 @@
+// One rank of a group over a transport between processes, for tests that start several:
+//   transport_program mpi WHAT                       under mpirun
+//   transport_program gloo WHAT STORE RANK SIZE      STORE: path of a store file
+// Prints what a failing call says; ends with 0 when all went as it should.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "tests/comm/support/transport_ranks.h"
+#include "tutti/comm/store/file_store.h"
+#include "tutti/comm/transports.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+using namespace std::chrono_literals;
+
+int number_of(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  throw EnvironmentError("not started by mpirun");
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+// Every pair of ranks makes a group of its own, the others take no part.
+void use_groups(const std::string& transport, const GroupSeat& seat) {
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (int a = 0; a < seat.size; ++a) {
+      for (int b = a + 1; b < seat.size; ++b) {
+        if (seat.rank != a && seat.rank != b) continue;
+        GroupSeat pair = seat;
+        pair.name = pair.key = fmt::format("pair {} {} {}", a, b, repeat);
+        pair.world_ranks = {b, a};  // in another order than in the world
+        pair.rank = seat.rank == b ? 0 : 1;
+        pair.size = 2;
+        const auto t = make_transport(transport, pair);
+        exchange_one_block(*t, tensor_call(1, 100'000), 100'000);
+      }
+    }
+  }
+}
+
+void run(const std::string& transport, std::string_view what, const GroupSeat& seat) {
+  if (what == "groups") return use_groups(transport, seat);
+  const auto t = make_transport(transport, seat);
+  if (what == "rounds") {
+    check_rounds(*t, 5, 20, 3'000'000);
+    check_messages(*t, 6);
+  } else if (what == "mismatch") {
+    try {
+      exchange_one_block(*t, tensor_call(1, 8 + seat.rank), 8 + seat.rank);
+      throw std::runtime_error("no error");
+    } catch (const UsageError& error) {
+      std::printf("rank %d: %s\n", seat.rank, error.what());
+    }
+    exchange_one_block(*t, tensor_call(2, 8), 8);
+  } else if (what == "die") {
+    exchange_one_block(*t, barrier_call(1), 0);
+    if (seat.rank == 1) raise(SIGKILL);
+    try {
+      exchange_one_block(*t, barrier_call(2), 0);
+      throw std::runtime_error("no error");
+    } catch (const PeerError& error) {
+      std::printf("rank %d: %s\n", seat.rank, error.what());
+    }
+  } else if (what == "idle") {
+    exchange_one_block(*t, barrier_call(1), 0);
+    double before = cpu_seconds();
+    std::this_thread::sleep_for(1s);
+    require(cpu_seconds() - before < 0.25, fmt::format("{} s of processor time in a second of rest", cpu_seconds() - before));
+    exchange_one_block(*t, barrier_call(2), 0);
+    // The others wait a second for rank 0.
+    before = cpu_seconds();
+    if (seat.rank == 0) std::this_thread::sleep_for(1s);
+    exchange_one_block(*t, barrier_call(3), 0);
+    require(cpu_seconds() - before < 0.5, fmt::format("{} s of processor time in a second of waiting", cpu_seconds() - before));
+  } else {
+    throw UsageError(fmt::format("unknown: {}", what));
+  }
+}
+
+int program(int argc, char** argv) {
+  require(argc >= 3, "transport_program TRANSPORT WHAT [STORE RANK SIZE]");
+  GroupSeat seat;
+  seat.name = seat.key = "test";
+  if (argc == 6) {
+    seat.store = std::make_shared<FileStore>(argv[3]);
+    seat.rank = std::atoi(argv[4]);
+    seat.size = std::atoi(argv[5]);
+  } else {
+    seat.rank = number_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK"});
+    seat.size = number_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
+  }
+  seat.deadline = Clock::now() + 30s;
+  run(argv[1], argv[2], seat);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tutti::comm
+
+int main(int argc, char** argv) {
+  try {
+    return tutti::comm::program(argc, argv);
+  } catch (const std::exception& error) {
+    std::printf("failed: %s\n", error.what());
+    return 1;
+  }
+}

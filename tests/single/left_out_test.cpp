@@ -1,0 +1,127 @@
+// What a build with TUTTI_DISTRIBUTED=OFF says where it has a stand-in, and what it still does.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "tutti/comm/distributed.h"
+#include "tutti/comm/gloo/gloo_mesh.h"
+#include "tutti/comm/groups.h"
+#include "tutti/comm/hier/make_hier.h"
+#include "tutti/comm/launcher.h"
+#include "tutti/comm/mpi/mpi_transport.h"
+#include "tutti/comm/nccl/make_nccl.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/comm/shm/shm_rendezvous.h"
+#include "tutti/comm/store/hash_store.h"
+#include "tutti/comm/store/job_key.h"
+#include "tutti/comm/store/local_meeting.h"
+#include "tutti/comm/store/rendezvous.h"
+#include "tutti/comm/store/socket.h"
+#include "tutti/comm/store/tcp_store.h"
+#include "tutti/comm/store/tcp_store_server.h"
+#include "tutti/comm/symm/allocation.h"
+#include "tutti/comm/symm/backend.h"
+#include "tutti/comm/symmetric_buffer.h"
+#include "tutti/comm/transports.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+const std::string kAdvice = " is left out: this build has TUTTI_DISTRIBUTED=OFF; configure with -DTUTTI_DISTRIBUTED=ON";
+
+std::string usage_error(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no UsageError";
+}
+
+struct LeftOut {
+  const char* what;
+  std::function<void()> use;
+};
+
+TEST(LeftOut, EveryStandInSaysWhatAndWhatToDo) {
+  std::string error;
+  const sockaddr_storage address{};
+  const LeftOut all[] = {
+      {"transport shm", [] { make_shm_transport({}); }},
+      {"transport hier", [] { make_hier_transport({}); }},
+      {"transport mpi", [] { make_mpi_transport({}); }},
+      {"transport gloo", [] { make_gloo_transport({}); }},
+      {"transport gloo", [] { make_gloo_engine({}); }},
+      {"transport nccl", [] { make_nccl_backend({}); }},
+      {"what starts 2 ranks as processes", [] { launch_local({.ranks = 2}); }},
+      {"what starts 1 rank as a process", [] { launch_local({.ranks = 1}); }},
+      {"what starts ranks as processes", [] { describe_exit(0, 1, 0); }},
+      {"the meeting of processes at 'tcp://host:1'", [] { rendezvous("tcp://host:1"); }},
+      {"the meeting of processes", [] { find_launcher_process("RANK"); }},
+      {"the meeting of processes", [] { local_meeting_place("RANK"); }},
+      {"the meeting of processes", [] { LocalDoor({}, {}, 1); }},
+      {"the meeting of processes", [] { knock({}, 0, 1, std::chrono::seconds(1)); }},
+      {"the store over TCP, which host:7 would name,", [] { TcpStore({.host = "host", .port = 7}); }},
+      {"the server of a store over TCP", [] { TcpStoreServer(); }},
+      {"the job key", [] { make_job_key(); }},
+      {"the job key", [] { check_job_key("0123456789abcdef"); }},
+      {"the job key", [] { make_nonce(); }},
+      {"the job key", [] { make_proof("", Side::kClient, {}, {}); }},
+      {"the job key", [] { is_same_proof({}, {}); }},
+      {"the socket", [&] { to_text(address); }},
+      {"the socket", [] { host_and_port("host", 1); }},
+      {"the socket", [] { loopback_of("host"); }},
+      {"the socket", [&] { try_connect("host", 1, StoreDeadline(std::chrono::seconds(1)), error); }},
+      {"the socket", [] { listen_on("", 0); }},
+      {"the socket", [] { local_port(0); }},
+      {"the socket", [] { tune_connection(0); }},
+      {"the socket", [] { find_port_owner(1); }},
+  };
+  for (const LeftOut& part : all) EXPECT_EQ(usage_error(part.use), part.what + kAdvice);
+}
+
+TEST(LeftOut, TransportsAreListedWithTheReason) {
+  std::map<std::string, bool> available;
+  for (const TransportInfo& info : known_transports()) {
+    available[info.name] = info.available;
+    EXPECT_EQ(info.why_not, info.available ? "" : std::string(why_not_distributed())) << info.name;
+  }
+  EXPECT_EQ(available, (std::map<std::string, bool>{{"fake", true}, {"gloo", false}, {"hier", false}, {"mpi", false}, {"shm", false}, {"threads", true}}));
+  EXPECT_EQ(usage_error([] { make_transport("gloo", {}); }), "transport gloo is not part of this build: " + std::string(why_not_distributed()));
+}
+
+TEST(LeftOut, BackendsOfSymmetricMemoryKeepTheirNames) {
+  EXPECT_EQ(symm::backend_names(), (std::vector<std::string>{"cuda", "native", "nccl", "nvshmem", "threads"}));
+  EXPECT_EQ(symm::default_backend_name(), "threads");
+  for (const char* name : {"cuda", "native", "nccl", "nvshmem"}) {
+    EXPECT_EQ(usage_error([&] { symm::empty_symm({4}, DType::f32, kCpu, {.backend = name}); }), fmt::format("symmetric memory backend {}", name) + kAdvice);
+  }
+}
+
+TEST(LeftOut, AWorldOfOneProcessNeedsAStoreAndThreads) {
+  EXPECT_EQ(usage_error([] { init_process_group(); }), "the meeting of processes at 'env://'" + kAdvice);
+  const auto group = init_process_group(
+      {.store = std::make_shared<HashStore>(), .rank = 0, .world_size = 1, .group = {.name = "0", .description = "", .transport = "threads"}});
+  std::vector<float> values = {1, 2};
+  group->all_reduce_values<float>(values);
+  EXPECT_EQ(values, (std::vector<float>{1, 2}));
+  destroy_process_group();
+}
+
+TEST(LeftOut, RanksAsThreadsReduceThroughSymmetricMemory) {
+  run_ranks(4, [](ProcessGroup& group) {
+    const Tensor t = symm::empty_symm({3}, DType::f32);
+    for (int64_t i = 0; i < 3; ++i) t.data<float>()[i] = static_cast<float>(group.rank() + i);
+    const SymmetricBuffer buffer(group, t);
+    EXPECT_TRUE(buffer.is_direct());
+    group.all_reduce(t);
+    for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(t.data<float>()[i], static_cast<float>(6 + 4 * i));
+    group.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace tutti::comm
