@@ -123,6 +123,34 @@ TEST(Checkpoint, ATruncatedTensorFileIsNamedAndNothingChanges) {
   }
 }
 
+TEST(Checkpoint, AFlippedBitIsNamedAndNothingChanges) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    const TempFolder folder;
+    Trained(1).save(folder.path(), 1);
+    EXPECT_EQ(verify_checkpoint(folder.path()), static_cast<int64_t>(digest_checkpoint(folder.path()).size()));
+    std::fstream file(folder / "step-1" / name, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-3, std::ios::end);
+    const char flipped = static_cast<char>(file.get() ^ 1);
+    file.seekp(-3, std::ios::end);
+    file.put(flipped);
+    file.close();
+    const Trained loaded(2);
+    const auto before = loaded.contents();
+    for (const std::string& message : {message_of<EnvironmentError>([&] { verify_checkpoint(folder.path()); }),
+                                       message_of<EnvironmentError>([&] { loaded.load(folder / "step-1"); })})
+      EXPECT_NE(message.find("step-1 is damaged"), std::string::npos) << message;
+    EXPECT_EQ(loaded.contents(), before);
+  }
+}
+
+TEST(Checkpoint, WithoutItsStateIsNotWhole) {
+  const TempFolder folder;
+  Trained(1).save(folder.path(), 1);
+  fs::remove(folder / "step-1" / "state.json");
+  const std::string message = message_of<EnvironmentError>([&] { verify_checkpoint(folder / "step-1"); });
+  EXPECT_NE(message.find("cannot read"), std::string::npos) << message;
+}
+
 TEST(Checkpoint, ADamagedStateFileIsNamed) {
   const TempFolder folder;
   Trained(1).save(folder.path(), 1);

@@ -37,7 +37,7 @@ TEST(BitsPerByte, IsTheSameOnEveryNumberOfRanks) {
   const double one = bits_per_byte(tiny.model, tiny_dataset(), ByteTokenizer(), 7, {}, nullptr);
   for (const int ranks : {2, 4}) {
     std::mutex mutex;
-    comm::run_ranks(ranks, [&](comm::ShmGroup& group) {
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
       const double mine = bits_per_byte(tiny.model, tiny_dataset(), ByteTokenizer(), 7, {}, &group);
       std::lock_guard lock(mutex);
       EXPECT_EQ(mine, one) << "rank " << group.rank() << " of " << ranks;

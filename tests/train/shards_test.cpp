@@ -48,7 +48,7 @@ std::vector<std::vector<float>> expected(int64_t shards) {
   return grads;
 }
 
-std::vector<std::vector<float>> reduced(int64_t shards, int rank, int ranks, comm::ShmGroup* group) {
+std::vector<std::vector<float>> reduced(int64_t shards, int rank, int ranks, comm::ProcessGroup* group) {
   GradientTree tree;
   const ShardRange mine = shards_of_rank(shards, rank, ranks);
   for (int64_t s = mine.begin; s < mine.end; ++s) tree.push(gradients_of(s));
@@ -64,7 +64,7 @@ TEST(GradientTree, EqualsThePlainTreeAndAddsUsesLast) {
 TEST(GradientTree, HasTheSameBitsOnEveryNumberOfRanks) {
   for (const int ranks : {2, 4, 8}) {
     std::mutex mutex;
-    comm::run_ranks(ranks, [&](comm::ShmGroup& group) {
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
       const auto grads = reduced(8, group.rank(), ranks, &group);
       std::lock_guard lock(mutex);
       EXPECT_EQ(grads, expected(8)) << "rank " << group.rank() << " of " << ranks;

@@ -13,9 +13,9 @@
 #include "tutti/ops/expand.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/matmul.h"
-#include "tutti/ops/norm.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/rms_norm.h"
 
 namespace tutti::models {
 namespace {

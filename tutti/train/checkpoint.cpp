@@ -7,13 +7,15 @@
 #include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/hash.h"
-#include "tutti/io/atomic_file.h"
 #include "tutti/io/safetensors.h"
 #include "tutti/ops/copy.h"
+#include "tutti/runtime/atomic_file.h"
 
 namespace tutti::train {
 namespace fs = std::filesystem;
@@ -23,7 +25,7 @@ constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kUnfinished = ".tmp-";
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;  // 1 had no digests
 
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
@@ -91,14 +93,54 @@ void copy_content(const SafetensorsFile& file, const Named& wanted) {
   for (const auto& [name, tensor] : wanted) copy_(tensor, file.tensor(name));
 }
 
-TrainState read_state(const fs::path& path) {
+uint64_t hash_of(const Tensor& t) {
+  const uint64_t seed = hash64(fmt::format("{} {}", name_of(t.dtype()), t.extents()));
+  return hash64(t.raw_data(), static_cast<size_t>(t.nbytes()), seed);
+}
+
+using Digests = std::map<std::string, std::string>;  // hashes as 16 hex digits: JSON numbers lose bits
+std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+Digests digests_of(const Named& model, const Named& optimizer) {
+  Digests digests;
+  for (const Named* list : {&model, &optimizer}) {
+    for (const auto& [name, tensor] : *list) digests[name] = hex(hash_of(contiguous(tensor)));
+  }
+  return digests;
+}
+
+struct SavedState {
+  TrainState train;
+  Digests digests;
+};
+
+// Every tensor must be there with the bits it was saved with. Returns their number.
+int64_t check_digests(const fs::path& folder, const Digests& saved, std::initializer_list<const SafetensorsFile*> files) {
+  std::string problems;
+  size_t found = 0;
+  for (const SafetensorsFile* file : files) {
+    for (const auto& entry : file->entries()) {
+      const auto it = saved.find(entry.name);
+      found += it != saved.end();
+      if (it == saved.end()) problems += fmt::format("\n  unknown: {}", entry.name);
+      else if (it->second != hex(hash_of(file->tensor(entry.name)))) problems += fmt::format("\n  changed: {}", entry.name);
+    }
+  }
+  TUTTI_CHECK_ENV(problems.empty() && found == saved.size(),
+                  "{} is damaged: {} of the {} tensors that were saved are there{}\nremove the folder to go on from the one before",
+                  folder.string(), found, saved.size(), problems);
+  return static_cast<int64_t>(found);
+}
+
+SavedState read_state(const fs::path& path) {
   std::ifstream file(path);
   TUTTI_CHECK_ENV(file.good(), "cannot read {}", path.string());
   try {
     const nlohmann::json json = nlohmann::json::parse(file);
     TUTTI_CHECK(json.at("format") == kFormat, "{} has format {}; this version reads {}", path.string(), json.at("format").dump(), kFormat);
-    return {.step = json.at("step"), .tokens_seen = json.at("tokens_seen"), .next_row = json.at("next_row"),
-            .optimizer_steps = json.at("optimizer_steps"), .seed = json.at("seed")};
+    return {{.step = json.at("step"), .tokens_seen = json.at("tokens_seen"), .next_row = json.at("next_row"),
+             .optimizer_steps = json.at("optimizer_steps"), .seed = json.at("seed")},
+            json.at("digests").get<Digests>()};
   } catch (const nlohmann::json::exception& e) {
     throw EnvironmentError(fmt::format("{} is damaged: {}", path.string(), e.what()));
   }
@@ -116,8 +158,10 @@ void save_checkpoint(const fs::path& folder, const nn::Module& model, const opti
     fs::create_directory(unfinished);
     write_safetensors((unfinished / kModelFile).string(), parameters_of(model), {{"format", "pt"}});
     write_safetensors((unfinished / kOptimizerFile).string(), state_of(optimizer));
+    const Digests digests = digests_of(parameters_of(model), state_of(optimizer));
     const nlohmann::ordered_json json = {{"format", kFormat}, {"step", state.step}, {"tokens_seen", state.tokens_seen},
-                                         {"next_row", state.next_row}, {"optimizer_steps", state.optimizer_steps}, {"seed", state.seed}};
+                                         {"next_row", state.next_row}, {"optimizer_steps", state.optimizer_steps}, {"seed", state.seed},
+                                         {"digests", digests}};
     write_file_atomically((unfinished / kStateFile).string(), json.dump(2) + "\n");
     sync_folder(unfinished);
     fs::remove_all(target);  // of a run that was resumed from an older step
@@ -161,10 +205,11 @@ void remove_unfinished(const fs::path& folder) {
 }
 
 TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer) {
-  const TrainState state = read_state(step_folder / kStateFile);
+  const auto [state, digests] = read_state(step_folder / kStateFile);
   const SafetensorsFile parameters((step_folder / kModelFile).string()), moments((step_folder / kOptimizerFile).string());
   check_content(parameters, parameters_of(model));
   check_content(moments, state_of(optimizer));
+  check_digests(step_folder, digests, {&parameters, &moments});
   copy_content(parameters, parameters_of(model));
   copy_content(moments, state_of(optimizer));
   optimizer.set_steps_taken(state.optimizer_steps);
@@ -186,12 +231,18 @@ std::vector<TensorDigest> digest_checkpoint(const fs::path& path) {
     const SafetensorsFile file((folder / name).string());
     for (const auto& entry : file.entries()) {
       const Tensor t = file.tensor(entry.name);
-      const uint64_t seed = hash64(fmt::format("{} {}", name_of(t.dtype()), t.extents()));
-      list.push_back({entry.name, t.dtype(), t.extents(), hash64(t.raw_data(), static_cast<size_t>(t.nbytes()), seed)});
+      list.push_back({entry.name, t.dtype(), t.extents(), hash_of(t)});
     }
   }
   std::sort(list.begin(), list.end(), [](const TensorDigest& a, const TensorDigest& b) { return a.name < b.name; });
   return list;
+}
+
+int64_t verify_checkpoint(const fs::path& path) {
+  const fs::path folder = resolve(path);
+  const SavedState saved = read_state(folder / kStateFile);
+  const SafetensorsFile parameters((folder / kModelFile).string()), moments((folder / kOptimizerFile).string());
+  return check_digests(folder, saved.digests, {&parameters, &moments});
 }
 
 }  // namespace tutti::train

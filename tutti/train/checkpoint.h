@@ -1,7 +1,7 @@
 // Checkpoints of a run: checkpoint/step-<N>/ with
 //   model.safetensors      parameters under their names (those of Hugging Face's Qwen3)
 //   optimizer.safetensors  state.<parameter>.<what>
-//   state.json             step, tokens_seen, next_row, optimizer_steps, seed, format
+//   state.json             step, tokens_seen, next_row, optimizer_steps, seed, format, digests (name -> hash of each tensor)
 // A checkpoint is written into a folder whose name begins with ".tmp-", synced, and renamed when whole: whatever kills
 // the writer, a folder named step-<N> is complete, and the one before stays.
 #pragma once
@@ -35,7 +35,8 @@ std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::pa
 // Deletes what killed writers left behind.
 void remove_unfinished(const std::filesystem::path& folder);
 
-// Fills model and optimizer. UsageError, with nothing changed, when names or shapes differ from the model's.
+// Fills model and optimizer. With nothing changed, UsageError when names or shapes differ from the model's, and
+// EnvironmentError when a tensor is not the one that was saved.
 TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer);
 // Only the parameters, from a step folder or a .safetensors file.
 void load_model(const std::filesystem::path& path, const nn::Module& model);
@@ -49,5 +50,9 @@ struct TensorDigest {
 };
 // Of a run folder (its newest checkpoint) or a step folder; sorted by name.
 std::vector<TensorDigest> digest_checkpoint(const std::filesystem::path& path);
+
+// Reads every tensor of such a folder and compares its hash with the one in state.json. Returns the number of tensors;
+// EnvironmentError naming those that are missing, unknown or changed.
+int64_t verify_checkpoint(const std::filesystem::path& path);
 
 }  // namespace tutti::train

@@ -2,6 +2,8 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/config_fields.h"
+#include "tutti/train/machine.h"
+#include "tutti/train/memory_need.h"
 
 namespace tutti::train {
 
@@ -22,12 +24,13 @@ void validate(const Config& config) {
               "needs at least one shard of the batch",
               config.parallelism.data_parallel_replicate_degree, config.numerics.virtual_shards);
   TUTTI_CHECK(config.lr_scheduler.warmup_steps <= config.training.steps,
-              "lr_scheduler.warmup_steps = {} is more than training.steps = {}", config.lr_scheduler.warmup_steps,
-              config.training.steps);
+              "lr_scheduler.warmup_steps = {} is more than training.steps = {}; lower the one or raise the other",
+              config.lr_scheduler.warmup_steps, config.training.steps);
   TUTTI_CHECK(!config.data.paths.empty(), "data.paths is empty; name at least one file or folder of text");
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
+  check_memory(config, machine_memory());
 }
 
 std::vector<std::string> changes_that_forbid_resuming(const Config& saved, const Config& now) {

@@ -41,7 +41,7 @@ struct NumericsConfig {
 
 struct RuntimeConfig {
   int64_t threads = -1;
-  std::string transport = "shm";
+  std::string transport = "auto";
   std::string symm_backend = "native";
 };
 

@@ -55,7 +55,7 @@ std::vector<Field> make_fields() {
 
       {TUTTI_KEY(training, steps), .doc = "optimizer steps of the whole run", .unit = "steps", .rule = at_least(1)},
       {TUTTI_KEY(training, global_batch_tokens), .doc = "tokens of one optimizer step, over all ranks",
-       .unit = "tokens", .rule = at_least(1), .fixed_for_run = kFixed},
+       .unit = "tokens", .rule = between(1, 1 << 30), .fixed_for_run = kFixed},
       {TUTTI_KEY(training, compile), .doc = "compile whole steps", .unit = "", .rule = only(false)},
       {TUTTI_KEY(training, max_norm), .doc = "gradients are scaled down to this global norm; 0 leaves them", .unit = "",
        .rule = at_least(0), .fixed_for_run = kFixed},
@@ -78,7 +78,8 @@ std::vector<Field> make_fields() {
 
       {TUTTI_KEY(runtime, threads), .doc = "threads of one rank; -1: cores divided by local ranks", .unit = "threads",
        .rule = {.min = 1, .max = 1024, .also = -1}},
-      {TUTTI_KEY(runtime, transport), .doc = "how ranks exchange data", .unit = "", .rule = one_of({"shm"})},
+      {TUTTI_KEY(runtime, transport), .doc = "how ranks exchange data; auto: shared memory inside a host, TCP between hosts", .unit = "",
+       .rule = one_of({"auto", "shm", "gloo", "mpi", "hier"})},
       {TUTTI_KEY(runtime, symm_backend), .doc = "symmetric memory", .unit = "", .rule = one_of({"native"})},
 
       {TUTTI_KEY(parallelism, data_parallel_replicate_degree),

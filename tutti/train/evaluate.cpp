@@ -13,7 +13,7 @@
 namespace tutti::train {
 
 double bits_per_byte(const models::Qwen3& model, const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows,
-                     const models::ForwardOptions& options, comm::ShmGroup* group) {
+                     const models::ForwardOptions& options, comm::ProcessGroup* group) {
   NoGradScope no_grad;
   rows = std::min(rows, data.validation_row_count());
   const int64_t rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
@@ -32,9 +32,9 @@ double bits_per_byte(const models::Qwen3& model, const TokenDataset& data, const
   }
   if (ranks > 1) {
     auto words = nats.words();
-    group->all_reduce_sum_i64(words);
+    group->all_reduce_values<int64_t>(words);
     nats.set_words(words);
-    group->all_reduce_sum_i64({&nbytes, 1});
+    group->all_reduce_values<int64_t>({&nbytes, 1});
   }
   TUTTI_CHECK(nbytes > 0, "validation: the {} held-out rows hold no text", rows);
   return nats.value() / std::numbers::ln2 / static_cast<double>(nbytes);

@@ -1,13 +1,14 @@
 #include "tutti/train/machine.h"
 
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/host.h"
 
 namespace tutti::train {
 
@@ -19,15 +20,19 @@ static std::string cpu_model() {
   return "unknown";
 }
 
+int64_t machine_memory() {
+  const int64_t built_in = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  int64_t limit = 0;  // the file holds "max", or is not there, when nothing limits
+  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;
+  return limit > 0 ? std::min(limit, built_in) : built_in;
+}
+
 std::vector<std::pair<std::string, std::string>> machine_facts() {
-  cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   utsname system{};
   uname(&system);
   return {{"CPU", cpu_model()},
-          {"Cores", std::to_string(cores)},
-          {"Memory", fmt::format("{:.1f} GiB", memory / (1 << 30))},
+          {"Cores", std::to_string(usable_cores())},
+          {"Memory", fmt::format("{:.1f} GiB", static_cast<double>(machine_memory()) / (1 << 30))},
           {"Instruction set", std::string(name_of(codegen::cpu_target()))},
           {"System", fmt::format("{} {}", system.sysname, system.release)}};
 }

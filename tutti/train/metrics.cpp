@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/core/error.h"
-#include "tutti/io/atomic_file.h"
+#include "tutti/runtime/atomic_file.h"
 
 namespace tutti::train {
 namespace {

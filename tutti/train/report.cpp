@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "tutti/io/atomic_file.h"
+#include "tutti/runtime/atomic_file.h"
 #include "tutti/train/config_fields.h"
 #include "tutti/train/report_style.h"
 #include "tutti/train/status_line.h"

@@ -1,6 +1,6 @@
 #include "tutti/train/run_log.h"
 
-#include "tutti/io/atomic_file.h"
+#include "tutti/runtime/atomic_file.h"
 #include "tutti/train/machine.h"
 
 namespace tutti::train {

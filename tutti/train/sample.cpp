@@ -40,6 +40,7 @@ int32_t draw(const float* logits, int64_t vocab, const SampleOptions& options, d
 }  // namespace
 
 std::string sample_text(const models::Qwen3& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options) {
+  TUTTI_CHECK(options.temperature >= 0 && std::isfinite(options.temperature), "temperature is {}; expected 0 or more", options.temperature);
   NoGradScope no_grad;
   const DocumentFrame frame = document_frame(tokenizer);
   std::vector<int32_t> tokens = {frame.start};

@@ -52,7 +52,7 @@ void GradientTree::push(std::vector<std::vector<Tensor>> uses) {
 }
 
 // All gradients travel as one buffer: two meetings of the ranks instead of two per parameter.
-static void reduce_over_ranks(std::vector<std::vector<Tensor>>& parameters, comm::ShmGroup& group) {
+static void reduce_over_ranks(std::vector<std::vector<Tensor>>& parameters, comm::ProcessGroup& group) {
   int64_t total = 0;
   for (const auto& uses : parameters) {
     for (const Tensor& g : uses) total += g.numel();
@@ -67,10 +67,10 @@ static void reduce_over_ranks(std::vector<std::vector<Tensor>>& parameters, comm
       out += g.numel();
     }
   }
-  group.all_reduce_sum_f32({flat.data<float>(), static_cast<size_t>(total)});
+  group.all_reduce(flat);
 }
 
-std::vector<Tensor> GradientTree::finish(comm::ShmGroup* group) {
+std::vector<Tensor> GradientTree::finish(comm::ProcessGroup* group) {
   MemoryCategoryScope category(MemoryCategory::gradients);
   TUTTI_ASSERT(stack_.size() == 1, "{} partial sums are left: the number of shards is no power of two", stack_.size());
   std::vector<std::vector<Tensor>> parameters = std::move(stack_.back().uses);

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/comm/shm_group.h"
+#include "tutti/comm/process_group.h"
 #include "tutti/io/token_stream.h"
 #include "tutti/models/qwen3.h"
 
@@ -34,7 +34,7 @@ class GradientTree {
   void push(std::vector<std::vector<Tensor>> uses);
   // Finishes the tree over ranks (`group` may be null for one rank) and adds the uses: one f32 gradient per parameter.
   // The tree is empty afterwards.
-  std::vector<Tensor> finish(comm::ShmGroup* group);
+  std::vector<Tensor> finish(comm::ProcessGroup* group);
 
  private:
   struct Level {

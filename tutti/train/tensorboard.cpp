@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/host.h"
 
 namespace tutti::train {
 namespace {
@@ -56,11 +57,6 @@ std::string wall_time_field(double wall_time) {
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "host";
 }
 
 }  // namespace

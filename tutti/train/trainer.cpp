@@ -7,7 +7,6 @@
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/exact_sum.h"
-#include "tutti/io/atomic_file.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/token_cache.h"
 #include "tutti/io/tokenizer_source.h"
@@ -15,6 +14,7 @@
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
+#include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/config_toml.h"
@@ -80,7 +80,7 @@ class Trainer {
   void agree(std::exception_ptr problem);
 
   Config config_;
-  comm::ShmGroup* group_;
+  comm::ProcessGroup* group_;
   int rank_, ranks_;
   TokenGrainScope grain_;
   ShardRange shards_;
@@ -105,7 +105,7 @@ float Trainer::backward_shards(int64_t first_row, double* data_ms) {
     shards.push_back(data_.training_rows(first_row + s * rows_per_shard_, rows_per_shard_));
     valid += count_valid(shards.back());
   }
-  if (ranks_ > 1) group_->all_reduce_sum_i64({&valid, 1});
+  if (ranks_ > 1) group_->all_reduce_values<int64_t>({&valid, 1});
   *data_ms = milliseconds(Clock::now() - begin);
 
   ExactSum loss(ExactTerm::value);
@@ -119,7 +119,7 @@ float Trainer::backward_shards(int64_t first_row, double* data_ms) {
   }
   if (ranks_ > 1) {
     auto words = loss.words();
-    group_->all_reduce_sum_i64(words);
+    group_->all_reduce_values<int64_t>(words);
     loss.set_words(words);
   }
   return static_cast<float>(loss.value() / static_cast<double>(valid));
@@ -169,7 +169,7 @@ double Trainer::validate() {
 // Rank 0 tells the others whether it failed; then all throw, and none waits for a rank that is gone.
 void Trainer::agree(std::exception_ptr problem) {
   int64_t failures = problem != nullptr;
-  if (ranks_ > 1) group_->all_reduce_sum_i64({&failures, 1});
+  if (ranks_ > 1) group_->all_reduce_values<int64_t>({&failures, 1});
   if (problem) std::rethrow_exception(problem);
   if (failures > 0) throw EnvironmentError("rank 0 stopped the run; its message says why");
 }
@@ -251,7 +251,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       record.val_bits_per_byte = result.val_bits_per_byte = validate();
     if (log) log->step(record);
     int64_t stop = signals.requested();
-    if (ranks_ > 1) group_->all_reduce_sum_i64({&stop, 1});
+    if (ranks_ > 1) group_->all_reduce_values<int64_t>({&stop, 1});
     result.interrupted = stop > 0 && !last;
     if (last || result.interrupted || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
       save(checkpoints, log ? &*log : nullptr);

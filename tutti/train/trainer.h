@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tutti/comm/shm_group.h"
+#include "tutti/comm/process_group.h"
 #include "tutti/train/config.h"
 
 namespace tutti::train {
@@ -13,7 +13,7 @@ namespace tutti::train {
 struct TrainerOptions {
   bool fresh = false;               // move an old run aside instead of resuming it
   std::string cache_folder;         // for tokenizers and tokenized data; empty: no cache
-  comm::ShmGroup* group = nullptr;  // null: one rank
+  comm::ProcessGroup* group = nullptr;  // null: one rank
   bool quiet = false;               // no status lines
 };
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tutti/comm/tree_sum.h"
+#include "tutti/comm/combine.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/copy.h"
@@ -20,12 +20,12 @@ Tensor tree_sum(const std::vector<Tensor>& addends, int64_t begin, int64_t end) 
   const int64_t row = sizes[0] == 0 ? 0 : addends[0].numel() / sizes[0];
   sizes[0] = end - begin;
   const Tensor sum = Tensor::empty(sizes);
-  std::vector<const float*> pointers;
+  std::vector<const std::byte*> pointers;
   for (const Tensor& t : addends) {
     TUTTI_CHECK(t.extents() == addends[0].extents() && t.is_contiguous(), "tree sum: {} and {}", describe(t), describe(addends[0]));
-    pointers.push_back(t.data<float>() + begin * row);
+    pointers.push_back(reinterpret_cast<const std::byte*>(t.data<float>() + begin * row));
   }
-  comm::tree_sum_f32(pointers, sum.numel(), sum.data<float>());
+  comm::combine(comm::ReduceKind::sum, DType::f32, pointers, {}, sum.numel(), reinterpret_cast<std::byte*>(sum.data<float>()));
   return sum;
 }
 

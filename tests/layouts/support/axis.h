@@ -1,7 +1,7 @@
 // Collectives of the ranks along one mesh axis; ranks are threads of one process.
 //
 // Everything is built on one primitive: all ranks of a group show each other tensors, meet, look, and meet again. Sums
-// are taken in f32 in rank order by halving (tree_sum_f32). Bytes on the wire are counted as a ring or a direct exchange
+// are taken in f32 in rank order by halving (tree_sum). Bytes on the wire are counted as a ring or a direct exchange
 // would send them per rank.
 #pragma once
 

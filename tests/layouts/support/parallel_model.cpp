@@ -13,8 +13,8 @@
 #include "tutti/ops/expand.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/matmul.h"
-#include "tutti/ops/norm.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/rms_norm.h"
 
 namespace tutti::layouts {
 

@@ -35,7 +35,7 @@ struct Held {
 
 class RankRun {
  public:
-  RankRun(const ModelConfig& config, const RunConfig& run, const Layout& layout, World& world, comm::ShmGroup& group)
+  RankRun(const ModelConfig& config, const RunConfig& run, const Layout& layout, World& world, comm::ProcessGroup& group)
       : c_(config), run_(run), group_(group), place_(world, layout, run, group.rank()), model_(config, run, place_) {
     for (const ParameterSpec& spec : model_.specs()) hold(spec);
     model_.parameter = [this](const std::string& name) { return use_of(*std::ranges::find(held_, name, [](const Held& h) { return h.spec.name; })); };
@@ -206,7 +206,7 @@ class RankRun {
   // The sum over all ranks.
   double total(ExactSum sum) const {
     auto words = sum.words();
-    group_.all_reduce_sum_i64(words);
+    group_.all_reduce_values<int64_t>(words);
     sum.set_words(words);
     return sum.value();
   }
@@ -217,7 +217,7 @@ class RankRun {
     }
     ExactSum squares = optim::square_sum(mine);
     auto words = squares.words();
-    group_.all_reduce_sum_i64(words);
+    group_.all_reduce_values<int64_t>(words);
     squares.set_words(words);
     return optim::norm_of(squares);
   }
@@ -238,7 +238,7 @@ class RankRun {
 
   ModelConfig c_;
   RunConfig run_;
-  comm::ShmGroup& group_;
+  comm::ProcessGroup& group_;
   Place place_;
   ParallelModel model_;
   std::vector<Held> held_;
@@ -254,7 +254,7 @@ std::vector<RankRecord> run_layout(const ModelConfig& config, const RunConfig& r
   std::mutex mutex;
   std::exception_ptr first;  // what the others throw is that they were left alone
   const auto run_all = [&] {
-    comm::run_ranks(layout.ranks(), [&](comm::ShmGroup& group) {
+    comm::run_ranks(layout.ranks(), [&](comm::ProcessGroup& group) {
       RankContext context({.rank = group.rank(), .world_size = group.size(), .threads = 1});
       const RankContext::Scope scope(context);
       try {

@@ -1,0 +1,33 @@
+#include "tutti/train/memory_need.h"
+
+#include "tutti/core/error.h"
+#include "tutti/models/qwen3.h"
+
+namespace tutti::train {
+namespace {
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+
+}  // namespace
+
+MemoryNeed least_memory(const Config& config) {
+  const models::Qwen3Config model = models::qwen3_config(config.model.flavor);
+  const int64_t moments = config.optimizer.name == "adamw" ? 2 : config.optimizer.momentum > 0 ? 1 : 0;
+  const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
+  const int64_t item = config.training.mixed_precision_param == "bfloat16" ? 2 : 4;
+  const int64_t per_token = 2 * 4 * model.vocab + item * model.layers * model.dim;
+  return {.parameters = 4 * (2 + moments) * models::parameter_count(model), .shard = tokens * per_token};
+}
+
+void check_memory(const Config& config, int64_t available) {
+  const MemoryNeed need = least_memory(config);
+  TUTTI_CHECK(need.parameters <= available,
+              "model.flavor = '{}' needs at least {:.1f} GiB a rank for weights, gradients and optimizer state; there are {:.1f} GiB of "
+              "memory. Use a smaller flavor", config.model.flavor, gib(need.parameters), gib(available));
+  TUTTI_CHECK(need.parameters + need.shard <= available,
+              "training.global_batch_tokens / numerics.virtual_shards = {} tokens need at least {:.1f} GiB a rank, beside {:.1f} GiB for "
+              "the parameters; there are {:.1f} GiB of memory. Lower the one or raise the other",
+              config.training.global_batch_tokens / config.numerics.virtual_shards, gib(need.shard), gib(need.parameters), gib(available));
+}
+
+}  // namespace tutti::train
