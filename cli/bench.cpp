@@ -46,7 +46,9 @@ void print_gemm(const bench::GemmTiming& t, const Flags& flags) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Action& action) {
+void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);  // bench_comm.cpp
+
+void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<Flags>();
   CLI::App* verb = app.add_subcommand("bench", "Measure this machine: minimum and median, beside a baseline of the same run");
   verb->require_subcommand(1);
@@ -59,15 +61,17 @@ void add_bench(CLI::App& app, Action& action) {
   ops->add_option("--only", flags->only, "Only ops whose name contains this");
   ops->callback([flags, &action] {
     action = [flags] {
-      print(bench::run_ops_bench(flags->threads, flags->only), flags->json);
+      const auto results = bench::run_ops_bench(flags->threads, flags->only);
+      TUTTI_CHECK(!results.empty(), "no op of this bench has '{}' in its name; leave --only out to see them all", flags->only);
+      print(results, flags->json);
       return 0;
     };
   });
   CLI::App* gemm = verb->add_subcommand("gemm", "Matrix product in tree order beside the peak of the machine");
   common(gemm);
-  gemm->add_option("--m", flags->m, "Rows")->check(CLI::PositiveNumber)->capture_default_str();
-  gemm->add_option("--n", flags->n, "Columns")->check(CLI::PositiveNumber)->capture_default_str();
-  gemm->add_option("--k", flags->k, "Inner size")->check(CLI::PositiveNumber)->capture_default_str();
+  gemm->add_option("--m", flags->m, "Rows")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  gemm->add_option("--n", flags->n, "Columns")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  gemm->add_option("--k", flags->k, "Inner size")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_option("--dtype", flags->dtype, "f32, f64, bf16 or f16")->capture_default_str();
   gemm->add_option("--mode", flags->mode, "Numerics: strict")->check(CLI::IsMember({"strict"}))->capture_default_str();
   gemm->callback([flags, &action] {
@@ -78,6 +82,7 @@ void add_bench(CLI::App& app, Action& action) {
       return t.verified ? 0 : 1;
     };
   });
+  add_bench_comm(*verb, action, argc, argv);
 }
 
 }  // namespace tutti::cli

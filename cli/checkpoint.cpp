@@ -39,12 +39,14 @@ void add_checkpoint(CLI::App& app, Action& action) {
   ls->add_flag("--digest", flags->digest, "Add a hash of each whole tensor, equal for every layout that wrote it");
   ls->add_flag("--json", flags->json, "One object per line: name, dtype, shape, hash");
   ls->callback([flags, &action] { action = [flags] { return run_ls(flags->path, flags->digest, flags->json); }; });
-  CLI::App* check = verb->add_subcommand("verify", "Read every tensor and check the files; exit status 0 when whole");
+  CLI::App* check = verb->add_subcommand("verify", "Check that every tensor has the bits it was saved with; exit status 0 when all have");
   check->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
+  check->add_flag("--json", flags->json, "One object: path, tensors");
   check->callback([flags, &action] {
     action = [flags] {
-      const auto tensors = train::digest_checkpoint(flags->path);
-      std::printf("%s: %zu tensors, whole\n", flags->path.c_str(), tensors.size());
+      const int64_t tensors = train::verify_checkpoint(flags->path);
+      if (flags->json) std::printf("%s\n", nlohmann::json{{"path", flags->path}, {"tensors", tensors}}.dump().c_str());
+      else std::printf("%s: %ld tensors, whole\n", flags->path.c_str(), static_cast<long>(tensors));
       return 0;
     };
   });

@@ -6,6 +6,7 @@
 
 namespace CLI {
 class App;
+class ParseError;
 }
 
 namespace tutti::cli {
@@ -14,11 +15,18 @@ namespace tutti::cli {
 using Action = std::function<int()>;
 
 void add_train(CLI::App& app, Action& action, int argc, char** argv);
+// Takes the command line of the program to start, which follows "--", off the end of argv.
+void add_launch(CLI::App& app, Action& action, int& argc, char** argv);
 void add_generate(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);
-void add_bench(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action, int argc, char** argv);
 void add_env(CLI::App& app, Action& action);
+void add_trace(CLI::App& app, Action& action);
+
+// Answers a command line that could not be parsed: prints the help it asked for, or what is wrong with the nearest verb or
+// flag. Returns the exit status.
+int explain_usage(const CLI::App& app, const CLI::ParseError& error);
 
 // Where tokenizers, tokenized data and kernels are cached: TUTTI_CACHE_DIR, else XDG_CACHE_HOME/tutti, else
 // ~/.cache/tutti.

@@ -8,6 +8,9 @@
 
 #include "cli/command.h"
 #include "tutti/codegen/kernel.h"
+#include "tutti/comm/distributed.h"
+#include "tutti/comm/transports.h"
+#include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
 #include "tutti/train/config_fields.h"
@@ -23,13 +26,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-// The control group tells containers of one host apart; outside of one it is the root group.
+// Engines mark their containers with a file; inside, the host name is that of the container.
 std::string container() {
   if (access("/.dockerenv", F_OK) == 0) return "docker " + host_name();
   if (access("/run/.containerenv", F_OK) == 0) return "podman " + host_name();
@@ -53,17 +50,24 @@ std::string cpu_features() {
 }
 
 struct Part {
-  const char* name;
+  std::string name;
   bool on;
-  const char* why;
+  std::string why;
 };
-constexpr Part kParts[] = {
-    {"cpu kernels through LLVM", true, "LLVM " TUTTI_LLVM_VERSION},
-    {"local ranks over shared memory", true, "tutti train -n"},
-    {"several hosts (gloo, mpi)", false, "not part of this version"},
-    {"GPU (cuda, nccl)", false, "not part of this version"},
-    {"mock device", true, "for tests"},
-};
+
+std::vector<Part> parts() {
+  std::vector<Part> all = {{"cpu kernels through LLVM", true, "LLVM " TUTTI_LLVM_VERSION}};
+  const std::string why_alone(comm::why_not_distributed());
+  all.push_back({"distributed", why_alone.empty(),
+                 why_alone.empty() ? "ranks as processes, here and on other hosts"
+                                   : "lost: ranks as processes (-n, launch), stores over TCP, other hosts, GPU engines; " + why_alone});
+  for (const comm::TransportInfo& info : comm::known_transports()) {
+    all.push_back({"transport " + info.name, info.available, info.available ? info.use : info.why_not});
+  }
+  all.push_back({"GPU kernels (cuda)", false, "not part of this version; nccl moves GPU tensors that a program brings"});
+  all.push_back({"mock device", true, "for tests"});
+  return all;
+}
 
 struct Variable {
   const char* name;
@@ -75,6 +79,16 @@ constexpr Variable kVariables[] = {
     {"TUTTI_CACHE_DIR", "where kernels, tokenizers and tokenized data are kept"},
     {"TUTTI_CACHE_LIMIT_MB", "size that the kernel cache may reach"},
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
+    {"TUTTI_TRANSPORT", "how ranks exchange data: a transport, or by kind of device as cpu:shm,cuda:nccl"},
+    {"TUTTI_SYMM_BACKEND", "who makes symmetric memory: native, threads, cuda, nccl, nvshmem"},
+    {"TUTTI_SYMM_TUNING", "table of algorithms that `tutti bench comm --tune` wrote"},
+    {"TUTTI_COMM_CHECK_NAN", "1: look for NaN and infinity in the inputs of collectives"},
+    {"TUTTI_FLIGHT_RECORDER_DUMP", "where the last calls of a rank are written when a group fails: this and its rank"},
+    {"TUTTI_FLIGHT_RECORDER_ENTRIES", "how many calls are kept"},
+    {"TUTTI_JOB_KEY", "secret of the ranks of a job on several hosts"},
+    {"TUTTI_JOB_KEY_FILE", "file that holds it"},
+    {"TUTTI_STORE_PORT", "where rank 0 serves the store, if not at MASTER_PORT"},
+    {"GLOO_SOCKET_IFNAME", "network interface of transport gloo"},
     {"NO_COLOR", "no colour on a terminal"},
     {"XDG_CACHE_HOME", "parent of the cache folder when TUTTI_CACHE_DIR is unset"},
 };
@@ -100,14 +114,14 @@ int run_env(bool as_json) {
   if (as_json) {
     nlohmann::json out;
     for (const auto& [name, value] : facts) out["facts"][name] = value;
-    for (const Part& p : kParts) out["parts"][p.name] = {{"on", p.on}, {"why", p.why}};
+    for (const Part& p : parts()) out["parts"][p.name] = {{"on", p.on}, {"why", p.why}};
     for (const auto& [name, meaning] : variables) out["environment"][name] = {{"value", value_of(name.c_str())}, {"meaning", meaning}};
     std::printf("%s\n", out.dump().c_str());
     return 0;
   }
   for (const auto& [name, value] : facts) std::printf("%-18s %s\n", name.c_str(), value.c_str());
   std::printf("\nParts\n");
-  for (const Part& p : kParts) std::printf("  %-4s %-34s %s\n", p.on ? "on" : "off", p.name, p.why);
+  for (const Part& p : parts()) std::printf("  %-4s %-34s %s\n", p.on ? "on" : "off", p.name.c_str(), p.why.c_str());
   std::printf("\nEnvironment variables that change behaviour (and TUTTI_<SECTION>_<KEY> for every key of the configuration)\n");
   for (const auto& [name, meaning] : variables)
     std::printf("  %-24s %-20s %s\n", name.c_str(), value_of(name.c_str()).empty() ? "(unset)" : value_of(name.c_str()).c_str(), meaning.c_str());

@@ -41,7 +41,7 @@ void add_generate(CLI::App& app, Action& action) {
   verb->add_option("run", flags->run, "Run folder, e.g. runs/quickstart")->required();
   verb->add_option("--prompt", flags->prompt, "Text to continue")->capture_default_str();
   verb->add_option("--max-tokens", flags->options.max_tokens, "Tokens to write at most")->check(CLI::NonNegativeNumber)->capture_default_str();
-  verb->add_option("--temperature", flags->options.temperature, "0 takes the likeliest token")->check(CLI::NonNegativeNumber)->capture_default_str();
+  verb->add_option("--temperature", flags->options.temperature, "0 takes the likeliest token")->check(CLI::Range(0.0, 1000.0))->capture_default_str();
   verb->add_option("--top-k", flags->options.top_k, "Draw from the k likeliest tokens; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
   verb->add_option("--seed", flags->options.seed, "Equal seeds give equal text")->capture_default_str();
   verb->callback([flags, &action] { action = [flags] { return run_generate(*flags); }; });

@@ -1,10 +1,10 @@
 // The tutti program. Results go to stdout, talk to stderr.
-// Exit status: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 128 + n when signal n killed a rank.
+// Exit status: 0 done, 1 an error, 2 wrong usage, 3 `trace why` found something, 130 interrupted, 128 + n when signal n killed a rank.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 
 #include "cli/command.h"
 #include "tutti/core/error.h"
@@ -32,27 +32,26 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   cli::Action action;
   cli::add_train(app, action, argc, argv);
+  cli::add_launch(app, action, argc, argv);
   cli::add_generate(app, action);
   cli::add_tokenizer(app, action);
   cli::add_checkpoint(app, action);
-  cli::add_bench(app, action);
+  cli::add_bench(app, action, argc, argv);
   cli::add_env(app, action);
-  std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
-  if (argc > 1 && argv[1][0] != '-' && std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end()) {
-    std::fprintf(stderr, "tutti: error: %s\n", unknown_name_message("verb", argv[1], verbs).c_str());
-    return 2;
-  }
+  cli::add_trace(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return cli::explain_usage(app, e);
   }
   try {
     return action();
   } catch (const UsageError& e) {
     std::fprintf(stderr, "tutti: error: %s\n", e.what());
     return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "tutti: error: out of memory; ask for smaller sizes\n");
+    return 1;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tutti: error: %s\n", e.what());
     return 1;

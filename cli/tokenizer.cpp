@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "tutti/io/atomic_file.h"
 #include "tutti/io/bpe_trainer.h"
 #include "tutti/io/text_source.h"
 #include "tutti/io/tokenizer_source.h"
+#include "tutti/runtime/atomic_file.h"
 
 namespace tutti::cli {
 

@@ -1,16 +1,22 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 
 #include "cli/command.h"
 #include "tutti/comm/launcher.h"
-#include "tutti/comm/rank_environment.h"
+#include "tutti/comm/groups.h"
+#include "tutti/comm/launched.h"
+#include "tutti/comm/store/launch_variables.h"
 #include "tutti/core/error.h"
+#include "tutti/models/qwen3.h"
+#include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/config_docs.h"
 #include "tutti/train/config_toml.h"
+#include "tutti/train/shards.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/trainer.h"
 
@@ -20,6 +26,7 @@ namespace {
 struct TrainFlags {
   std::string config;
   int ranks = 1;
+  bool ranks_given = false;
   bool fresh = false;
   bool quiet = false;
   std::vector<std::string> data;
@@ -37,35 +44,44 @@ train::Config resolve(const TrainFlags& flags) {
   TUTTI_CHECK(degree == -1 || degree == flags.ranks, "parallelism.data_parallel_replicate_degree is {}, but {} rank{} started; give -n {}",
               degree, flags.ranks, flags.ranks == 1 ? " is" : "s are", degree);
   train::validate(config);
+  models::qwen3_config(config.model.flavor);
+  train::shards_of_rank(config.numerics.virtual_shards, 0, flags.ranks);
   return config;
 }
 
-// Cores are shared out between the ranks of this host unless the user says otherwise.
-std::vector<std::string> rank_variables(int ranks) {
-  if (std::getenv("TUTTI_THREADS")) return {};
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return {fmt::format("TUTTI_THREADS={}", std::max(1, cores / ranks))};
+// Told to the ranks that -n starts: they have the same command line, where another launcher's ranks may have no -n.
+constexpr const char* kStartedByTrain = "TUTTI_STARTED_BY_TRAIN";
+
+// Cores are shared out between the ranks of this host unless the user says otherwise. A launcher that binds ranks to cores
+// has done so already: then there are fewer here than the launcher has itself.
+int threads_of_rank(const comm::LaunchPlace& place) {
+  if (std::getenv("TUTTI_THREADS")) return 0;
+  const int cores = usable_cores();
+  return cores < usable_cores(getppid()) ? cores : std::max(1, cores / place.local_world_size.value_or(1));
 }
 
 int run_train(TrainFlags flags) {
-  const auto place = comm::read_rank_environment();
-  const bool foreign = !place && std::getenv("WORLD_SIZE") && std::string(std::getenv("WORLD_SIZE")) != "1";
-  TUTTI_CHECK(!foreign, "WORLD_SIZE={} is set by another launcher; this version starts its ranks itself, on one host: "
-              "unset RANK and WORLD_SIZE and give -n", std::getenv("WORLD_SIZE"));
+  const auto place = comm::read_launch_place();
+  const bool ours = std::getenv(kStartedByTrain) != nullptr;
+  TUTTI_CHECK(!place || ours || !flags.ranks_given, "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size,
+              place->world_size == 1 ? "" : "s");
   if (place) flags.ranks = place->world_size;
   const train::Config config = resolve(flags);  // before any rank starts, so that a wrong key is said once
   train::TrainerOptions options{.fresh = flags.fresh, .cache_folder = cache_folder(), .group = nullptr, .quiet = flags.quiet};
   if (!place && flags.ranks > 1) {
-    return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line, .environment = rank_variables(flags.ranks)});
+    return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}});
   }
-  std::unique_ptr<comm::ShmGroup> group;
   std::unique_ptr<RankContext> context;
   std::unique_ptr<RankContext::Scope> scope;
+  std::shared_ptr<comm::ProcessGroup> group;
   if (place) {
-    group = comm::join_launched_group(*place);
-    options.group = group.get();
-    context = std::make_unique<RankContext>(RankContext::Options{.rank = place->rank, .world_size = place->world_size});
+    comm::tie_to_launcher();
+    context = std::make_unique<RankContext>(RankContext::Options{.rank = place->rank, .world_size = place->world_size, .threads = threads_of_rank(*place)});
     scope = std::make_unique<RankContext::Scope>(*context);
+    const std::string& transport = config.runtime.transport;
+    group = comm::init_process_group(
+        {.group = {.name = "0", .description = "all ranks", .transport = transport == "auto" ? "" : transport}});
+    options.group = group.get();
   }
   const train::TrainerResult result = train::train(config, options);
   return result.interrupted ? train::kInterruptedStatus : 0;
@@ -91,6 +107,7 @@ void add_train(CLI::App& app, Action& action, int argc, char** argv) {
         throw CLI::ExtrasError("train", {extra + " (a key of the configuration is given as --section.key=value)"});
       flags->overrides.push_back(extra);
     }
+    flags->ranks_given = verb->count("-n") > 0;
     action = [flags] { return run_train(*flags); };
   });
 }

@@ -34,7 +34,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"MalformedToml", "train broken.toml", 2, {"broken.toml:3:"}},
                     Wrong{"WrongType", "train typed.toml", 2, {"typed.toml:2", "steps", "whole number"}},
                     Wrong{"UnknownKey", "train key.toml", 2, {"stepz", "did you mean", "steps"}},
-                    Wrong{"UnknownFlag", QUICKSTART "--bogus", 2, {"--bogus"}},
+                    Wrong{"UnknownFlag", QUICKSTART "--fersh", 2, {"unknown flag '--fersh'", "did you mean '--fresh'", "tutti train --help"}},
+                    Wrong{"UnknownFlagOfAVerb", "env --jsn", 2, {"did you mean '--json'"}},
+                    Wrong{"KeyWithoutEqualsSign", QUICKSTART "--training.steps 5", 2, {"--training.steps", "--section.key=value"}},
+                    Wrong{"UnknownVerbOfAVerb", "bench opps", 2, {"unknown verb 'opps'", "did you mean 'ops'"}},
+                    Wrong{"NoVerb", "", 2, {"required", "tutti --help"}},
+                    Wrong{"WordTooMany", "env now", 2, {"now"}},
                     Wrong{"UnknownVerb", "trian", 2, {"did you mean 'train'"}},
                     Wrong{"MissingData", QUICKSTART "--data nowhere.txt", 2, {"nowhere.txt"}},
                     Wrong{"EmptyData", QUICKSTART "--data empty.txt", 2, {"empty.txt"}},
@@ -42,6 +47,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"TooManyRanks", QUICKSTART "--data corpus.jsonl -n 3", 2, {"virtual shards", "1, 2, 4"}},
                     Wrong{"UnsupportedDegree", QUICKSTART "--parallelism.tensor_parallel_degree=2", 2, {"tensor_parallel_degree", "version"}},
                     Wrong{"UnknownFlavor", QUICKSTART "--data corpus.jsonl --model.flavor=quikstart", 2, {"did you mean 'quickstart'"}},
+                    Wrong{"BatchBeyondAllMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=9223372036854775807", 2, {"global_batch_tokens", "expected 1 to"}},
+                    Wrong{"ShardBeyondMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=1073741824", 2, {"virtual_shards", "GiB of memory"}},
+                    Wrong{"ProductOfNothing", "bench gemm --m 0", 2, {"not in range"}},
+                    Wrong{"UnknownBench", "bench ops --only nosuchop", 2, {"nosuchop"}},
                     Wrong{"NoCheckpoint", "checkpoint ls empty.txt", 2, {"no checkpoint"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -50,6 +59,18 @@ TEST(Program, SaysItsVersion) {
   const Output output = work.tutti("--version");
   EXPECT_EQ(output.status, 0);
   EXPECT_EQ(output.out.rfind("tutti 0.", 0), 0u) << output.out;
+}
+
+TEST(Program, BenchesPrintTheDocumentedKeys) {
+  Workplace work;
+  const std::vector<std::string> keys = {"op", "shape", "dtype", "threads", "mode", "min_us", "median_us", "gbps", "gflops"};
+  const Output ops = work.tutti("bench ops --only 'gather in rows' --json"), gemm = work.tutti("bench gemm --m 40 --n 30 --k 20 --json");
+  for (const std::string& key : keys) {
+    EXPECT_NE(ops.out.find("\"" + key + "\":"), std::string::npos) << key << "\n" << ops.out << ops.err;
+    EXPECT_NE(gemm.out.find("\"" + key + "\":"), std::string::npos) << key << "\n" << gemm.out << gemm.err;
+  }
+  EXPECT_NE(gemm.out.find("\"peak_gflops\":"), std::string::npos) << gemm.out;
+  EXPECT_NE(gemm.out.find("\"verified\":true"), std::string::npos) << gemm.out;
 }
 
 TEST(Program, EnvNamesThePartsThatAreOff) {

@@ -62,8 +62,8 @@ Output Workplace::tutti(const std::string& arguments, const std::string& shell) 
   return output;
 }
 
-int Workplace::start(const std::string& arguments) const {
-  return spawn_shell("cd '" + folder_.string() + "'; export TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; exec " TUTTI_BINARY_DIR
+int Workplace::start(const std::string& arguments, const std::string& shell) const {
+  return spawn_shell("cd '" + folder_.string() + "'; export TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " + shell + " exec " TUTTI_BINARY_DIR
                      "/tutti " + arguments + " > out.txt 2> err.txt");
 }
 

@@ -26,8 +26,8 @@ class Workplace {
 
   // Runs `tutti ARGUMENTS` here, behind `shell` (variables or limits, as a shell writes them).
   Output tutti(const std::string& arguments, const std::string& shell = "") const;
-  // Starts it without waiting; the process id.
-  int start(const std::string& arguments) const;
+  // Starts it without waiting, behind `shell` too; the process id.
+  int start(const std::string& arguments, const std::string& shell = "") const;
   // Waits for a started process; its status as in Output.
   static int wait(int pid);
 
