@@ -21,6 +21,28 @@ struct Case {
   std::function<void()> run;
 };
 
+// Rows and elements taken at random places of a table; the same bytes as a copy, and the indices.
+void add_indexed(std::vector<Case>& list) {
+  const auto table = [](int64_t rows, int64_t columns) { return uniform({rows, columns}, random_key("bench"), -2.0, 2.0); };
+  const auto picks = [](const Shape& sizes, int64_t end) { return randint(0, end, sizes, random_key("picks")); };
+  const auto add = [&](const char* name, const Extents& sizes, int64_t indices, std::function<Tensor()> fn) {
+    list.push_back({name, sizes, 8.0 * static_cast<double>(numel_of(sizes) + indices), 0,
+                    [fn, kept = Tensor()]() mutable { kept = fn(); }});
+  };
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{4096, 256}, {16384, 1024}}) {
+    const Tensor x = table(rows, columns), picked = picks({rows}, rows);
+    add("embedding", {rows, columns}, rows, [=] { return embedding(x, picked); });
+  }
+  const Tensor narrow = table(65536, 16), some = picks({65536}, 65536);
+  add("embedding, rows of 16", {65536, 16}, 65536, [=] { return embedding(narrow, some); });
+  const Tensor x = table(1024, 1024), square = picks({1024, 1024}, 1024), line = picks({1024}, 1024);
+  add("index_select columns", {1024, 1024}, 1024, [=] { return index_select(x, 1, line); });
+  add("gather in rows", {1024, 1024}, x.numel(), [=] { return gather(x, 1, square); });
+  add("gather in columns", {1024, 1024}, x.numel(), [=] { return gather(x, 0, square); });
+  add("scatter in rows", {1024, 1024}, x.numel(), [=] { return scatter(x, 1, square, x); });
+  add("scatter in columns", {1024, 1024}, x.numel(), [=] { return scatter(x, 0, square, x); });
+}
+
 // The result of each op is kept until the next call, as a program would.
 std::vector<Case> cases() {
   std::vector<Case> list;
@@ -52,6 +74,7 @@ std::vector<Case> cases() {
                     const Tensor inputs[] = {xg, wg}, outputs[] = {rms_norm(xg, wg)}, cotangents[] = {g};
                     grad(outputs, inputs, cotangents);
                   }});
+  add_indexed(list);
   return list;
 }
 
@@ -97,7 +120,7 @@ std::vector<OpResult> run_ops_bench(int threads, const std::string& only) {
     results.push_back({c.op, text_of(c.sizes), "f32", threads, "eager", time, c.bytes / time.median_us / 1e3, c.flops / time.median_us / 1e3});
   }
   const codegen::CacheStatistics cache = codegen::cache_statistics();
-  if (cache.compiled > 0) {
+  if (cache.compiled > 0 && !results.empty()) {
     const double each = cache.compile_ms * 1e3 / static_cast<double>(cache.compiled);
     results.push_back({"compile one kernel", fmt::format("{} kernels", cache.compiled), "", 1, "compile", {each, each}, 0, 0});
   }
