@@ -36,14 +36,19 @@ function(tutti_compile_options target)
   endif()
 endfunction()
 
-# One test program per room: every tests/<room>/*_test.cpp, run by ctest under the label <room>.
+# One test program per room: every tests/<room>/*_test.cpp, run by ctest under the label <room>, but
+# for TUTTI_TESTS_LEFT_OUT, paths below the folder of tests.
 function(tutti_test_suite room)
   cmake_parse_arguments(SUITE "" "" "LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/*_test.cpp)
+  file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/support/*.cpp)
+  foreach(file IN LISTS TUTTI_TESTS_LEFT_OUT)
+    list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    list(REMOVE_ITEM helpers ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  endforeach()
   if(NOT sources)
     return()
   endif()
-  file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/support/*.cpp)
   add_executable(${room}_test ${sources} ${helpers})
   tutti_compile_options(${room}_test)
   target_include_directories(${room}_test PRIVATE ${PROJECT_SOURCE_DIR})
@@ -51,5 +56,5 @@ function(tutti_test_suite room)
     TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_link_libraries(${room}_test PRIVATE ${SUITE_LIBS} GTest::gtest GTest::gtest_main)
   gtest_discover_tests(${room}_test DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${room} TIMEOUT 600)
+    PROPERTIES LABELS ${room} TIMEOUT 600 ENVIRONMENT "TUTTI_FLIGHT_RECORDER_DUMP=${PROJECT_BINARY_DIR}/flight_recorder_")
 endfunction()

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tutti/comm/combine.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/comm/tree_sum.h"
 #include "tutti/ops.h"
 
 using namespace tutti;
@@ -23,20 +23,22 @@ Tensor contribution(int shard) {
 // Adds the contributions [begin, end) in tree order.
 std::vector<float> subtree(int begin, int end) {
   std::vector<Tensor> kept;
-  std::vector<const float*> addends;
-  for (int shard = begin; shard < end; ++shard) addends.push_back(kept.emplace_back(contribution(shard)).data<float>());
+  std::vector<const std::byte*> addends;
+  for (int shard = begin; shard < end; ++shard) {
+    addends.push_back(static_cast<const std::byte*>(kept.emplace_back(contribution(shard)).raw_data()));
+  }
   std::vector<float> total(kSize);
-  comm::tree_sum_f32(addends, kSize, total.data());
+  comm::combine(comm::ReduceKind::sum, DType::f32, addends, {}, kSize, reinterpret_cast<std::byte*>(total.data()));
   return total;
 }
 
 // Every rank adds its shards, then all ranks add what they have.
 std::vector<float> sum_on(int ranks) {
   std::vector<float> result;
-  comm::run_ranks(ranks, [&](comm::ShmGroup& group) {
+  comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
     const int each = kShards / ranks;
     std::vector<float> mine = subtree(group.rank() * each, (group.rank() + 1) * each);
-    group.all_reduce_sum_f32(mine);  // the upper levels of the same tree
+    group.all_reduce_values<float>(mine);  // the upper levels of the same tree
     if (group.rank() == 0) result = mine;
   });
   return result;

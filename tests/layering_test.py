@@ -12,7 +12,7 @@ BELOW = {
     "ops": {"core", "runtime", "tensor", "codegen"},
     "io": {"core", "runtime", "tensor"},
     "autograd": {"core", "runtime", "tensor", "codegen", "ops"},
-    "comm": {"core", "runtime", "tensor"},
+    "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
     "nn": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "nn"},
     "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "nn"},
