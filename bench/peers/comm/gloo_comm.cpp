@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -67,8 +68,8 @@ int main(int argc, char** argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
   std::vector<long> sizes;
   for (char* at = argv[2]; *at; at += *at == ',') sizes.push_back(std::strtol(at, &at, 10));
-  char folder[] = "/tmp/gloo_comm_XXXXXX";
-  if (mkdtemp(folder) == nullptr) return 1;
+  std::string folder = (std::filesystem::temp_directory_path() / "gloo_comm_XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return 1;
   for (int r = 1; r < ranks; ++r) {
     if (fork() == 0) {
       run(r, ranks, sizes, folder);
@@ -78,5 +79,6 @@ int main(int argc, char** argv) {
   run(0, ranks, sizes, folder);
   while (wait(nullptr) > 0) {
   }
-  return std::system(("rm -r " + std::string(folder)).c_str());
+  std::filesystem::remove_all(folder);
+  return 0;
 }
