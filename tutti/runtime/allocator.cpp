@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/trace/trace_recorder.h"
 
 namespace tutti {
 namespace {
@@ -25,6 +26,15 @@ void* from_system(size_t nbytes) {
                                    huge ? (nbytes + kHugePage - 1) / kHugePage * kHugePage : nbytes);
   if (huge && block != nullptr) madvise(block, nbytes, MADV_HUGEPAGE);
   return block;
+}
+
+// Tells who profiles that `block` was taken, or given back when `nbytes` is negative.
+void trace(const Allocator& allocator, const void* block, int64_t nbytes, MemoryCategory category) noexcept {
+  if (!TraceRecorder::is_on()) [[likely]] return;
+  const MemoryStatistics total = allocator.statistics();
+  const int64_t now = trace_now_ns();
+  TraceRecorder::record({.category = TraceCategory::memory, .begin_ns = now, .end_ns = now, .text = name_of(category).data(),
+                         .values = {static_cast<int64_t>(reinterpret_cast<uintptr_t>(block)), nbytes, total.current_bytes, total.reserved_bytes}});
 }
 
 // Four classes per power of two keep the waste below a quarter.
@@ -65,26 +75,29 @@ void* Allocator::allocate(size_t nbytes, MemoryCategory category) {
   if (nbytes == 0) return nullptr;
   TUTTI_CHECK_ENV(nbytes < (size_t{1} << 50), "out of memory: {} bytes were asked for", nbytes);
   const SizeClass size = class_of(nbytes);
+  void* block = nullptr;
   {
     std::lock_guard lock(mutex_);
     std::vector<void*>& cached = free_[static_cast<size_t>(size.index)];
     if (!cached.empty()) {
-      void* block = cached.back();
+      block = cached.back();
       cached.pop_back();
       count_locked(size.nbytes, category);
-      return block;
     }
   }
-  void* block = from_system(size.nbytes);
   if (block == nullptr) {
-    release_cached();  // blocks of other sizes may be what is missing
     block = from_system(size.nbytes);
+    if (block == nullptr) {
+      release_cached();  // blocks of other sizes may be what is missing
+      block = from_system(size.nbytes);
+    }
+    std::lock_guard lock(mutex_);
+    TUTTI_CHECK_ENV(block != nullptr, "out of memory: {} bytes for {} failed; {} bytes are in use, {} reserved", nbytes,
+                    name_of(category), statistics_.current_bytes, statistics_.reserved_bytes);
+    statistics_.reserved_bytes += static_cast<int64_t>(size.nbytes);
+    count_locked(size.nbytes, category);
   }
-  std::lock_guard lock(mutex_);
-  TUTTI_CHECK_ENV(block != nullptr, "out of memory: {} bytes for {} failed; {} bytes are in use, {} reserved", nbytes,
-                  name_of(category), statistics_.current_bytes, statistics_.reserved_bytes);
-  statistics_.reserved_bytes += static_cast<int64_t>(size.nbytes);
-  count_locked(size.nbytes, category);
+  trace(*this, block, static_cast<int64_t>(size.nbytes), category);
   return block;
 }
 
@@ -102,15 +115,18 @@ void Allocator::count_locked(size_t nbytes, MemoryCategory category) {
 void Allocator::deallocate(void* block, size_t nbytes, MemoryCategory category) noexcept {
   if (block == nullptr) return;
   const SizeClass size = class_of(nbytes);
-  std::lock_guard lock(mutex_);
-  statistics_.current_bytes -= static_cast<int64_t>(size.nbytes);
-  statistics_.current_by_category[static_cast<size_t>(category)] -= static_cast<int64_t>(size.nbytes);
-  try {
-    free_[static_cast<size_t>(size.index)].push_back(block);
-  } catch (const std::bad_alloc&) {
-    std::free(block);
-    statistics_.reserved_bytes -= static_cast<int64_t>(size.nbytes);
+  {
+    std::lock_guard lock(mutex_);
+    statistics_.current_bytes -= static_cast<int64_t>(size.nbytes);
+    statistics_.current_by_category[static_cast<size_t>(category)] -= static_cast<int64_t>(size.nbytes);
+    try {
+      free_[static_cast<size_t>(size.index)].push_back(block);
+    } catch (const std::bad_alloc&) {
+      std::free(block);
+      statistics_.reserved_bytes -= static_cast<int64_t>(size.nbytes);
+    }
   }
+  trace(*this, block, -static_cast<int64_t>(size.nbytes), category);
 }
 
 MemoryStatistics Allocator::statistics() const {

@@ -7,6 +7,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/trace_recorder.h"
 
 namespace tutti {
 namespace {
@@ -18,11 +19,19 @@ thread_local bool inside_loop = false;
 // to other ranks.
 constexpr int kSpins = 2000;
 
+// What a worker's events say while it runs a loop of this thread.
+TraceContext context_for_workers() {
+  TraceContext context = TraceContext::current();
+  if (context.origin == 0) context.origin = trace_thread_id();
+  return context;
+}
+
 }  // namespace
 
 struct ThreadPool::Job {
   FunctionRef<void(int64_t, int64_t)> body;
   RankContext* context;
+  TraceContext trace;
   int64_t n;
   int64_t chunk;
   std::atomic<int64_t> next{0};
@@ -91,7 +100,8 @@ void ThreadPool::worker_loop() {
       ++active_;
     }
     {
-      RankContext::Scope scope(*job->context);
+      const RankContext::Scope scope(*job->context);
+      const TraceContextScope trace(job->trace);
       run_chunks(*job);
     }
     std::lock_guard lock(mutex_);
@@ -110,7 +120,7 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
   std::lock_guard call(call_mutex_);
   // A few chunks per thread even out threads that were preempted.
   const int64_t chunks = std::min<int64_t>(n / grain, 4 * threads());
-  Job job{body, &RankContext::current(), n, (n + chunks - 1) / chunks, {}, {}, nullptr};
+  Job job{body, &RankContext::current(), context_for_workers(), n, (n + chunks - 1) / chunks, {}, {}, nullptr};
   {
     std::lock_guard lock(mutex_);
     job_ = &job;

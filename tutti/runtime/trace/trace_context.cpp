@@ -1,0 +1,65 @@
+#include "tutti/runtime/trace/trace_context.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <tuple>
+
+#include "tutti/runtime/trace/trace_recorder.h"
+
+namespace tutti {
+namespace {
+
+// More places than a program has: names that grow without end (a step number) must not fill the memory.
+constexpr size_t kMaxPlaces = 1 << 16;
+
+using PlaceKey = std::tuple<const TracePlace*, std::string, const char*, uint32_t>;
+
+// "draw" of "void app::Widget::draw(int) const".
+std::string function_of(std::string_view signature) {
+  signature = signature.substr(0, signature.find('('));
+  const size_t space = signature.rfind(' '), colons = signature.rfind("::");
+  size_t begin = space == std::string_view::npos ? 0 : space + 1;
+  if (colons != std::string_view::npos) begin = std::max(begin, colons + 2);
+  return std::string(signature.substr(begin));
+}
+
+const TracePlace* intern(const TracePlace* parent, std::string name, const std::source_location& where) {
+  static std::mutex mutex;
+  static auto* places = new std::map<PlaceKey, std::unique_ptr<const TracePlace>>;  // outlives all threads
+  const std::lock_guard lock(mutex);
+  const PlaceKey key{parent, name, where.file_name(), where.line()};
+  if (const auto it = places->find(key); it != places->end()) return it->second.get();
+  if (places->size() >= kMaxPlaces) return parent;
+  auto place = std::make_unique<TracePlace>();
+  place->module_path = parent && !parent->module_path.empty() ? parent->module_path + "." + name : std::move(name);
+  place->stack.push_back(fmt::format("{}:{} ({})", where.file_name(), where.line(), function_of(where.function_name())));
+  if (parent) place->stack.insert(place->stack.end(), parent->stack.begin(), parent->stack.end());
+  return places->emplace(key, std::move(place)).first->second.get();
+}
+
+}  // namespace
+
+std::string_view name_of(TracePhase phase) {
+  static constexpr std::string_view names[] = {"fwd", "bwd", "opt"};
+  return names[static_cast<int>(phase)];
+}
+
+ModuleScope::ModuleScope(std::string_view name, int64_t index, std::source_location where) noexcept
+    : saved_(TraceContext::current().place) {
+  enter(name, index, where);
+}
+
+void ModuleScope::enter(std::string_view name, int64_t index, const std::source_location& where) noexcept {
+  if (!TraceRecorder::is_on()) [[likely]] return;
+  try {
+    TraceContext::current().place = intern(saved_, index < 0 ? std::string(name) : fmt::format("{}.{}", name, index), where);
+  } catch (const std::bad_alloc&) {
+    // The events then stand in the module around.
+  }
+}
+
+}  // namespace tutti
