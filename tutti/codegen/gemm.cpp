@@ -165,6 +165,10 @@ void check_operand(const char* name, DType dtype) {
   TUTTI_CHECK(dtype <= DType::f16, "gemm: {} is {}; expected f64, f32, bf16 or f16", name, name_of(dtype));
 }
 
+DType compute_type(const GemmOperand& a, const GemmOperand& b) {
+  return a.dtype == DType::f64 || b.dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
 void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResult& c) {
   for (int64_t x = 0; x < batch.count; ++x)
     for (int64_t i = 0; i < m; ++i)
@@ -173,6 +177,16 @@ void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResu
 }
 
 }  // namespace
+
+std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
+                          const ContractionTree& tree, const GemmOptions& options) {
+  if (m == 0 || n == 0 || k == 0) return "no products";
+  const DType compute = compute_type(a, b);
+  const GemmPlan plan({m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target}, tree);
+  return fmt::format("tree gemm {} {}, tiles {}x{}, {} chunk{} of k, b {}{}", name_of(options.target), name_of(compute),
+                     plan.strips.largest(), plan.panels.largest() * plan.lanes, plan.chunks.size(), plan.chunks.size() == 1 ? "" : "s",
+                     plan.b_in_place ? "in place" : "packed", plan.problem.m == m ? "" : ", transposed");
+}
 
 void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b,
                   const GemmResult& c, const ContractionTree& tree, const GemmOptions& options) {
@@ -190,7 +204,7 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
       batch.c_stride == m * c.row_stride)
     return batched_gemm({}, m * batch.count, n, k, a, b, c, tree, options);
 
-  const DType compute = a.dtype == DType::f64 || b.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const DType compute = compute_type(a, b);
   const GemmPlan plan({m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, batch, compute, options.target}, tree);
   const GemmProblem& p = plan.problem;
   ThreadPool& pool = options.pool ? *options.pool : ThreadPool::current();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/codegen/kernel.h"
@@ -48,7 +49,11 @@ struct GemmOptions {
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
           const ContractionTree& tree, const GemmOptions& options = {});
 
-// The same for `batch.count` problems of one shape.
+// How gemm() would run the problem: instruction set, tile, what is copied. For traces.
+std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
+                          const ContractionTree& tree, const GemmOptions& options = {});
+
+// gemm() for `batch.count` problems of one shape.
 void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b,
                   const GemmResult& c, const ContractionTree& tree, const GemmOptions& options = {});
 

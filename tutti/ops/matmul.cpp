@@ -6,6 +6,7 @@
 #include "tutti/codegen/gemm.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
@@ -69,6 +70,9 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     codegen::gemm(p.m, p.n, p.k, operand(call[0], b), operand(call[1], b),
                   {out + b * p.m * p.n * itemsize(c.dtype()), c.dtype(), p.n}, tree);
   };
+  KernelTrace::note_extern(call.op, [&] {
+    return codegen::describe_gemm(p.m, p.n, p.k, operand(call[0], 0), operand(call[1], 0), {out, c.dtype(), p.n}, tree);
+  });
   // Small products run side by side, large ones take the threads one after the other.
   if (p.batch == 1 || p.m * p.n * p.k >= 1 << 21) {
     for (int64_t b = 0; b < p.batch; ++b) one(b);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/ops/engine/eager.h"
+#include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/device_copy.h"
 
@@ -125,6 +126,7 @@ Tensor apply1(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attr
 void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   const FpEnvironmentScope environment;
   const OpDef& op = call.op;
+  const TraceSpan span(TraceCategory::op, op.name);
   for (const Tensor& t : call.inputs) {
     TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "{}: the tensor {} is not on the cpu, where this op runs; copy it first",
                 op.name, describe(t));
@@ -140,6 +142,7 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   allocate_outputs(call, metas, outputs);
   const std::vector<Tensor> own = untangled(call);
   const OpCall apart{op, own.empty() ? call.inputs : std::span<const Tensor>(own), call.attrs};
+  const KernelTrace trace(apart);
   if (op.kernel) op.kernel(apart, outputs);
   else run_recipe(apart, outputs);
 }

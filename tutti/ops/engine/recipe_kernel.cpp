@@ -1,6 +1,7 @@
 #include "tutti/ops/engine/recipe_kernel.h"
 
 #include "tutti/ops/engine/eager.h"
+#include "tutti/ops/engine/kernel_trace.h"
 
 namespace tutti {
 
@@ -68,7 +69,12 @@ KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, LoopKind k
 
 namespace {
 
-const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
+struct CallKernel {
+  const codegen::Kernel* kernel = nullptr;
+  const TraceKernel* trace = nullptr;
+};
+
+CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
   const Recipe& recipe = call.op.recipe;
   const size_t n_inputs = call.inputs.size();
   InlineDims<DType> output_dtypes;
@@ -92,7 +98,7 @@ const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> 
   }
   spec.nodes = builder.pool.nodes();
   spec.reductions = builder.reductions;
-  return codegen::kernel_for(spec);
+  return {&codegen::kernel_for(spec), &describe_generated(call.op, spec)};
 }
 
 }  // namespace
@@ -101,12 +107,13 @@ const codegen::Kernel& build_kernel(const OpCall& call, std::span<const Tensor> 
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
   struct Entry {
     KernelKey key{};
-    const codegen::Kernel* kernel = nullptr;
+    CallKernel made{};
   };
   thread_local std::array<Entry, 1024> table;
   Entry& entry = table[key.hash() % table.size()];
-  if (entry.kernel == nullptr || !(entry.key == key)) entry = {key, &build_kernel(call, outputs, key)};
-  return *entry.kernel;
+  if (entry.made.kernel == nullptr || !(entry.key == key)) entry = {key, build_kernel(call, outputs, key)};
+  KernelTrace::note(*entry.made.trace);
+  return *entry.made.kernel;
 }
 
 }  // namespace tutti
