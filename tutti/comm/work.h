@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/comm/errors.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::comm {
