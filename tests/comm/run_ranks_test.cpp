@@ -27,6 +27,11 @@ TEST(RunRanks, ThrowsTheFirstErrorWithItsRankAndReleasesTheOthers) {
   }
 }
 
+TEST(RunRanks, KeepsTheKindOfAnError) {
+  EXPECT_THROW(run_ranks(2, [](ProcessGroup& group) { group.rank() == 0 ? throw TimeoutError("late") : group.barrier(); }), TimeoutError);
+  EXPECT_THROW(run_ranks(2, [](ProcessGroup& group) { group.rank() == 0 ? throw PeerError("gone") : group.barrier(); }), PeerError);
+}
+
 TEST(RunRanks, PassesForeignExceptionsOn) {
   EXPECT_THROW(run_ranks(2,
                          [](ProcessGroup& group) {

@@ -176,8 +176,10 @@ std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, con
     ordinal = ++state.ordinals[list(world_ranks)];
   }
   const std::string key = fmt::format("{}/group/{}/{}", all->key(), list(world_ranks), ordinal);
-  auto group = make_group(state, key, rank, world_ranks, options);
-  GroupRegistry::current().add(options.name.empty() ? key : options.name, group);
+  GroupOptions own = options;
+  if (own.name.empty()) own.name = fmt::format("group:{}:[{}]", ordinal, list(world_ranks));
+  auto group = make_group(state, key, rank, world_ranks, own);
+  GroupRegistry::current().add(own.name, group);
   return group;
 }
 

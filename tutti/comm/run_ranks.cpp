@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tutti/comm/group_registry.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/shm/host_identity.h"
 #include "tutti/comm/store/hash_store.h"
@@ -40,6 +41,7 @@ std::shared_ptr<ProcessGroup> join(const std::shared_ptr<Store>& store, const st
   GroupOptions own = options;
   if (own.name.empty()) own.name = "0";
   state.world = make_group(state, job, rank, everyone, own);
+  GroupRegistry::current().add(own.name, state.world);
   return state.world;
 }
 
@@ -61,6 +63,10 @@ void run_rank(ProcessGroup& group, const std::function<void(ProcessGroup&)>& fn,
     std::rethrow_exception(failure.exception);
   } catch (const UsageError& error) {
     throw UsageError(text(error));
+  } catch (const PeerError& error) {
+    throw PeerError(text(error));
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(text(error));
   } catch (const EnvironmentError& error) {
     throw EnvironmentError(text(error));
   } catch (const InternalError& error) {
