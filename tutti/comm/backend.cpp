@@ -7,18 +7,24 @@
 namespace tutti::comm {
 namespace {
 
-// The method this thread is forwarding to its other name. Coming back to it means that neither name is overridden.
-thread_local std::string_view forwarding;
+// The backend and method that this thread is forwarding to the other name. Coming back to it means that neither name is
+// overridden. The backend counts: one may wrap another.
+struct Forwarded {
+  const Backend* backend = nullptr;
+  std::string_view method;
+  bool operator==(const Forwarded&) const = default;
+};
+thread_local Forwarded forwarding;
 
 class Forwarding {
  public:
-  explicit Forwarding(std::string_view method) : previous_(forwarding) { forwarding = method; }
+  explicit Forwarding(const Forwarded& now) : previous_(forwarding) { forwarding = now; }
   ~Forwarding() { forwarding = previous_; }
   Forwarding(const Forwarding&) = delete;
   Forwarding& operator=(const Forwarding&) = delete;
 
  private:
-  std::string_view previous_;
+  Forwarded previous_;
 };
 
 }  // namespace
@@ -42,16 +48,16 @@ Work Backend::batch_isend_irecv(std::span<const PointToPoint>, const CallOptions
 Work Backend::barrier(const CallOptions&) { unsupported("barrier"); }
 
 // Both names of a pair: each calls the other, and the second arrival at either is the error.
-#define TUTTI_TWO_NAMES(name, old_name, parameters, ...)    \
-  Work Backend::name parameters {                           \
-    if (forwarding == #name) unsupported(#name); \
-    const Forwarding guard(#name);                          \
-    return old_name(__VA_ARGS__);                           \
-  }                                                         \
-  Work Backend::old_name parameters {                       \
-    if (forwarding == #name) unsupported(#name); \
-    const Forwarding guard(#name);                          \
-    return name(__VA_ARGS__);                               \
+#define TUTTI_TWO_NAMES(name, old_name, parameters, ...)                \
+  Work Backend::name parameters {                                       \
+    if (forwarding == Forwarded{this, #name}) unsupported(#name);       \
+    const Forwarding guard({this, #name});                              \
+    return old_name(__VA_ARGS__);                                       \
+  }                                                                     \
+  Work Backend::old_name parameters {                                   \
+    if (forwarding == Forwarded{this, #name}) unsupported(#name);       \
+    const Forwarding guard({this, #name});                              \
+    return name(__VA_ARGS__);                                           \
   }
 
 TUTTI_TWO_NAMES(all_gather_single, _allgather_base, (const Tensor& output, const Tensor& input, const CallOptions& options),
