@@ -84,6 +84,18 @@ void check_aliases(ProcessGroup& group, const Memory& memory, int64_t count) {
   group.reduce_scatter(mine, parts);
   expect_equal("reduce_scatter", group, mine, sum);
 
+  // reduce_scatter into the part of another rank, and all_to_all in place: everything is read before it is overwritten.
+  const Tensor next = parts[static_cast<size_t>((me + 1) % n)];
+  fill(whole, me);
+  group.reduce_scatter_single(next, whole);
+  expect_equal("reduce_scatter_single over another part", group, next, sum);
+  fill(apart_in, me);
+  const Tensor exchanged = Tensor::empty({n * count}, DType::i32);
+  group.all_to_all_single(exchanged, apart_in);
+  fill(whole, me);
+  group.all_to_all_single(whole, whole);
+  expect_equal("all_to_all_single", group, whole, exchanged);
+
   // gather and scatter where the root's own part is already in its place.
   fill(whole, 90);
   fill(mine, me);

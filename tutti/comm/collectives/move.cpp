@@ -16,6 +16,21 @@ void Move::begin(const CallRecord& call, int ranks) {
 void Move::forget() {
   inputs_.clear();
   outputs_.clear();
+  copies_.clear();
+}
+
+// One block for all may be exactly a target: the slice of the output where the own input belongs.
+void Move::copy_what_is_overwritten() {
+  const auto take = [this](size_t p) { return takes_.size() == 1 ? takes_[0] : takes_[p]; };
+  for (ConstBlock& offer : offers_) {
+    if (offer.bytes == 0) continue;
+    bool stays = true;
+    for (size_t p = 0; p < ranks_ && stays; ++p) {
+      const bool is_own_slice = offers_.size() == 1 && targets_[p] == offer.data && take(p) == offer.bytes;
+      stays = targets_[p] == nullptr || is_own_slice || !WrittenRange{targets_[p], targets_[p] + take(p)}.meets(offer);
+    }
+    if (!stays) offer_a_copy(offer, copies_);
+  }
 }
 
 void Move::offer(const DenseInput& input) {
@@ -83,6 +98,7 @@ bool Move::next(Exchange& exchange) {
     return false;
   }
   done_ = true;
+  if (ranks_ > 1) copy_what_is_overwritten();
   exchange.offers = offers_;
   exchange.takes = takes_;
   return true;

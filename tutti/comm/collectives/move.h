@@ -5,6 +5,7 @@
 
 #include "tutti/comm/collective.h"
 #include "tutti/comm/collectives/dense.h"
+#include "tutti/comm/collectives/overlap.h"
 
 namespace tutti::comm {
 
@@ -30,6 +31,8 @@ class Move final : public Collective {
   void receive(std::span<const Arrival> from) override;
 
  private:
+  void copy_what_is_overwritten();
+
   size_t ranks_ = 0;
   bool done_ = false;
   std::vector<DenseInput> inputs_;
@@ -37,6 +40,7 @@ class Move final : public Collective {
   std::vector<ConstBlock> offers_;
   std::vector<int64_t> takes_;
   std::vector<std::byte*> targets_;
+  std::vector<std::vector<std::byte>> copies_;  // of offers that outputs lie over
 };
 
 }  // namespace tutti::comm

@@ -27,6 +27,7 @@ void Reduction::begin(const CallRecord& call, int rank, int ranks, DType dtype, 
 void Reduction::forget() {
   inputs_.clear();
   output_ = {};
+  copies_.clear();
 }
 
 void Reduction::begin_reduce(const CallRecord& call, const TransportTraits& traits, int rank, int ranks, const Tensor& tensor,
@@ -48,6 +49,7 @@ void Reduction::begin_scatter(const CallRecord& call, int rank, int ranks, const
   output_ = DenseOutput(output);
   offers_.clear();
   for (const DenseInput& input : inputs_) offers_.push_back({input.data(), input.bytes()});
+  copy_what_is_overwritten();
   first_ = Phase::scatter;
   phase_ = op.kind() == ReduceKind::premul_sum ? Phase::factors : first_;
 }
@@ -59,8 +61,18 @@ void Reduction::begin_scatter_parts(const CallRecord& call, int rank, int ranks,
   output_ = DenseOutput(output);
   offers_.clear();
   for (int p = 0; p < ranks; ++p) offers_.push_back({inputs_[0].data() + p * output_.bytes(), output_.bytes()});
+  copy_what_is_overwritten();
   first_ = Phase::scatter;
   phase_ = op.kind() == ReduceKind::premul_sum ? Phase::factors : first_;
+}
+
+// Only this rank reads its own addend, and each element before it is overwritten.
+void Reduction::copy_what_is_overwritten() {
+  const WrittenRange written{output_.data(), output_.data() + output_.bytes()};
+  for (int p = 0; p < ranks_; ++p) {
+    ConstBlock& offer = offers_[static_cast<size_t>(p)];
+    if (written.meets(offer) && !(p == rank_ && offer.data == written.begin)) offer_a_copy(offer, copies_);
+  }
 }
 
 // Where the bytes of the piece under way that rank `rank` reduces begin: shares begin at cache lines.

@@ -5,6 +5,7 @@
 
 #include "tutti/comm/collective.h"
 #include "tutti/comm/collectives/dense.h"
+#include "tutti/comm/collectives/overlap.h"
 #include "tutti/comm/reduce_op.h"
 
 namespace tutti::comm {
@@ -34,6 +35,7 @@ class Reduction final : public Collective {
   enum class Phase : uint8_t { factors, one_round, shares, gather, scatter, finished };
 
   void begin(const CallRecord& call, int rank, int ranks, DType dtype, const ReduceOp& op);
+  void copy_what_is_overwritten();
   void begin_piece();
   int64_t share_begin(int rank) const;
   int64_t share_bytes(int rank) const;
@@ -59,6 +61,7 @@ class Reduction final : public Collective {
   std::vector<double> factors_;     // premul_sum: of every rank
   ConstBlock first_offer_;
   std::vector<ConstBlock> offers_;
+  std::vector<std::vector<std::byte>> copies_;  // of offers that the output lies over
   std::vector<int64_t> takes_;
   std::vector<const std::byte*> addends_;
 };

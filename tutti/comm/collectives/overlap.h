@@ -1,0 +1,22 @@
+// Inputs that lie where a call writes its outputs.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tutti/comm/transport.h"
+
+namespace tutti::comm {
+
+// Bytes that a call writes.
+struct WrittenRange {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+  bool meets(const ConstBlock& block) const { return block.bytes > 0 && block.data < end && begin < block.data + block.bytes; }
+};
+
+// A peer may read an offer in place while this rank writes already what others sent. So a block that meets a written
+// range is copied first and offered from `copies`, which lives as long as the exchange.
+void offer_a_copy(ConstBlock& block, std::vector<std::vector<std::byte>>& copies);
+
+}  // namespace tutti::comm
