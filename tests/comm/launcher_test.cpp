@@ -85,6 +85,12 @@ TEST(Launcher, PrefixesLinesOfOtherRanksEvenUnfinishedOnes) {
   EXPECT_EQ(outcome.err, "[rank 1] one\n[rank 1] two\n");
 }
 
+TEST(Launcher, OutputMayHoldZeroBytes) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 0 || { printf 'a\\000b\\nc\\n' >&2; exit 3; }"));
+  EXPECT_NE(outcome.err.find(std::string("[rank 1] a\0b\n[rank 1] c\n", 24)), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(std::string("  a\0b\n  c\n", 10)), std::string::npos) << outcome.err;
+}
+
 TEST(Launcher, ReportsTheRankThatFailedAndEndsTheOthers) {
   const Outcome outcome = launch_and_capture(shell(3, "test $RANK = 1 && exit 7; exec sleep 100"));
   EXPECT_EQ(outcome.status, 7);

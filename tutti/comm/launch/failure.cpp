@@ -14,7 +14,7 @@ void print_failure(const LaunchFailure& failure) {
   std::string text = failure.text + "\n";
   if (!failure.last_lines.empty()) text += "its last lines on stderr:\n";
   for (const std::string& line : failure.last_lines) text += "  " + line + "\n";
-  std::fputs(text.c_str(), stderr);
+  std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 }  // namespace tutti::comm

@@ -80,7 +80,7 @@ void RankOutput::take_lines(bool all) {
   pending_.erase(0, begin);
   if (!pending_.empty() && (all || pending_.size() > kLongestLine)) take(std::exchange(pending_, ""));
   if (text.empty()) return;
-  std::fputs(text.c_str(), plan_.console);
+  std::fwrite(text.data(), 1, text.size(), plan_.console);  // any bytes, also zeros
   std::fflush(plan_.console);
 }
 
