@@ -211,6 +211,15 @@ TEST(Diagnosis, AFailureIsToldWithItsReason) {
             "All_reduce #3 of group 'dp' (f32 [1024], sum) failed on ranks 0-2, rank 3 had not joined it; rank 0 says: rank 3 (pid 12) died.");
 }
 
+TEST(Diagnosis, AReasonIsNotGivenForTheFailureOfAnotherGroup) {
+  World world = four_ranks_that_finished(2);
+  for (int r = 0; r < 3; ++r) world.call(r, "dp", reduce_of(3), FlightState::failed);
+  const std::string text = diagnose(world.dumps({}, "barrier #1 of group 'pp' was aborted.")).text;
+  EXPECT_EQ(text, "All_reduce #3 of group 'dp' (f32 [1024], sum) failed on ranks 0-2, rank 3 had not joined it.");
+  const std::string own = diagnose(world.dumps({}, "all_reduce #3 of group 'dp' was aborted.")).text;
+  EXPECT_TRUE(own.ends_with("; rank 0 says: all_reduce #3 of group 'dp' was aborted.")) << own;
+}
+
 TEST(Diagnosis, TwoDumpsOfOneRankAreRefused) {
   World world = four_ranks_that_finished(1);
   auto dumps = world.dumps();

@@ -148,8 +148,12 @@ void find_failed(const Group& group, std::vector<Finding>& findings) {
   if (first == nullptr) return;
   std::string reason;
   for (const int rank : ranks) {
-    const std::string& why = group.members.at(rank).dump->reason;
-    if (reason.empty() && !why.empty() && why != "SIGUSR1") reason = fmt::format("; rank {} says: {}", rank, why);
+    std::string why = group.members.at(rank).dump->reason;
+    // One file has one reason: that of the group that failed last.
+    const bool of_another = why.find("group '") != std::string::npos && why.find(fmt::format("group '{}'", group.name)) == std::string::npos;
+    if (!reason.empty() || why.empty() || why == "SIGUSR1" || of_another) continue;
+    if (why.ends_with('.')) why.pop_back();  // the sentence goes on
+    reason = fmt::format("; rank {} says: {}", rank, why);
   }
   std::vector<std::string> behind;
   std::vector<int> missing;
