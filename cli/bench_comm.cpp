@@ -1,15 +1,16 @@
 // `tutti bench comm`: starts ranks, measures collectives between them, or compares transports bit by bit.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-
-#include <filesystem>
-#include <unistd.h>
 
 #include "bench/comm_bench.h"
 #include "bench/comm_tune.h"
@@ -92,6 +93,10 @@ void tune(comm::ProcessGroup& group, const std::string& path) {
 
 int run_as_rank(const CommFlags& flags) {
   const auto place = comm::read_launch_place();
+  // On one host hier would be shm: each half of the ranks passes for a host.
+  if (!flags.digests_to.empty() && flags.transports[0] == "hier") {
+    setenv("TUTTI_HOST_ID", std::to_string(place->rank * 2 / place->world_size).c_str(), 0);
+  }
   comm::tie_to_launcher();
   RankContext context({.rank = place->rank, .world_size = place->world_size, .threads = 1});
   const RankContext::Scope scope(context);
@@ -105,6 +110,13 @@ int run_as_rank(const CommFlags& flags) {
   return status;
 }
 
+// One word of a shell's command line.
+std::string in_quotes(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 // Runs this program's ranks over one transport; what they do is said by `arguments`.
 int start_ranks(const std::string& transport, int ranks, const std::vector<std::string>& arguments) {
   std::vector<std::string> argv = {"tutti", "bench", "comm", "--transport", transport};
@@ -113,10 +125,13 @@ int start_ranks(const std::string& transport, int ranks, const std::vector<std::
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   TUTTI_CHECK_ENV(length > 0, "cannot find this program's own path");
-  std::string command = fmt::format("mpirun {} --oversubscribe -n {} '{}'", geteuid() == 0 ? "--allow-run-as-root" : "", ranks,
-                                    std::string(self, static_cast<size_t>(length)));
-  for (size_t i = 1; i < argv.size(); ++i) command += fmt::format(" '{}'", argv[i]);
-  return std::system(command.c_str());
+  std::string command = fmt::format("mpirun {} --oversubscribe -n {} {}", geteuid() == 0 ? "--allow-run-as-root" : "", ranks,
+                                    in_quotes(std::string(self, static_cast<size_t>(length))));
+  for (size_t i = 1; i < argv.size(); ++i) command += " " + in_quotes(argv[i]);
+  const int status = std::system(command.c_str());
+  TUTTI_CHECK_ENV(status != -1 && !(WIFEXITED(status) && WEXITSTATUS(status) == 127),
+                  "transport mpi: mpirun cannot be started; is it in PATH? (Debian: apt install openmpi-bin)");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 using Digests = std::map<std::string, std::string>;

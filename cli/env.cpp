@@ -87,6 +87,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_FLIGHT_RECORDER_ENTRIES", "how many calls are kept"},
     {"TUTTI_JOB_KEY", "secret of the ranks of a job on several hosts"},
     {"TUTTI_JOB_KEY_FILE", "file that holds it"},
+    {"TUTTI_HOST_ID", "tells apart ranks that share a kernel but not memory: those with other ids are on other hosts"},
     {"TUTTI_STORE_PORT", "where rank 0 serves the store, if not at MASTER_PORT"},
     {"GLOO_SOCKET_IFNAME", "network interface of transport gloo"},
     {"NO_COLOR", "no colour on a terminal"},

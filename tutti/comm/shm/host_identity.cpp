@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstdlib>
 #include <fstream>
 
 namespace tutti::comm {
@@ -16,6 +17,7 @@ std::string host_identity() {
     identity += ' ';
     if (length > 0) identity.append(target, static_cast<size_t>(length));
   }
+  if (const char* chosen = std::getenv("TUTTI_HOST_ID"); chosen != nullptr) identity += ' ' + std::string(chosen);
   return identity;
 }
 

@@ -1,0 +1,66 @@
+// `tutti bench comm`: what it prints, and what its exit status says.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/support/program.h"
+#include "tutti/comm/transports.h"
+
+namespace tutti::test {
+namespace {
+
+std::vector<nlohmann::json> lines_of(const Output& output) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(output.out);
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+bool has_transport(const std::string& name) {
+  for (const comm::TransportInfo& info : comm::known_transports()) {
+    if (info.name == name) return info.available;
+  }
+  return false;
+}
+
+TEST(BenchComm, PrintsOneObjectPerCase) {
+  Workplace work;
+  const Output output = work.tutti("bench comm -n 2 --op all_gather,barrier --bytes 8,1000 --buffers symmetric --json");
+  ASSERT_EQ(output.status, 0) << output.err;
+  const auto lines = lines_of(output);
+  ASSERT_EQ(lines.size(), 3u) << output.out;
+  for (const auto& line : lines) {
+    EXPECT_EQ(line.size(), 11u);
+    for (const char* key : {"op", "bytes", "ranks", "transport", "buffers", "min_us", "median_us", "p99_us", "algbw_gbs", "busbw_gbs", "wrong"}) {
+      EXPECT_TRUE(line.contains(key)) << key << " in " << line;
+    }
+    EXPECT_EQ(line["buffers"], "symmetric");
+    EXPECT_EQ(line["wrong"], 0);
+  }
+}
+
+TEST(BenchComm, VerifiesTransportsAgainstEachOtherWithHierOverTwoHosts) {
+  if (!has_transport("hier") || !has_transport("gloo")) return;
+  Workplace work;
+  const Output output = work.tutti("bench comm --verify -n 3 --transport threads,shm,hier --json");
+  ASSERT_EQ(output.status, 0) << output.err;
+  const auto lines = lines_of(output);
+  ASSERT_EQ(lines.size(), 9u) << output.out;
+  for (const auto& line : lines) {
+    EXPECT_EQ(line["differing"], 0);
+    EXPECT_GT(line["digests"], 1000);
+  }
+}
+
+TEST(BenchComm, WhatFailsUnderMpirunIsAFailure) {
+  if (!has_transport("mpi")) return;
+  Workplace work;
+  EXPECT_NE(work.tutti("bench comm -n 2 --op all_reduce --bytes 8 --buffers symmetric --transport mpi", "TUTTI_SYMM_BACKEND=nobody").status, 0);
+  const Output output = work.tutti("bench comm -n 2 --op barrier --transport mpi", "PATH=/nowhere");
+  EXPECT_EQ(output.status, 1);
+  EXPECT_NE(output.err.find("mpirun cannot be started; is it in PATH?"), std::string::npos) << output.err;
+}
+
+}  // namespace
+}  // namespace tutti::test
