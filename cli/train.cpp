@@ -81,6 +81,8 @@ int run_train(TrainFlags flags) {
     const std::string& transport = config.runtime.transport;
     group = comm::init_process_group(
         {.group = {.name = "0", .description = "all ranks", .transport = transport == "auto" ? "" : transport}});
+    TUTTI_CHECK(group->size() == 1 || group->backend(DeviceKind::cpu).name() != "fake",
+                "transport fake moves no data, so that each rank would train a model of its own; unset TUTTI_TRANSPORT");
     options.group = group.get();
   }
   const train::TrainerResult result = train::train(config, options);

@@ -46,6 +46,12 @@ TEST_F(TrainLaunchers, EachGivesTheSameBits) {
   }
 }
 
+TEST_F(TrainLaunchers, ATransportWithoutPeersTrainsNothing) {
+  const Output output = work.tutti((train("apart") + "-n 2").substr(1), "TUTTI_TRANSPORT=fake");
+  EXPECT_EQ(output.status, 2);
+  EXPECT_NE(output.err.find("transport fake moves no data"), std::string::npos) << output.err;
+}
+
 TEST_F(TrainLaunchers, RanksAreStartedByOneOfThem) {
   const Output launched = work.tutti("launch -n 2 --" + (" " + kProgram) + train("twice") + "-n 2");
   EXPECT_EQ(launched.status, 2);
