@@ -20,8 +20,8 @@ struct InitOptions {
   GroupOptions group = {.name = "0", .description = "all ranks"};
 };
 
-// The group of all ranks of the job; this rank's world from then on. All ranks call it. A job without any launcher's
-// variables is one rank. UsageError when the rank has a world already.
+// The group of all ranks of the job; this rank's world from then on. All ranks call it. UsageError when the rank has a
+// world already, and when neither a launcher's variables nor the options tell rank and world size.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 // UsageError when there is none.
 std::shared_ptr<ProcessGroup> world();
