@@ -69,6 +69,10 @@ class Checker {
     if (x.op == ScalarOp::philox) {
       for (int k = 0; k < 3; ++k) TUTTI_CHECK(node(x.operands[k]).dtype == DType::i64, "kernel '{}': philox takes i64", spec_.name);
     }
+    if (x.op == ScalarOp::stored) {
+      TUTTI_CHECK(x.index >= 0 && x.index < kNumDTypes && compute_dtype(static_cast<DType>(x.index)) == x.dtype,
+                  "kernel '{}': node {} of {} is stored as dtype {}", spec_.name, n, name_of(x.dtype), x.index);
+    }
     if (x.op == ScalarOp::arg) {
       TUTTI_CHECK(x.index >= 0 && static_cast<size_t>(x.index) < spec_.inputs.size(), "kernel '{}': argument {} of {}",
                   spec_.name, x.index, spec_.inputs.size());

@@ -27,7 +27,7 @@ constexpr std::array<ScalarOpInfo, kNumScalarOps> kInfo = {{
     {"maximum", 2}, {"minimum", 2}, {"fmax", 2}, {"fmin", 2}, {"atan2", 2}, {"copysign", 2}, {"nextafter", 2},
     {"eq", 2}, {"ne", 2}, {"lt", 2}, {"le", 2}, {"gt", 2}, {"ge", 2},
     {"bit_and", 2}, {"bit_or", 2}, {"bit_xor", 2}, {"shl", 2}, {"shr", 2},
-    {"where", 3}, {"fma", 3}, {"cast", 1}, {"bitcast", 1}, {"philox", 3},
+    {"where", 3}, {"fma", 3}, {"cast", 1}, {"bitcast", 1}, {"philox", 3}, {"stored", 1},
 }};
 
 bool gives_boolean(ScalarOp op) {
@@ -67,6 +67,13 @@ Expr apply_scalar(ScalarOp op, Expr a, Expr b, Expr c) {
 }
 
 Expr cast(Expr a, DType dtype) { return a.dtype() == dtype ? a : make(ScalarOp::cast, dtype, a); }
+Expr stored(Expr a, DType storage) {
+  TUTTI_ASSERT(a.dtype() == compute_dtype(storage), "{} stored as {}", name_of(a.dtype()), name_of(storage));
+  if (compute_dtype(storage) == storage) return a;
+  ExprNode node{.op = ScalarOp::stored, .dtype = a.dtype(), .index = static_cast<int32_t>(storage)};
+  node.operands[0] = a.id();
+  return {a.pool(), a.pool()->push(node)};
+}
 Expr where(Expr condition, Expr a, Expr b) { return apply_scalar(ScalarOp::where, condition, a, b); }
 
 Expr operator+(Expr a, Expr b) { return apply_scalar(ScalarOp::add, a, b); }

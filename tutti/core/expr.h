@@ -43,9 +43,11 @@ enum class ScalarOp : uint8_t {
   cast, bitcast,
   // Philox4x32-10: operands (element index i64, key i64, counter-high i64); gives the u32 of that element as i64.
   philox,
+  // The float as it is after a store to dtype `index` and a load: rounded to a narrow float. The dtype stays.
+  stored,
 };
 
-inline constexpr int kNumScalarOps = static_cast<int>(ScalarOp::philox) + 1;
+inline constexpr int kNumScalarOps = static_cast<int>(ScalarOp::stored) + 1;
 std::string_view name_of(ScalarOp op);
 int arity_of(ScalarOp op);
 
@@ -94,6 +96,8 @@ Expr apply_scalar(ScalarOp op, Expr a);
 Expr apply_scalar(ScalarOp op, Expr a, Expr b);
 Expr apply_scalar(ScalarOp op, Expr a, Expr b, Expr c);
 Expr cast(Expr a, DType dtype);
+// What a load gives after `a` was stored as `storage`; `a` is of its compute dtype. `a` itself where that loses nothing.
+Expr stored(Expr a, DType storage);
 Expr where(Expr condition, Expr a, Expr b);
 
 // Owns the nodes of one recipe. Not shared between threads while it is built.

@@ -90,7 +90,8 @@ std::optional<int64_t> comparison(ScalarOp op, T a, T b) {
 }  // namespace
 
 std::optional<ScalarValue> evaluate_scalar(ScalarOp op, DType result, const ScalarValue* operands, int count) {
-  if (count == 0 || op == ScalarOp::where || op == ScalarOp::fma || op == ScalarOp::bitcast || op == ScalarOp::philox)
+  if (count == 0 || op == ScalarOp::where || op == ScalarOp::fma || op == ScalarOp::bitcast || op == ScalarOp::stored ||
+      op == ScalarOp::philox)
     return std::nullopt;
   const ScalarValue& a = operands[0];
   const ScalarValue& b = operands[count > 1 ? 1 : 0];

@@ -33,6 +33,14 @@ Storage* Storage::wrap(void* data, int64_t nbytes, Device device, std::function<
   return storage;
 }
 
+Storage* Storage::without_memory(int64_t nbytes, Device device, std::unique_ptr<StoragePlaceholder> placeholder) {
+  auto* storage = new Storage;
+  storage->nbytes_ = nbytes;
+  storage->device_ = device;
+  storage->placeholder_ = std::move(placeholder);
+  return storage;
+}
+
 Storage::~Storage() {
   if (allocator_) allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
   if (release_) release_();

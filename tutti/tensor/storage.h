@@ -14,6 +14,14 @@
 
 namespace tutti {
 
+// What stands in the place of memory that does not exist: tensors of a trace have sizes but no elements.
+class StoragePlaceholder {
+ public:
+  virtual ~StoragePlaceholder() = default;
+  // Somebody wants the bytes of a tensor that has none. Throws.
+  [[noreturn]] virtual void refuse_data() const = 0;
+};
+
 class Storage {
  public:
   // Fresh memory from the current rank's allocator (host) or the device's backend.
@@ -21,7 +29,15 @@ class Storage {
   // Memory that somebody else owns; `release` runs when the last tensor is gone.
   static Storage* wrap(void* data, int64_t nbytes, Device device, std::function<void()> release);
 
-  void* data() const { return data_; }
+  // A storage of `nbytes` without memory.
+  static Storage* without_memory(int64_t nbytes, Device device, std::unique_ptr<StoragePlaceholder> placeholder);
+
+  // Throws what the placeholder says when there is no memory.
+  void* data() const {
+    if (placeholder_) [[unlikely]] placeholder_->refuse_data();
+    return data_;
+  }
+  StoragePlaceholder* placeholder() const { return placeholder_.get(); }
   int64_t nbytes() const { return nbytes_; }
   Device device() const { return device_; }
   bool is_read_only() const { return read_only_; }
@@ -49,6 +65,7 @@ class Storage {
   MemoryCategory category_ = MemoryCategory::activations;
   bool read_only_ = false;
   std::function<void()> release_;
+  std::unique_ptr<StoragePlaceholder> placeholder_;
 };
 
 // A counted pointer to a Retainable (Storage, TensorImpl).

@@ -44,6 +44,10 @@ Value* emit_op(const OpContext& c, const ExprNode& node, DType from, llvm::Array
   switch (node.op) {
     case ScalarOp::cast: return emit_cast(c.b, v[0], from, node.dtype);
     case ScalarOp::bitcast: return emit_bitcast(c.b, v[0], from, node.dtype);
+    case ScalarOp::stored: {
+      const DType storage = static_cast<DType>(node.index);
+      return widen_storage(c.b, round_to_storage(c.b, v[0], storage), storage);
+    }
     case ScalarOp::where: return c.b.CreateSelect(v[0], v[1], v[2]);
     case ScalarOp::philox: return emit_philox(c.b, v[0], v[1], v[2]);
     default: break;

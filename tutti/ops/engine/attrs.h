@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "tutti/core/error.h"
@@ -36,6 +37,8 @@ class Attrs {
     return *reinterpret_cast<const T*>(bytes_);
   }
   bool empty() const { return size_ == 0; }
+  // Equal bytes mean equal attrs; the reverse need not hold (padding).
+  std::span<const std::byte> bytes() const { return {bytes_, size_}; }
 
  private:
   alignas(8) std::byte bytes_[kCapacity];

@@ -31,39 +31,6 @@ void allocate_outputs(const OpCall& call, const OutputMetas& metas, std::span<Te
   }
 }
 
-void check_writable(const OpCall& call) {
-  for (const int8_t written : call.op.writes) {
-    if (written < 0) continue;
-    const Tensor& target = call.inputs[static_cast<size_t>(written)];
-    TUTTI_CHECK(!target.storage()->is_read_only(), "{}: the tensor {} is read-only memory and cannot be written; clone() it",
-                call.op.name, describe(target));
-    for (size_t d = 0; d < target.strides().size(); ++d) {
-      TUTTI_CHECK(target.strides()[d] != 0 || target.extents()[d] < 2,
-                  "{}: dim {} of the tensor {} is expanded: its elements are the same memory and cannot be written one by one; "
-                  "clone() it", call.op.name, d, describe(target));
-    }
-    target.storage()->bump_version();
-  }
-}
-
-// Whether `x` reads memory that writing `target` changes, other than element by element. Ranges decide: two tensors that
-// interleave without meeting count too, which costs a copy and no more.
-bool is_tangled(const Tensor& target, const Tensor& x) {
-  if (x.storage().get() != target.storage().get() || x.numel() == 0 || target.numel() == 0) return false;
-  if (x.offset() == target.offset() && x.dtype() == target.dtype() && x.extents() == target.extents() && x.strides() == target.strides())
-    return false;
-  const auto range = [](const Tensor& t) {
-    std::pair<int64_t, int64_t> elements{t.offset(), t.offset()};
-    for (size_t d = 0; d < t.strides().size(); ++d) {
-      const int64_t reach = t.strides()[d] * (t.extents()[d] - 1);
-      (reach < 0 ? elements.first : elements.second) += reach;
-    }
-    return std::pair{elements.first * itemsize(t.dtype()), (elements.second + 1) * itemsize(t.dtype())};
-  };
-  const auto a = range(target), b = range(x);
-  return a.first < b.second && b.first < a.second;
-}
-
 // The inputs of a call that writes, with a copy in the place of each that the write would change before it is read: loops
 // run in vectors and on threads, in no order. Empty when there is none.
 std::vector<Tensor> untangled(const OpCall& call) {
@@ -80,6 +47,37 @@ std::vector<Tensor> untangled(const OpCall& call) {
 }
 
 }  // namespace
+
+void begin_writes(const OpCall& call) {
+  for (const int8_t written : call.op.writes) {
+    if (written < 0) continue;
+    const Tensor& target = call.inputs[static_cast<size_t>(written)];
+    TUTTI_CHECK(!target.storage()->is_read_only(), "{}: the tensor {} is read-only memory and cannot be written; clone() it",
+                call.op.name, describe(target));
+    for (size_t d = 0; d < target.strides().size(); ++d) {
+      TUTTI_CHECK(target.strides()[d] != 0 || target.extents()[d] < 2,
+                  "{}: dim {} of the tensor {} is expanded: its elements are the same memory and cannot be written one by one; "
+                  "clone() it", call.op.name, d, describe(target));
+    }
+    target.storage()->bump_version();
+  }
+}
+
+bool is_tangled(const Tensor& target, const Tensor& x) {
+  if (x.storage().get() != target.storage().get() || x.numel() == 0 || target.numel() == 0) return false;
+  if (x.offset() == target.offset() && x.dtype() == target.dtype() && x.extents() == target.extents() && x.strides() == target.strides())
+    return false;
+  const auto range = [](const Tensor& t) {
+    std::pair<int64_t, int64_t> elements{t.offset(), t.offset()};
+    for (size_t d = 0; d < t.strides().size(); ++d) {
+      const int64_t reach = t.strides()[d] * (t.extents()[d] - 1);
+      (reach < 0 ? elements.first : elements.second) += reach;
+    }
+    return std::pair{elements.first * itemsize(t.dtype()), (elements.second + 1) * itemsize(t.dtype())};
+  };
+  const auto a = range(target), b = range(x);
+  return a.first < b.second && b.first < a.second;
+}
 
 void install_stage(StageBit bit, Stage* stage) {
   Stage* expected = nullptr;
@@ -138,7 +136,7 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   OutputMetas metas;
   op.infer(call, metas);
   if (op.check) op.check(call);
-  check_writable(call);
+  begin_writes(call);
   allocate_outputs(call, metas, outputs);
   const std::vector<Tensor> own = untangled(call);
   const OpCall apart{op, own.empty() ? call.inputs : std::span<const Tensor>(own), call.attrs};
@@ -151,7 +149,7 @@ void run_reference(const OpCall& call, std::span<Tensor> outputs) {
   OutputMetas metas;
   call.op.infer(call, metas);
   TUTTI_ASSERT(call.op.reference != nullptr, "{} has no reference kernel", call.op.name);
-  check_writable(call);
+  begin_writes(call);
   allocate_outputs(call, metas, outputs);
   call.op.reference(call, outputs);
 }

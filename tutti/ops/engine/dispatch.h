@@ -59,6 +59,13 @@ class ReplaceRemovedScope {
   StageMask previous_;
 };
 
+// What comes before the inputs that `call` writes are written: their versions rise. UsageError when one cannot be
+// written: read-only memory, or elements that are the same memory. For stages.
+void begin_writes(const OpCall& call);
+// Whether `x` reads memory that writing `target` changes, other than element by element. Ranges decide: two tensors that
+// interleave without meeting count too, which costs a copy and no more.
+bool is_tangled(const Tensor& target, const Tensor& x);
+
 // Runs the op's own kernel now, without any stage. For stages and tests.
 void run_eager(const OpCall& call, std::span<Tensor> outputs);
 // Runs the op's reference kernel; same contract as run_eager.

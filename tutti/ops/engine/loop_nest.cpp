@@ -94,12 +94,12 @@ void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_
                int64_t i1, uint32_t* error) {
   const int last = outer_end - 1;  // the outer loop of the kernel
   const int64_t n_last = outer_end > 0 ? nest.sizes[last] : 1;
-  codegen::OperandCall operands[kMaxOperands];
+  codegen::OperandCall operands[kMaxNestOperands];
   while (begin < end) {
     const int64_t o = begin % n_last;
     const int64_t rows = std::min(n_last - o, end - begin);
     int64_t index = outer_end > 0 ? o * nest.logical[last] : 0;
-    int64_t offsets[kMaxOperands];
+    int64_t offsets[kMaxNestOperands];
     for (size_t k = 0; k < nest.operands.size(); ++k) offsets[k] = outer_end > 0 ? o * nest.operands[k].strides[last] : 0;
     int64_t rest = begin / n_last;
     for (int d = last - 1; d >= 0; --d) {
@@ -112,7 +112,8 @@ void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_
     for (size_t k = 0; k < nest.operands.size(); ++k) {
       const NestOperand& source = nest.operands[k];
       const int64_t inner = in >= 0 ? source.strides[in] : 0;
-      operands[k] = {.data = source.data + (offsets[k] + i0 * inner) * source.itemsize,
+      char* const first = run.data ? run.data[k] : source.data;
+      operands[k] = {.data = first + (offsets[k] + i0 * inner) * source.itemsize,
                      .outer = outer_end > 0 ? source.strides[last] : 0,
                      .inner = inner,
                      .reduce = re >= 0 ? source.strides[re] : 0,
@@ -160,7 +161,7 @@ void run_strips(const LoopNest& nest, int outer_end, const KernelRun& run, int64
 }  // namespace
 
 uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
-  TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "a recipe has {} operands", nest.operands.size());
+  TUTTI_ASSERT(nest.operands.size() <= kMaxNestOperands, "a kernel has {} operands", nest.operands.size());
   const int64_t outer = nest.count(0, outer_end);
   if (outer == 0) return 0;
   const int64_t work = std::max<int64_t>(run.n_inner, 1) * std::max<int64_t>(run.n_reduce, 1);

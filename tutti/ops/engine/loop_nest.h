@@ -10,7 +10,8 @@
 
 namespace tutti {
 
-inline constexpr size_t kMaxOperands = 16;
+inline constexpr size_t kMaxOperands = 16;        // of the kernel of one op
+inline constexpr size_t kMaxNestOperands = 40;    // of a nest, whose kernel may stand for many ops
 
 struct NestOperand {
   char* data;
@@ -54,6 +55,7 @@ struct KernelRun {
   int inner_dim = -1;   // dim of the nest, -1: none
   int reduce_dim = -1;
   bool split_inner = false;  // the inner loop may be cut between threads
+  char* const* data = nullptr;  // the operands' first elements, instead of those in the nest
   int64_t chain = 1;         // so many outer positions in a row are one thread's, in order
 };
 // The outer dims are [0, outer_end). Returns what the kernel reported in KernelCall::error.

@@ -40,13 +40,24 @@ struct OutputMetas {
 
 // ---- recipe ---------------------------------------------------------------------------------------------------------
 
+// What the expressions of one kernel share. The recipes of several ops may be written into one body.
+struct KernelBody {
+  ExprPool pool;
+  std::vector<codegen::Reduction> reductions;
+};
+
 // Writes the per-element expressions of an op. Called once per class of operands, not per call.
 class RecipeBuilder {
  public:
-  RecipeBuilder(const OpCall& call, std::span<const DType> outputs) : call(call), output_dtypes(outputs) {}
+  // inputs: what stands in the place of the operands' elements, as by in(); empty: arguments 0, 1, ... of the kernel.
+  // first_param: the parameter of the kernel that is param(0) of the recipe.
+  RecipeBuilder(const OpCall& call, std::span<const DType> outputs, KernelBody& body, std::span<const Expr> inputs = {},
+                int first_param = 0)
+      : call(call), output_dtypes(outputs), pool(body.pool), reductions(body.reductions), inputs_(inputs),
+        first_param_(first_param) {}
   // Element of input `i`, widened to its compute dtype.
   Expr in(int i);
-  Expr param(int i, DType dtype) { return pool.param(i, dtype); }
+  Expr param(int i, DType dtype) { return pool.param(first_param_ + i, dtype); }
   Expr constant(double v, DType dtype) { return pool.constant(v, dtype); }
   // The result of a reduction over the row, in the order these are called.
   Expr reduce(codegen::ReduceOp op, Expr value, codegen::TreeKind tree = codegen::TreeKind::halving);
@@ -60,9 +71,13 @@ class RecipeBuilder {
 
   const OpCall& call;
   std::span<const DType> output_dtypes;
-  ExprPool pool;
-  std::vector<codegen::Reduction> reductions;
+  ExprPool& pool;
+  std::vector<codegen::Reduction>& reductions;
   std::vector<Expr> results;
+
+ private:
+  std::span<const Expr> inputs_;
+  int first_param_;
 };
 
 // An operand that stands where memory says: its position along `dim` is an element of input `index` (i64 or i32), which
@@ -164,6 +179,8 @@ struct OpDef {
   // Plain loops with double accumulation; defines what is right. Outputs are allocated, dense.
   void (*reference)(const OpCall&, std::span<const Tensor> outputs) = nullptr;
   Gradient gradient = {};
+  // Calls of such ops talk to other ranks: they keep their order among themselves, and none is left out or repeated.
+  bool ordered = false;
   // Looks at the data before an eager run (labels in range, indices in range); throws UsageError.
   void (*check)(const OpCall&) = nullptr;
   // Exactly one of these three says how it runs.

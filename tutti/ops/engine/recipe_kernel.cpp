@@ -19,6 +19,7 @@ DType recipe_dtype(const Recipe& recipe, DType dtype) {
 }
 
 Expr RecipeBuilder::in(int i) {
+  if (!inputs_.empty()) return inputs_[static_cast<size_t>(i)];
   return pool.arg(i, recipe_dtype(call.op.recipe, call.inputs[static_cast<size_t>(i)].dtype()));
 }
 
@@ -79,7 +80,8 @@ CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, con
   const size_t n_inputs = call.inputs.size();
   InlineDims<DType> output_dtypes;
   for (size_t k = 0; k < outputs.size(); ++k) output_dtypes.push_back(key.dtype(n_inputs + k));
-  RecipeBuilder builder(call, output_dtypes);
+  KernelBody body;
+  RecipeBuilder builder(call, output_dtypes, body);
   recipe.build(builder);
   TUTTI_ASSERT(builder.results.size() == outputs.size(), "the recipe of {} has {} results", call.op.name,
                builder.results.size());
@@ -96,8 +98,8 @@ CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, con
     const Pick pick = recipe.pick(call);
     (pick.read < 0 ? spec.outputs[0] : spec.inputs[static_cast<size_t>(pick.read)]).index = pick.index;
   }
-  spec.nodes = builder.pool.nodes();
-  spec.reductions = builder.reductions;
+  spec.nodes = body.pool.nodes();
+  spec.reductions = std::move(body.reductions);
   return {&codegen::kernel_for(spec), &describe_generated(call.op, spec)};
 }
 
