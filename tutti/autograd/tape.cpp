@@ -117,6 +117,13 @@ Order next_order() {
   return state.next;
 }
 
+uint64_t current_region() {
+  const OrderState& state = order_state();
+  uint64_t id = 0;
+  for (int level = 0; level < state.level; ++level) id = id * 0x9E3779B97F4A7C15ull + state.next.place[static_cast<size_t>(level)];
+  return id;
+}
+
 RegionScope::RegionScope(const Order& region) : saved_(order_state().next), saved_level_(order_state().level) {
   OrderState& state = order_state();
   int level = Order::kLevels - 1;

@@ -29,6 +29,9 @@ struct Order {
 // The next place on this thread's rank.
 Order next_order();
 
+// The region that is being recomputed on this thread's rank, 0 outside of any; equal numbers mean the same region.
+uint64_t current_region();
+
 // Ops recorded while this lives are numbered inside the region that stands at `region`.
 class RegionScope {
  public:
