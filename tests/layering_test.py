@@ -12,11 +12,12 @@ BELOW = {
     "ops": {"core", "runtime", "tensor", "codegen"},
     "io": {"core", "runtime", "tensor"},
     "autograd": {"core", "runtime", "tensor", "codegen", "ops"},
-    "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
-    "nn": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
-    "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "nn"},
-    "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "nn"},
-    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "comm", "nn", "optim", "models"},
+    "graph": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
+    "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
+    "nn": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
+    "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
+    "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
+    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "comm", "nn", "optim", "models"},
 }
 # Headers that only .cpp files may include: they are heavy.
 HEAVY = re.compile(r"#include [<\"](llvm/|nlohmann/|toml|CLI/|pcre2|zlib|mpi)")

@@ -1,0 +1,229 @@
+// compile(): results, gradients and writes are those of an eager run, bit for bit.
+#include "tutti/graph/compile.h"
+
+#include <gtest/gtest.h>
+
+
+#include "tests/graph/support/same.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
+#include "tutti/ops.h"
+
+namespace tutti {
+namespace {
+
+using graph_test::expect_same;
+using graph_test::values;
+
+Tensor chain(const Tensor& a, const Tensor& b, const Tensor& c) { return gelu(add(mul(a, b), c)); }
+
+TEST(Compile, PointwiseChainIsOneKernel) {
+  const Tensor a = values({37, 19}, 1), b = values({37, 19}, 2), c = values({19}, 3);
+  const auto f = compile(chain, {.name = "chain"});
+  expect_same(f(a, b, c), chain(a, b, c));
+  const CompileStatistics s = f.statistics();
+  EXPECT_EQ(s.last.kernels, 1) << f.explain();
+  EXPECT_EQ(s.last.calls, 0);
+  expect_same(f(b, a, c), chain(b, a, c));
+  EXPECT_EQ(f.statistics().compiles, 1);
+}
+
+TEST(Compile, NarrowFloatsRoundWhereEagerOpsStore) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor a = cast(values({64, 33}, 1), dtype), b = cast(values({64, 33}, 2), dtype), c = cast(values({33}, 3), dtype);
+    expect_same(compile(chain)(a, b, c), chain(a, b, c));
+  }
+}
+
+TEST(Compile, RowsFuseWithWhatFeedsAndFollowsThem) {
+  const auto fn = [](const Tensor& x, const Tensor& r, const Tensor& w) { return silu(rms_norm(add(x, r), w, 1e-6)); };
+  const Tensor x = values({5, 7, 96}, 1), r = values({5, 7, 96}, 2), w = values({96}, 3);
+  const auto f = compile(fn);
+  expect_same(f(x, r, w), fn(x, r, w));
+  EXPECT_EQ(f.statistics().last.kernels, 1) << f.explain();
+}
+
+TEST(Compile, StatisticsOfRowsStayInTheKernel) {
+  const auto fn = [](const Tensor& x) {
+    const Tensor centered = sub(x, mean(x, {.dims = {-1}, .keepdim = true}));
+    return truediv(centered, sqrt(add(mean(mul(centered, centered), {.dims = {-1}, .keepdim = true}), 1e-5)));
+  };
+  const Tensor x = values({33, 257}, 1);
+  const auto f = compile(fn);
+  expect_same(f(x), fn(x));
+  EXPECT_EQ(f.statistics().last.kernels, 1) << f.explain();
+}
+
+TEST(Compile, ReshapesDoNotPartKernels) {
+  const auto fn = [](const Tensor& x, const Tensor& y) {
+    const Tensor a = reshape(mul(x, y), {6, 4, 8});
+    return softmax(add(a, 1.0), -1);
+  };
+  const Tensor x = values({6, 32}, 1), y = values({6, 32}, 2);
+  const auto f = compile(fn);
+  expect_same(f(x, y), fn(x, y));
+  EXPECT_EQ(f.statistics().last.kernels, 1) << f.explain();
+}
+
+TEST(Compile, InPlaceWritesReachTheArgument) {
+  const auto fn = [](const Tensor& x, const Tensor& y) {
+    add_(x, y);
+    mul_(slice(x, 0, 1, 3), 2.0);
+    return mul(x, y);
+  };
+  Tensor x = values({4, 5}, 1), y = values({4, 5}, 2), x2 = clone(x);
+  const auto f = compile(fn);
+  const uint32_t version = x.version();
+  const Tensor got = f(x, y), expected = fn(x2, y);
+  expect_same(got, expected);
+  expect_same(x, x2);
+  EXPECT_GT(x.version(), version);
+}
+
+TEST(Compile, OverlappingArgumentsAreAKindOfTheirOwn) {
+  const auto fn = [](const Tensor& x, const Tensor& y) {
+    add_(x, 1.0);
+    return add(x, y);
+  };
+  const auto f = compile(fn);
+  const auto eager = [&](bool overlap) {
+    Tensor base = values({10}, 1);
+    return fn(slice(base, 0, 0, 4), overlap ? slice(base, 0, 2, 6) : slice(base, 0, 6, 10));
+  };
+  const auto compiled = [&](bool overlap) {
+    Tensor base = values({10}, 1);
+    return f(slice(base, 0, 0, 4), overlap ? slice(base, 0, 2, 6) : slice(base, 0, 6, 10));
+  };
+  expect_same(f(values({4}, 1), values({4}, 2)), fn(values({4}, 1), values({4}, 2)));
+  expect_same(compiled(false), eager(false));
+  expect_same(compiled(true), eager(true));
+  EXPECT_EQ(f.statistics().compiles, 3);
+}
+
+TEST(Compile, OffsetsOfArgumentsDoNotMatter) {
+  const auto f = compile([](const Tensor& x) { return exp(x); });
+  const Tensor base = values({8, 16}, 1);
+  for (int64_t i = 0; i < 8; ++i) expect_same(f(select(base, 0, i)), exp(select(base, 0, i)));
+  EXPECT_EQ(f.statistics().compiles, 1);
+}
+
+TEST(Compile, OutputsThatAliasArguments) {
+  const auto f = compile([](const Tensor& x) { return std::pair(x, transpose(x, 0, 1)); });
+  const Tensor x = values({3, 4}, 1);
+  const auto [same, view] = f(x);
+  EXPECT_TRUE(same.is_same(x));
+  EXPECT_EQ(view.storage().get(), x.storage().get());
+  EXPECT_EQ(view.strides(), (Extents{1, 4}));
+}
+
+TEST(Compile, OutputsThatAliasEachOther) {
+  const auto f = compile([](const Tensor& x) {
+    const Tensor y = exp(x);
+    return std::vector<Tensor>{y, slice(y, 0, 1, 2)};
+  });
+  const auto out = f(values({3, 4}, 1));
+  EXPECT_EQ(out[0].storage().get(), out[1].storage().get());
+  fill_(out[1], 7.0);
+  EXPECT_EQ(select(select(out[0], 0, 1), 0, 2).item(), 7.0);
+}
+
+TEST(Compile, HeldTensorsAreReadAtEveryCall) {
+  Tensor w = values({5}, 1);
+  const auto f = compile([w](const Tensor& x) { return mul(x, w); });
+  const Tensor x = values({3, 5}, 2);
+  expect_same(f(x), mul(x, w));
+  fill_(w, 3.0);
+  expect_same(f(x), mul(x, w));
+  EXPECT_EQ(f.statistics().compiles, 1);
+}
+
+TEST(Compile, GradientsThroughACompiledFunction) {
+  const auto fn = [](const Tensor& x, const Tensor& w) { return silu(matmul(x, w)); };
+  const auto f = compile(fn);
+  const auto run = [&](auto&& call) {
+    const Tensor x = values({6, 8}, 1), w = values({8, 4}, 2);
+    requires_grad_(x), requires_grad_(w);
+    const Tensor y = call(mul(x, 2.0), w);
+    backward(sum(mul(y, y)));
+    return std::vector<Tensor>{detach(y), grad_of(x), grad_of(w)};
+  };
+  const auto got = run(f), expected = run(fn);
+  for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
+}
+
+TEST(Compile, BackwardInsideSetsGradientsOfHeldLeaves) {
+  const auto make = [] {
+    Tensor w = values({8, 4}, 2);
+    requires_grad_(w);
+    return w;
+  };
+  const Tensor w = make(), w2 = make();
+  const auto body = [](const Tensor& w, const Tensor& x) {
+    const Tensor loss = sum(exp(matmul(x, w)));
+    backward(loss);
+    return detach(loss);
+  };
+  const auto f = compile([&](const Tensor& x) { return body(w, x); });
+  for (int step = 0; step < 3; ++step) {
+    const Tensor x = values({3, 8}, static_cast<uint64_t>(10 + step));
+    expect_same(f(x), body(w2, x));
+    expect_same(grad_of(w), grad_of(w2));
+    if (step == 1) set_grad(w, {}), set_grad(w2, {});
+  }
+}
+
+TEST(Compile, CheckpointedRegionsAreRecomputed) {
+  const auto fn = [](const Tensor& x) {
+    return checkpoint([](std::span<const Tensor> in) { return mul(exp(in[0]), in[0]); }, std::span(&x, 1));
+  };
+  const auto run = [&](auto&& call) {
+    const Tensor x = values({6, 8}, 1);
+    requires_grad_(x);
+    backward(sum(call(x)));
+    return grad_of(x);
+  };
+  expect_same(run(compile(fn)), run(fn));
+}
+
+TEST(CompileErrors, ReadingAValueNamesTheFunctionAndTheRemedy) {
+  const auto f = compile([](const Tensor& x) { return sum(x).item() > 0 ? exp(x) : x; }, {.name = "branchy"});
+  try {
+    f(values({3}, 1));
+    FAIL() << "no error";
+  } catch (const CaptureError& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("TUTTI-CAPTURE-012"), std::string::npos) << text;
+    EXPECT_NE(text.find("'branchy'"), std::string::npos) << text;
+  }
+}
+
+TEST(CompileErrors, ATensorThatLeavesItsTrace) {
+  Tensor leaked;
+  const auto f = compile([&](const Tensor& x) { return leaked = exp(x); }, {.name = "leaky"});
+  f(values({3}, 1));
+  EXPECT_THROW(add(leaked, leaked), CaptureError);
+}
+
+TEST(CompileErrors, IntegerDivisionByZeroInsideAKernel) {
+  const auto f = compile([](const Tensor& a, const Tensor& b) { return add(floordiv(a, b), 1); });
+  const Tensor a = Tensor::of<int64_t>({7, 8, 9}), b = Tensor::of<int64_t>({2, 0, 3});
+  EXPECT_THROW(f(a, b), IntegerDivideByZero);
+  EXPECT_EQ(f(a, Tensor::of<int64_t>({2, 4, 3})).data<int64_t>()[1], 3);
+}
+
+TEST(CompileErrors, RecompileLimitListsWhatDiffered) {
+  const auto f = compile([](const Tensor& x) { return exp(x); }, {.name = "growing", .recompile_limit = 2});
+  f(values({2}, 1)), f(values({3}, 1));
+  try {
+    f(values({4}, 1));
+    FAIL() << "no error";
+  } catch (const RecompileLimit& e) {
+    EXPECT_NE(std::string(e.what()).find("shape of tensor 0 is [3], was [2]"), std::string::npos) << e.what();
+  }
+  const auto g = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 1, .on_limit = CompileOptions::OnLimit::eager});
+  for (int64_t n = 2; n < 5; ++n) expect_same(g(values({n}, 1)), exp(values({n}, 1)));
+  EXPECT_EQ(g.statistics().eager_calls, 2);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,82 @@
+// What stands behind compile(): the specializations of one function.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/graph/capture_error.h"
+#include "tutti/graph/executable.h"
+#include "tutti/graph/guards.h"
+#include "tutti/runtime/function_ref.h"
+
+namespace tutti {
+
+struct CompileOptions {
+  std::string name = "function";  // in errors and traces
+  bool fuse = true;               // false: every op by itself, for looking at what fusion does
+  int recompile_limit = 16;       // specializations of one function
+  // What happens at the limit.
+  enum class OnLimit : uint8_t {
+    error,  // RecompileLimit, which lists what differed
+    eager,  // further kinds of arguments run op by op
+  };
+  OnLimit on_limit = OnLimit::error;
+  int jobs = 0;                   // kernels compiled at once; 0: the cores this process may use
+};
+
+// The function was called with more kinds of arguments than CompileOptions::recompile_limit.
+class RecompileLimit : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+struct CompileStatistics {
+  int64_t compiles = 0;      // specializations made
+  int64_t eager_calls = 0;   // past the limit
+  double trace_ms = 0, compile_ms = 0;
+  graph::ExecutableStatistics last;           // of the newest specialization's forward
+  graph::ExecutableStatistics last_backward;  // and backward, if it has one
+};
+
+namespace graph {
+
+struct Specialization;
+
+class CompiledCore {
+ public:
+  explicit CompiledCore(CompileOptions options);
+  ~CompiledCore();
+
+  // Runs the function on stand-ins for the argument tensors; gives the tensors of its result and the result itself.
+  using TraceFn = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> stand_ins, std::vector<Tensor>& results)>;
+  struct Outcome {
+    bool eager = false;  // the limit is reached and the caller runs the function itself
+    std::shared_ptr<const void> structure;
+    std::vector<Tensor> results;
+  };
+  // Any thread. One thread compiles, others that need the same wait; a failed compile leaves nothing behind.
+  Outcome call(const Leaves& arguments, TraceFn trace);
+  // Inside another trace a compiled function is a part of that.
+  static bool calls_inline();
+
+  CompileStatistics statistics() const;
+  std::string explain() const;
+
+ private:
+  std::shared_ptr<const Specialization> find(const Leaves& arguments) const;
+  std::shared_ptr<const Specialization> compile(const Leaves& arguments, TraceFn trace);
+
+  const CompileOptions options_;
+  mutable std::shared_mutex mutex_;  // of specializations_ and what follows
+  std::vector<std::shared_ptr<const Specialization>> specializations_;
+  std::vector<std::string> reasons_;  // why each was made
+  CompileStatistics statistics_;
+  std::mutex compile_mutex_;         // one compile at a time
+};
+
+}  // namespace graph
+}  // namespace tutti

@@ -1,0 +1,148 @@
+#include "tutti/graph/executable_frame.h"
+
+#include "tutti/ops/engine/dispatch.h"
+#include "tutti/ops/engine/eager.h"
+#include "tutti/runtime/fp_environment.h"
+#include "tutti/tensor/device_copy.h"
+#include "tutti/tensor/host_read.h"
+
+namespace tutti::graph {
+
+// A frame for the time of one call.
+class Executable::FrameLoan {
+ public:
+  explicit FrameLoan(const Executable& owner) : owner_(owner) {
+    {
+      std::lock_guard lock(owner.frames_mutex_);
+      if (!owner.frames_.empty()) {
+        frame_ = std::move(owner.frames_.back());
+        owner.frames_.pop_back();
+      }
+    }
+    if (!frame_) frame_ = owner.make_frame();
+  }
+  ~FrameLoan() {
+    for (size_t b = 0; b < frame_->memory.size(); ++b) {
+      if (owner_.arena_offsets_[b] < 0) frame_->memory[b] = {};
+    }
+    for (Frame::Call& call : frame_->calls) call.inputs.clear(), call.outputs.clear();
+    std::lock_guard lock(owner_.frames_mutex_);
+    owner_.frames_.push_back(std::move(frame_));
+  }
+  FrameLoan(const FrameLoan&) = delete;
+  FrameLoan& operator=(const FrameLoan&) = delete;
+  Frame& operator*() { return *frame_; }
+
+ private:
+  const Executable& owner_;
+  std::unique_ptr<Frame> frame_;
+};
+
+Executable::~Executable() = default;
+
+std::unique_ptr<Executable::Frame> Executable::make_frame() const {
+  auto frame = std::make_unique<Frame>();
+  frame->arena = Tensor::empty({arena_bytes_}, DType::u8);
+  frame->bases.resize(graph_.buffers.size(), nullptr);
+  frame->memory.resize(graph_.buffers.size());
+  for (size_t b = 0; b < graph_.buffers.size(); ++b) {
+    if (arena_offsets_[b] < 0) continue;
+    frame->bases[b] = static_cast<char*>(frame->arena.raw_data()) + arena_offsets_[b];
+    // A storage of its own: what waits for a storage waits for this buffer only.
+    frame->memory[b].storage = StorageRef::adopt(
+        Storage::wrap(frame->bases[b], graph_.buffers[b].nbytes, kCpu, [arena = frame->arena] {}));
+  }
+  frame->calls.resize(steps_.size());
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const auto* step = std::get_if<CallStep>(&steps_[s]);
+    if (step == nullptr) continue;
+    const auto keep = [&](const std::vector<Value>& values, std::vector<Tensor>& tensors) {
+      for (const Value& v : values)
+        tensors.push_back(arena_offsets_[static_cast<size_t>(v.buffer)] >= 0 ? tensor_of(v, *frame) : Tensor{});
+    };
+    keep(step->inputs, frame->calls[s].kept_inputs);
+    keep(step->outputs, frame->calls[s].kept_outputs);
+  }
+  return frame;
+}
+
+Tensor Executable::tensor_of(const Value& v, const Frame& frame) const {
+  const GivenMemory& memory = frame.memory[static_cast<size_t>(v.buffer)];
+  return Tensor::over(memory.storage, v.sizes, v.strides, memory.first_byte / itemsize(v.dtype) + v.offset, v.dtype);
+}
+
+void Executable::run_kernel(const KernelStep& step, const Frame& frame) const {
+  if (step.operands.empty()) return;
+  char* data[kMaxNestOperands];
+  for (size_t k = 0; k < step.operands.size(); ++k)
+    data[k] = frame.bases[static_cast<size_t>(step.operands[k].buffer)] + step.operands[k].byte_offset;
+  KernelRun run = step.run;
+  run.entry = step.kernel->entry;
+  run.params = step.params.data();
+  run.data = data;
+  const uint32_t error = run_nest(step.nest, step.outer_end, run);
+  if (error & codegen::kDividedByZero) throw IntegerDivideByZero(step.ops);
+}
+
+void Executable::run_call(size_t index, const CallStep& step, Frame& frame) const {
+  Frame::Call& call = frame.calls[index];
+  const auto fill = [&](const std::vector<Value>& values, const std::vector<Tensor>& kept, std::vector<Tensor>& tensors) {
+    for (size_t i = 0; i < values.size(); ++i) tensors.push_back(kept[i].defined() ? kept[i] : tensor_of(values[i], frame));
+  };
+  fill(step.inputs, call.kept_inputs, call.inputs);
+  for (size_t i = 0; i < step.copy_first.size(); ++i) {
+    if (step.copy_first[i]) call.inputs[i] = clone_to(call.inputs[i], call.inputs[i].device());
+  }
+  const OpCall op_call{*step.op, call.inputs, step.attrs};
+  if (step.op->check) step.op->check(op_call);
+  if (step.check_only) return;
+  fill(step.outputs, call.kept_outputs, call.outputs);
+  if (step.op->kernel) step.op->kernel(op_call, call.outputs);
+  else run_recipe(op_call, call.outputs);
+}
+
+std::vector<Tensor> Executable::run(std::span<const GivenMemory> given) const {
+  const FpEnvironmentScope environment;
+  FrameLoan loan(*this);
+  Frame& frame = *loan;
+  for (size_t b = 0; b < graph_.buffers.size(); ++b) {
+    const Buffer& buffer = graph_.buffers[b];
+    if (buffer.kind == Buffer::Kind::given) {
+      frame.memory[b] = given[static_cast<size_t>(buffer.source)];
+      frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
+    } else if (is_result_[b]) {
+      frame.memory[b] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
+      frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data());
+    }
+  }
+  const auto wait = [&](const std::vector<Wait>& list) {
+    for (const Wait& w : list) before_host_read(frame.calls[static_cast<size_t>(w.step)].outputs[static_cast<size_t>(w.output)]);
+  };
+  for (const int32_t b : written_) frame.memory[static_cast<size_t>(b)].storage->bump_version();
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    wait(waits_[s]);
+    if (const auto* kernel = std::get_if<KernelStep>(&steps_[s])) run_kernel(*kernel, frame);
+    else run_call(s, std::get<CallStep>(steps_[s]), frame);
+  }
+  wait(waits_.back());
+  std::vector<Tensor> results;
+  for (const Value& v : graph_.results) results.push_back(v.buffer < 0 ? Tensor{} : tensor_of(v, frame));
+  return results;
+}
+
+std::string Executable::to_string() const {
+  std::string text;
+  for (const Step& step : steps_) {
+    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
+      text += fmt::format("kernel {} over {}, {} operands, {:.0f} bytes\n", kernel->ops, kernel->nest.sizes, kernel->operands.size(), kernel->bytes);
+    } else {
+      const CallStep& call = std::get<CallStep>(step);
+      text += fmt::format("{} {}", call.check_only ? "check" : "call", call.op->name);
+      for (const Value& v : call.outputs) text += " " + graph::to_string(v);
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace tutti::graph

@@ -1,0 +1,90 @@
+// An executable: the steps of a compiled graph with everything that does not change from call to call.
+//
+// Immutable once made, and called by any number of threads at once: what a call writes lies in a frame of its own. Frames
+// are kept for later calls, with their arenas.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "tutti/graph/kernel_step.h"
+#include "tutti/graph/passes/fuse.h"
+
+namespace tutti::graph {
+
+// One op, called by itself.
+struct CallStep {
+  const OpDef* op;
+  Attrs attrs;
+  std::vector<Value> inputs, outputs;
+  std::vector<bool> copy_first;  // per input: the op writes memory that this input reads elsewhere; empty: none
+  bool check_only = false;       // looks at the operands, as an eager call would before it runs
+};
+
+// Memory that exists before a call: where a given buffer begins.
+struct GivenMemory {
+  StorageRef storage;
+  int64_t first_byte = 0;
+};
+
+struct ExecutableStatistics {
+  int64_t nodes = 0;       // of the graph as it was captured
+  int64_t merged = 0;      // left out because another node computes the same
+  int64_t unused = 0;      // left out because nobody reads their outputs
+  int64_t kernels = 0;     // kernel launches of a call
+  int64_t fused_nodes = 0; // nodes inside kernels
+  int64_t calls = 0;       // ops called by themselves
+  int64_t arena_bytes = 0, unplanned_bytes = 0;
+  double kernel_bytes = 0;  // moved by the kernels of a call
+  double compile_ms = 0;
+};
+
+class Executable {
+ public:
+  // Compiles: merges equal nodes, leaves out unused ones, fuses, plans memory, compiles kernels on up to `jobs` threads.
+  Executable(Graph graph, const FuseOptions& options, int jobs);
+  ~Executable();
+
+  // Runs it on the memory of the sources; returns one tensor per result (undefined where the graph says so). Any thread.
+  // Throws what the ops throw; given memory may have been written by then, as in an eager run.
+  std::vector<Tensor> run(std::span<const GivenMemory> given) const;
+
+  const ExecutableStatistics& statistics() const { return statistics_; }
+  const Graph& graph() const { return graph_; }
+  // The steps in order, for people.
+  std::string to_string() const;
+
+ private:
+  struct Frame;
+  class FrameLoan;
+  using Step = std::variant<KernelStep, CallStep>;
+  struct Wait {  // an output that a collective may still write
+    int32_t step;
+    int32_t output;
+  };
+
+  void add_steps(const std::vector<Group>& groups);
+  void add_call(const Node& node, bool check_only);
+  void plan_buffers();
+  void plan_waits();
+  void compile_kernels(int jobs);
+  std::unique_ptr<Frame> make_frame() const;
+  Tensor tensor_of(const Value& v, const Frame& frame) const;
+  void run_kernel(const KernelStep& step, const Frame& frame) const;
+  void run_call(size_t index, const CallStep& step, Frame& frame) const;
+
+  Graph graph_;
+  std::vector<Step> steps_;
+  std::vector<std::vector<Wait>> waits_;  // before each step, and at the end
+  std::vector<int64_t> arena_offsets_;    // per buffer; -1: not in the arena
+  std::vector<bool> is_result_;           // made buffers that the caller gets: memory of their own
+  std::vector<int32_t> written_;          // given buffers that a call writes
+  int64_t arena_bytes_ = 0;
+  ExecutableStatistics statistics_;
+  mutable std::mutex frames_mutex_;
+  mutable std::vector<std::unique_ptr<Frame>> frames_;
+};
+
+}  // namespace tutti::graph

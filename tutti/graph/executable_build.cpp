@@ -1,0 +1,198 @@
+// How an Executable is made: the passes, in order.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "tutti/graph/executable_frame.h"
+#include "tutti/graph/node_call.h"
+#include "tutti/graph/passes/merge_equal.h"
+#include "tutti/graph/passes/plan_memory.h"
+#include "tutti/graph/passes/remove_unused.h"
+#include "tutti/ops/engine/dispatch.h"
+
+namespace tutti::graph {
+namespace {
+
+// The buffers that something outside of the group which makes them reads, or that exist outside of the call.
+std::vector<bool> escapes_of(const std::vector<Group>& groups, const Graph& graph) {
+  std::vector<bool> outside(graph.buffers.size(), false);
+  for (size_t b = 0; b < outside.size(); ++b) outside[b] = graph.buffers[b].kind == Buffer::Kind::given;
+  for (const Value& v : graph.results) {
+    if (v.buffer >= 0) outside[static_cast<size_t>(v.buffer)] = true;
+  }
+  std::vector<int32_t> touched_by(graph.buffers.size(), -1);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const int32_t n : groups[g].nodes) {
+      const Node& node = graph.nodes[static_cast<size_t>(n)];
+      for (const auto* values : {&node.inputs, &node.outputs}) {
+        for (const Value& v : *values) {
+          int32_t& who = touched_by[static_cast<size_t>(v.buffer)];
+          if (who >= 0 && who != static_cast<int32_t>(g)) outside[static_cast<size_t>(v.buffer)] = true;
+          who = static_cast<int32_t>(g);
+        }
+      }
+    }
+  }
+  return outside;
+}
+
+// Which inputs the node's writes would change before they are read; empty when none.
+std::vector<bool> tangled_inputs(const Node& node, const Graph& graph) {
+  std::vector<bool> tangled;
+  for (const int8_t written : node.op->writes) {
+    if (written < 0) continue;
+    const Value& target = node.inputs[static_cast<size_t>(written)];
+    const Tensor whole = stand_ins({&target, 1}, graph)[0];
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const Value& v = node.inputs[i];
+      if (static_cast<int>(i) == written || v.buffer != target.buffer) continue;
+      if (!is_tangled(whole, Tensor::over(whole.storage(), v.sizes, v.strides, v.offset, v.dtype))) continue;
+      tangled.resize(node.inputs.size(), false);
+      tangled[i] = true;
+    }
+  }
+  return tangled;
+}
+
+}  // namespace
+
+Executable::Executable(Graph graph, const FuseOptions& options, int jobs) : graph_(std::move(graph)) {
+  const auto begin = std::chrono::steady_clock::now();
+  statistics_.nodes = static_cast<int64_t>(graph_.nodes.size());
+  check(graph_);
+  statistics_.merged = merge_equal(graph_);
+  statistics_.unused = remove_unused(graph_);
+  add_steps(fuse(graph_, options));
+  plan_waits();
+  plan_buffers();
+  compile_kernels(jobs);
+  statistics_.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void Executable::add_call(const Node& node, bool check_only) {
+  if (!check_only) ++statistics_.calls;
+  steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only});
+}
+
+void Executable::add_steps(const std::vector<Group>& groups) {
+  const std::vector<bool> escapes = escapes_of(groups, graph_);
+  for (const Group& group : groups) {
+    const Node& first = graph_.nodes[static_cast<size_t>(group.nodes[0])];
+    std::optional<KernelStep> step;
+    if (group.is_kernel && tangled_inputs(first, graph_).empty()) step = make_kernel_step(group, graph_, escapes);
+    if (!step) {
+      for (const int32_t n : group.nodes) add_call(graph_.nodes[static_cast<size_t>(n)], false);
+      continue;
+    }
+    if (first.op->check) add_call(first, true);
+    if (step->operands.empty()) continue;
+    ++statistics_.kernels;
+    statistics_.fused_nodes += static_cast<int64_t>(group.nodes.size());
+    statistics_.kernel_bytes += step->bytes;
+    steps_.push_back(std::move(*step));
+  }
+}
+
+namespace {
+
+// Calls visit(buffer) for what a step reads or writes.
+template <class Visit>
+void for_each_buffer(const std::variant<KernelStep, CallStep>& step, Visit visit) {
+  if (const auto* kernel = std::get_if<KernelStep>(&step)) {
+    for (const OperandPlace& place : kernel->operands) visit(place.buffer);
+    return;
+  }
+  const CallStep& call = std::get<CallStep>(step);
+  for (const Value& v : call.inputs) visit(v.buffer);
+  for (const Value& v : call.outputs) visit(v.buffer);
+}
+
+}  // namespace
+
+void Executable::plan_waits() {
+  waits_.resize(steps_.size() + 1);
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const auto* call = std::get_if<CallStep>(&steps_[s]);
+    if (call == nullptr || !call->op->ordered) continue;
+    for (size_t k = 0; k < call->outputs.size(); ++k) {
+      size_t reader = s + 1;
+      for (bool found = false; reader < steps_.size() && !found; reader += !found)
+        for_each_buffer(steps_[reader], [&](int32_t b) { found = found || b == call->outputs[k].buffer; });
+      waits_[reader].push_back({static_cast<int32_t>(s), static_cast<int32_t>(k)});
+    }
+  }
+}
+
+void Executable::plan_buffers() {
+  const size_t count = graph_.buffers.size();
+  is_result_.assign(count, false);
+  for (const Value& v : graph_.results) {
+    if (v.buffer >= 0) is_result_[static_cast<size_t>(v.buffer)] = graph_.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::made;
+  }
+  std::vector<bool> written(count, false);
+  for (const Node& node : graph_.nodes) {
+    for (const Value& v : node.outputs) written[static_cast<size_t>(v.buffer)] = graph_.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::given;
+  }
+  for (size_t b = 0; b < count; ++b) {
+    if (written[b]) written_.push_back(static_cast<int32_t>(b));
+  }
+
+  std::vector<int32_t> first(count, -1), last(count, -1);
+  const auto touch = [&](int32_t buffer, size_t step) {
+    const auto b = static_cast<size_t>(buffer);
+    if (graph_.buffers[b].kind != Buffer::Kind::made || is_result_[b]) return;
+    if (first[b] < 0) first[b] = static_cast<int32_t>(step);
+    last[b] = static_cast<int32_t>(step);
+  };
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    for (const Wait& w : waits_[s]) touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer, s);
+    for_each_buffer(steps_[s], [&](int32_t b) { touch(b, s); });
+  }
+  for (const Wait& w : waits_.back())
+    touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer, steps_.size());
+
+  std::vector<Lifetime> lifetimes;
+  std::vector<size_t> owner;
+  for (size_t b = 0; b < count; ++b) {
+    if (first[b] < 0) continue;
+    lifetimes.push_back({graph_.buffers[b].nbytes, first[b], last[b]});
+    owner.push_back(b);
+  }
+  const MemoryPlan plan = plan_memory(lifetimes);
+  arena_offsets_.assign(count, -1);
+  for (size_t i = 0; i < owner.size(); ++i) arena_offsets_[owner[i]] = plan.offsets[i];
+  arena_bytes_ = plan.total;
+  statistics_.arena_bytes = plan.total;
+  statistics_.unplanned_bytes = plan.unplanned;
+}
+
+// Jobs take kernels in turn; the cache sees to it that one that several want is compiled once.
+void Executable::compile_kernels(int jobs) {
+  std::vector<KernelStep*> kernels;
+  for (Step& step : steps_) {
+    if (auto* kernel = std::get_if<KernelStep>(&step)) kernels.push_back(kernel);
+  }
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr problem;
+  const auto work = [&] {
+    for (size_t i = next++; i < kernels.size(); i = next++) {
+      try {
+        kernels[i]->kernel = &codegen::kernel_for(kernels[i]->spec);
+      } catch (...) {
+        std::lock_guard lock(mutex);
+        if (!problem) problem = std::current_exception();
+        next = kernels.size();
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int j = 1; j < std::min<int>(jobs, static_cast<int>(kernels.size())); ++j) threads.emplace_back(work);
+  work();
+  for (std::thread& t : threads) t.join();
+  if (problem) std::rethrow_exception(problem);
+}
+
+}  // namespace tutti::graph

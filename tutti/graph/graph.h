@@ -1,0 +1,68 @@
+// The captured program: calls of ops over views of buffers.
+//
+// A buffer is memory: of an argument, of a tensor that the traced function holds, or made inside. It has versions; an op
+// that writes in place makes the next one. A value is a strided view of one version. So reads and writes, views and
+// aliases mean in the graph what they mean when the ops run one by one, and program order is one legal order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/ops/engine/op_def.h"
+
+namespace tutti::graph {
+
+struct Value {
+  int32_t buffer = -1;
+  int32_t version = 0;
+  DType dtype = DType::f32;
+  int64_t offset = 0;  // elements of dtype from the start of the buffer
+  Extents sizes, strides;
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+struct Buffer {
+  enum class Kind : uint8_t {
+    given,  // memory that exists before the call: that of Source `source`
+    made,   // made by the node that writes version 0
+  };
+  Kind kind = Kind::made;
+  int32_t source = -1;
+  int64_t nbytes = 0;
+  Device device;
+  int32_t versions = 1;
+};
+
+// Where a node comes from.
+struct Origin {
+  uint64_t region = 0;   // of a checkpointed region that is recomputed; 0: none
+  bool backward = false;
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<Value> inputs;
+  std::vector<Value> outputs;
+  Origin origin;
+};
+
+struct Graph {
+  std::vector<Buffer> buffers;
+  std::vector<Node> nodes;     // program order
+  std::vector<Value> results;  // buffer -1: undefined
+};
+
+std::string to_string(const Value& value);
+// One line per node, for people.
+std::string to_string(const Graph& graph);
+
+// Whether a node does more than give its outputs: it writes memory, or other ranks notice it.
+bool has_effect(const Node& node);
+
+// Throws InternalError unless every value lies in its buffer and is written before it is read, and every version is
+// written once. Runs between passes.
+void check(const Graph& graph);
+
+}  // namespace tutti::graph

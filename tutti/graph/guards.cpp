@@ -1,0 +1,64 @@
+#include "tutti/graph/guards.h"
+
+#include "tutti/autograd/tape.h"
+
+namespace tutti::graph {
+namespace {
+
+int64_t byte_offset(const Tensor& t) { return t.offset() * itemsize(t.dtype()); }
+
+int32_t alias_of(const std::vector<Tensor>& tensors, size_t i) {
+  const Storage* storage = tensors[i].storage().get();
+  for (size_t j = 0; j < i; ++j) {
+    if (tensors[j].storage().get() == storage) return static_cast<int32_t>(j);
+  }
+  return static_cast<int32_t>(i);
+}
+
+TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i) {
+  const Tensor& t = tensors[i];
+  const int32_t alias = alias_of(tensors, i);
+  return {t.dtype(), t.device(), requires_grad(t), static_cast<int8_t>(byte_offset(t) & 7), alias,
+          byte_offset(t) - byte_offset(tensors[static_cast<size_t>(alias)]), t.extents(), t.strides()};
+}
+
+}  // namespace
+
+Guards Guards::of(const Leaves& arguments) {
+  Guards g{.grad_enabled = is_grad_enabled(), .plain = arguments.plain, .tensors = {}};
+  for (size_t i = 0; i < arguments.tensors.size(); ++i) g.tensors.push_back(guard_of(arguments.tensors, i));
+  return g;
+}
+
+bool Guards::hold(const Leaves& arguments) const {
+  if (arguments.tensors.size() != tensors.size() || grad_enabled != is_grad_enabled() || arguments.plain != plain) return false;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& t = arguments.tensors[i];
+    const TensorGuard& g = tensors[i];
+    if (t.dtype() != g.dtype || !(t.extents() == g.sizes) || !(t.strides() == g.strides)) return false;
+    if (!(guard_of(arguments.tensors, i) == g)) return false;
+  }
+  return true;
+}
+
+std::string Guards::first_difference(const Leaves& arguments) const {
+  if (grad_enabled != is_grad_enabled()) return fmt::format("gradients are {}, were {}", grad_enabled ? "off" : "on", grad_enabled ? "on" : "off");
+  if (arguments.tensors.size() != tensors.size() || arguments.plain != plain) {
+    return fmt::format("a plain argument or the structure of the arguments differs ({} tensors, were {})", arguments.tensors.size(), tensors.size());
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorGuard now = guard_of(arguments.tensors, i), &then = tensors[i];
+    const auto said = [&](const char* what, const auto& a, const auto& b) { return fmt::format("{} of tensor {} is {}, was {}", what, i, a, b); };
+    if (now.dtype != then.dtype) return said("dtype", name_of(now.dtype), name_of(then.dtype));
+    if (!(now.sizes == then.sizes)) return said("shape", now.sizes, then.sizes);
+    if (!(now.strides == then.strides)) return said("strides", now.strides, then.strides);
+    if (!(now.device == then.device)) return said("device", to_string(now.device), to_string(then.device));
+    if (now.requires_grad != then.requires_grad) return said("requires_grad", now.requires_grad, then.requires_grad);
+    if (now.alias != then.alias) return said("the argument whose memory it shares", now.alias, then.alias);
+    if (now.alias_bytes != then.alias_bytes) return said("its distance in bytes from the argument it shares memory with", now.alias_bytes, then.alias_bytes);
+    if (now.phase != then.phase) return said("its place within 8 bytes", now.phase, then.phase);
+  }
+  return "";
+}
+
+}  // namespace tutti::graph

@@ -1,0 +1,35 @@
+// Guards: what must hold of the arguments of a call for a compiled function to be used again.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/graph/tree.h"
+
+namespace tutti::graph {
+
+struct TensorGuard {
+  DType dtype;
+  Device device;
+  bool requires_grad;
+  int8_t phase;           // of the first element's address within 8 bytes of its storage
+  int32_t alias;          // the first argument on the same storage, maybe itself
+  int64_t alias_bytes;    // from that argument's first element to this one's
+  Extents sizes, strides;
+  friend bool operator==(const TensorGuard&, const TensorGuard&) = default;
+};
+
+struct Guards {
+  bool grad_enabled = false;
+  std::string plain;
+  std::vector<TensorGuard> tensors;
+
+  // Those of a call with these arguments.
+  static Guards of(const Leaves& arguments);
+  // Compares without making guards for the call; no allocation.
+  bool hold(const Leaves& arguments) const;
+  // The first thing that does not hold, with both values; "" when all do.
+  std::string first_difference(const Leaves& arguments) const;
+};
+
+}  // namespace tutti::graph

@@ -1,0 +1,98 @@
+#include "tutti/graph/joint.h"
+
+#include <algorithm>
+
+#include "tutti/autograd/backward.h"
+
+namespace tutti::graph {
+
+JointSplit JointSplit::at_end_of(Trace& trace) {
+  const Graph& graph = trace.graph();
+  JointSplit split{graph.nodes.size(), graph.buffers.size(), static_cast<std::ptrdiff_t>(trace.sources().size()), {}};
+  for (const Buffer& b : graph.buffers) split.versions.push_back(b.versions - 1);
+  return split;
+}
+
+Graph JointSplit::forward(const Graph& whole) const {
+  Graph graph;
+  graph.buffers.assign(whole.buffers.begin(), whole.buffers.begin() + static_cast<std::ptrdiff_t>(buffers));
+  for (size_t b = 0; b < buffers; ++b) graph.buffers[b].versions = versions[b] + 1;
+  graph.nodes.assign(whole.nodes.begin(), whole.nodes.begin() + static_cast<std::ptrdiff_t>(nodes));
+  graph.results = whole.results;
+  return graph;
+}
+
+JointTrace::JointTrace(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted,
+                       const autograd::Order& start)
+    : made_(std::make_unique<JointBackward>()) {
+  std::vector<Tensor> leaves;
+  for (size_t i = 0; i < stand_ins.size(); ++i) {
+    if (!requires_grad(stand_ins[i])) continue;
+    made_->argument_leaves.push_back(static_cast<int32_t>(i));
+    leaves.push_back(stand_ins[i]);
+  }
+  for (size_t i = 0; i < trace.captured().size(); ++i) {
+    const Tensor& t = trace.captured()[i].tensor;
+    const autograd::Meta* meta = autograd::meta_of(t);
+    if (meta == nullptr || !requires_grad(t)) continue;
+    if (meta->node) {
+      if (meta->node->order < start) {
+        throw CaptureError(23, fmt::format("'{}' uses a tensor {} that was computed outside of it and requires grad; pass it as an argument, "
+                                           "or detach() it", name, describe(t)));
+      }
+      continue;
+    }
+    made_->captured_leaves.push_back(static_cast<int32_t>(i));
+    leaves.push_back(t);
+  }
+  for (const Tensor& t : wanted) {
+    cotangents_.push_back(trace.add_later(t.extents(), t.dtype(), t.device()));
+    made_->cotangent_dtypes.push_back(t.dtype());
+  }
+  Trace::Scope scope(trace);
+  trace.set_backward(true);
+  const std::vector<Tensor> grads = grad(wanted, leaves, cotangents_);
+  for (const Tensor& g : grads) grads_.push_back(g.defined() ? trace.value_of(g) : Value{});
+}
+
+std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace& trace, Graph& forward, const FuseOptions& fuse, int jobs) {
+  const Graph& whole = trace.graph();
+  Graph graph;
+  std::vector<int32_t> renamed(whole.buffers.size(), -1);
+  auto later = static_cast<int32_t>(cotangents_.size());
+  made_->first_saved = static_cast<int32_t>(forward.results.size());
+  const auto base = [&](size_t b) { return b < split.buffers ? split.versions[b] : 0; };
+  const auto rename = [&](Value v) {
+    if (v.buffer < 0) return v;
+    const auto b = static_cast<size_t>(v.buffer);
+    if (renamed[b] < 0) {
+      renamed[b] = static_cast<int32_t>(graph.buffers.size());
+      Buffer buffer = whole.buffers[b];
+      buffer.versions -= base(b);
+      if (buffer.kind == Buffer::Kind::given) {
+        made_->sources.push_back(trace.sources()[static_cast<size_t>(buffer.source)]);
+      } else if (b < split.buffers) {
+        // Made by the forward: kept as bytes.
+        buffer.kind = Buffer::Kind::given;
+        made_->sources.push_back({Trace::Source::Kind::later, later++, 0, 0});
+        forward.results.push_back({.buffer = v.buffer, .version = base(b), .dtype = DType::u8, .sizes = {buffer.nbytes}, .strides = {1}});
+      }
+      if (buffer.kind == Buffer::Kind::given) buffer.source = static_cast<int32_t>(made_->sources.size()) - 1;
+      graph.buffers.push_back(buffer);
+    }
+    v.buffer = renamed[b];
+    v.version -= base(b);
+    return v;
+  };
+  for (size_t n = split.nodes; n < whole.nodes.size(); ++n) {
+    Node node = whole.nodes[n];
+    for (Value& v : node.inputs) v = rename(v);
+    for (Value& v : node.outputs) v = rename(v);
+    graph.nodes.push_back(std::move(node));
+  }
+  for (const Value& v : grads_) graph.results.push_back(rename(v));
+  made_->executable = std::make_unique<Executable>(std::move(graph), fuse, jobs);
+  return std::move(made_);
+}
+
+}  // namespace tutti::graph

@@ -1,0 +1,34 @@
+// The kernel of a group: one specification for the code generator, and the loops around it.
+#pragma once
+
+#include <optional>
+
+#include "tutti/graph/passes/fuse.h"
+#include "tutti/ops/engine/loop_nest.h"
+
+namespace tutti::graph {
+
+// Where the kernel's operands lie: bytes from the start of a buffer.
+struct OperandPlace {
+  int32_t buffer;
+  int64_t byte_offset;
+};
+
+struct KernelStep {
+  codegen::KernelSpec spec;
+  const codegen::Kernel* kernel = nullptr;  // of `spec`, once compiled
+  LoopNest nest;  // its data pointers are unused
+  int outer_end = 0;
+  KernelRun run;
+  std::vector<OperandPlace> operands;  // inputs, then outputs
+  std::vector<codegen::ParamValue> params;
+  std::string ops;        // names of the ops inside, for errors and traces
+  double bytes = 0;       // moved by one run
+};
+
+// The step of `group`. Nothing when its rows cannot be walked as one dim: then its nodes must run one by one, where the
+// eager engine packs what it needs. A step whose kernel would visit no point has no operands.
+// escapes: per buffer, whether anything outside of the group reads it.
+std::optional<KernelStep> make_kernel_step(const Group& group, const Graph& graph, const std::vector<bool>& escapes);
+
+}  // namespace tutti::graph

@@ -1,0 +1,24 @@
+#include "tutti/graph/node_call.h"
+
+namespace tutti::graph {
+namespace {
+
+class NoMemory final : public StoragePlaceholder {
+  [[noreturn]] void refuse_data() const override {
+    throw InternalError("a facet of an op read the elements of a tensor while its call was compiled; please report this with the op");
+  }
+};
+
+}  // namespace
+
+std::vector<Tensor> stand_ins(std::span<const Value> values, const Graph& graph) {
+  std::vector<Tensor> tensors;
+  for (const Value& v : values) {
+    const Buffer& b = graph.buffers[static_cast<size_t>(v.buffer)];
+    auto storage = StorageRef::adopt(Storage::without_memory(b.nbytes, b.device, std::make_unique<NoMemory>()));
+    tensors.push_back(Tensor::over(std::move(storage), v.sizes, v.strides, v.offset, v.dtype));
+  }
+  return tensors;
+}
+
+}  // namespace tutti::graph

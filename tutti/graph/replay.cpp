@@ -1,0 +1,108 @@
+// Calls of a specialization, and the autograd node of what they return.
+#include "tutti/graph/joint.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
+#include "tutti/tensor/host_read.h"
+
+namespace tutti::graph {
+namespace {
+
+// Runs the compiled backward in the place of the nodes that an eager forward would have recorded.
+struct CompiledNode final : autograd::Node {
+  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_)
+      : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)) {
+    for (const StorageRef& s : storages()) versions.push_back(s->version());
+  }
+
+  const char* name() const override { return "compiled function"; }
+
+  void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t) override {
+    TUTTI_CHECK(!released, "backward of a compiled function: it ran before and what it needs is gone; pass retain_graph = true to the first "
+                "backward");
+    TUTTI_CHECK(!is_grad_enabled(), "backward of a compiled function: gradients of gradients (create_graph) are not recorded through it; call "
+                "the function itself where they are wanted");
+    const std::vector<StorageRef> now = storages();
+    for (size_t i = 0; i < now.size(); ++i) {
+      TUTTI_CHECK(now[i]->version() == versions[i], "backward of a compiled function: an argument or a tensor that it holds was changed in "
+                  "place after the forward (version {} then, {} now); write to a clone() instead", versions[i], now[i]->version());
+    }
+    const JointBackward& backward = *spec->backward;
+    std::vector<Tensor> later;
+    for (size_t k = 0; k < grads.size(); ++k) {
+      const Tensor g = grads[k].defined() ? cast(grads[k], backward.cotangent_dtypes[k]) : full(to_shape(sizes[k]), 0.0, backward.cotangent_dtypes[k]);
+      before_host_read(g);
+      later.push_back(to_contiguous(g));
+    }
+    later.insert(later.end(), saved.begin(), saved.end());
+    const std::vector<Tensor> results = backward.executable->run(spec->memory_of(backward.sources, arguments, later));
+    for (size_t i = 0; i < results.size(); ++i) input_grads[i] = results[i];
+  }
+
+  void release_saved() override {
+    arguments.clear();
+    saved.clear();
+    released = true;
+  }
+
+  // Memory from before the forward that the backward reads.
+  std::vector<StorageRef> storages() const {
+    std::vector<StorageRef> list;
+    for (const Trace::Source& source : spec->backward->sources) {
+      if (source.kind == Trace::Source::Kind::argument) list.push_back(arguments[static_cast<size_t>(source.index)].storage());
+      if (source.kind == Trace::Source::Kind::captured) list.push_back(spec->captured[static_cast<size_t>(source.index)].tensor.storage());
+    }
+    return list;
+  }
+
+  const std::shared_ptr<const Specialization> spec;
+  std::vector<Tensor> arguments, saved;
+  std::vector<Extents> sizes;       // of the differentiable results
+  std::vector<uint32_t> versions;
+  bool released = false;
+};
+
+void write_grads(const Specialization& spec, const Leaves& arguments, std::span<const Tensor> results) {
+  for (const GradWrite& w : spec.grad_writes) {
+    const Tensor grad = w.result < 0 ? Tensor{} : results[static_cast<size_t>(w.result)];
+    if (w.captured >= 0) {
+      set_grad(spec.captured[static_cast<size_t>(w.captured)].tensor, grad);
+      continue;
+    }
+    const Tensor& leaf = arguments.tensors[static_cast<size_t>(w.argument)];
+    const Tensor before = grad_of(leaf);
+    const NoGradScope no_grad;
+    set_grad(leaf, before.defined() ? add(before, grad) : grad);
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments) {
+  for (const Tensor& t : arguments.tensors) before_host_read(t);
+  for (const Captured& c : self->captured) before_host_read(c.tensor);
+  std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}));
+  write_grads(*self, arguments, made);
+  std::vector<Tensor> results;
+  for (const ResultSource& source : self->results) {
+    const auto i = static_cast<size_t>(source.index);
+    results.push_back(source.kind == ResultSource::Kind::graph      ? made[i]
+                      : source.kind == ResultSource::Kind::argument ? arguments.tensors[i]
+                                                                    : self->captured[i].tensor);
+  }
+  if (!self->backward) return results;
+  std::vector<Tensor> saved(made.begin() + self->backward->first_saved, made.end());
+  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved));
+  node->order = autograd::next_order();
+  for (const int32_t i : self->backward->argument_leaves) node->edges.push_back(autograd::edge_of(arguments.tensors[static_cast<size_t>(i)]));
+  for (const int32_t i : self->backward->captured_leaves) node->edges.push_back(autograd::edge_of(self->captured[static_cast<size_t>(i)].tensor));
+  node->num_outputs = 0;
+  for (size_t k = 0; k < results.size(); ++k) {
+    if (!self->results[k].differentiable) continue;
+    node->sizes.push_back(results[k].extents());
+    autograd::set_history(results[k], node, node->num_outputs++);
+  }
+  return results;
+}
+
+}  // namespace tutti::graph

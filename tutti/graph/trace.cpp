@@ -1,0 +1,196 @@
+#include "tutti/graph/trace.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::graph {
+namespace {
+
+thread_local Trace* running = nullptr;
+
+// The memory that a tensor of a trace does not have.
+class TracedMemory final : public StoragePlaceholder {
+ public:
+  TracedMemory(std::shared_ptr<TraceState> state, int32_t buffer) : state(std::move(state)), buffer(buffer) {}
+  [[noreturn]] void refuse_data() const override {
+    if (state->ended) {
+      throw CaptureError(21, fmt::format("a tensor of the trace of '{}' was used after the trace had ended; return it from the function, "
+                                         "or do not store it outside", state->name));
+    }
+    throw CaptureError(12, fmt::format("the elements of a tensor were read while tracing '{}': it has none, the function runs once to see "
+                                       "which ops it calls. Compute the value outside and pass it in, or return the tensor and read the "
+                                       "result", state->name));
+  }
+  const std::shared_ptr<TraceState> state;
+  const int32_t buffer;
+};
+
+const TracedMemory* traced_memory(const Tensor& t) { return dynamic_cast<const TracedMemory*>(t.storage()->placeholder()); }
+
+class CaptureStage final : public Stage {
+ public:
+  void handle(const OpCall& call, std::span<Tensor> outputs) override {
+    Trace* trace = Trace::current();
+    if (trace == nullptr) {
+      for (const Tensor& t : call.inputs) {
+        if (const TracedMemory* memory = traced_memory(t)) memory->refuse_data();
+      }
+      throw CaptureError(22, fmt::format("{}: an input says it belongs to a trace, and none runs on this thread", call.op.name));
+    }
+    trace->record(call, outputs);
+  }
+};
+
+const bool stage_installed = [] {
+  static CaptureStage stage;
+  install_stage(StageBit::capture, &stage);
+  return true;
+}();
+
+// Bytes of its storage that `t` reaches, [first, second).
+std::pair<int64_t, int64_t> byte_range(const Tensor& t) {
+  if (t.numel() == 0) return {t.offset() * itemsize(t.dtype()), t.offset() * itemsize(t.dtype())};
+  int64_t first = t.offset(), last = t.offset();
+  for (size_t d = 0; d < t.strides().size(); ++d) (t.strides()[d] < 0 ? first : last) += (t.extents()[d] - 1) * t.strides()[d];
+  return {first * itemsize(t.dtype()), (last + 1) * itemsize(t.dtype())};
+}
+
+}  // namespace
+
+Trace::Trace(std::string name) : state_(std::make_shared<TraceState>()) { state_->name = std::move(name); }
+Trace::~Trace() { state_->ended = true; }
+
+Trace* Trace::current() { return running; }
+
+Trace::Scope::Scope(Trace& trace) : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0) {}
+Trace::Scope::~Scope() { running = previous_; }
+
+bool Trace::is_traced(const Tensor& t) const {
+  const TracedMemory* memory = traced_memory(t);
+  return memory != nullptr && memory->state == state_;
+}
+
+int32_t Trace::add_given(Source source, int64_t nbytes, Device device) {
+  const auto buffer = static_cast<int32_t>(graph_.buffers.size());
+  graph_.buffers.push_back({.kind = Buffer::Kind::given, .source = static_cast<int32_t>(sources_.size()), .nbytes = nbytes, .device = device});
+  sources_.push_back(source);
+  return buffer;
+}
+
+Tensor Trace::make_traced(int32_t buffer, const Value& v) {
+  const Buffer& b = graph_.buffers[static_cast<size_t>(buffer)];
+  auto storage = StorageRef::adopt(Storage::without_memory(b.nbytes, b.device, std::make_unique<TracedMemory>(state_, buffer)));
+  Tensor t = Tensor::over(std::move(storage), v.sizes, v.strides, v.offset, v.dtype);
+  t.impl()->stages |= mask_of(StageBit::capture);
+  return t;
+}
+
+void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced) {
+  struct Group {
+    int64_t first, last;
+    int32_t argument, buffer = -1;
+    Tensor storage_of;  // the traced tensor whose storage the others of the group share
+  };
+  std::vector<std::pair<const Storage*, Group>> groups;
+  const auto group_of = [&](const Tensor& t) -> Group& {
+    return std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == t.storage().get(); })->second;
+  };
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const Storage* storage = actual[i].storage().get();
+    const auto [first, last] = byte_range(actual[i]);
+    const auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == storage; });
+    if (it == groups.end()) {
+      groups.push_back({storage, {first, last, static_cast<int32_t>(i), -1, {}}});
+    } else {
+      it->second.first = std::min(it->second.first, first);
+      it->second.last = std::max(it->second.last, last);
+    }
+  }
+  for (auto& [storage, group] : groups) {
+    // Buffers begin where the widest dtype may stand, so that every offset is a whole number of elements.
+    group.first &= ~int64_t{7};
+    const Device device = actual[static_cast<size_t>(group.argument)].device();
+    const Tensor& first = actual[static_cast<size_t>(group.argument)];
+    const int64_t lead = first.offset() * itemsize(first.dtype()) - group.first;
+    group.buffer = add_given({Source::Kind::argument, group.argument, group.first, lead}, group.last - group.first, device);
+    given_.emplace(storage, group.buffer);
+  }
+  for (const Tensor& t : actual) {
+    Group& group = group_of(t);
+    const int64_t offset = t.offset() - group.first / itemsize(t.dtype());
+    if (!group.storage_of.defined()) {
+      group.storage_of = make_traced(group.buffer, {.dtype = t.dtype(), .offset = offset, .sizes = t.extents(), .strides = t.strides()});
+      traced.push_back(group.storage_of);
+    } else {
+      Tensor same = Tensor::over(group.storage_of.storage(), t.extents(), t.strides(), offset, t.dtype());
+      same.impl()->stages |= mask_of(StageBit::capture);
+      traced.push_back(same);
+    }
+    if (requires_grad(t)) requires_grad_(traced.back());
+  }
+}
+
+Tensor Trace::add_later(const Extents& sizes, DType dtype, Device device) {
+  const int32_t buffer = add_given({Source::Kind::later, later_++, 0, 0}, numel_of(sizes) * itemsize(dtype), device);
+  return make_traced(buffer, {.dtype = dtype, .sizes = sizes, .strides = contiguous_strides(sizes)});
+}
+
+Value Trace::value_of(const Tensor& t) {
+  Value v{.dtype = t.dtype(), .offset = t.offset(), .sizes = t.extents(), .strides = t.strides()};
+  if (const TracedMemory* memory = traced_memory(t)) {
+    if (memory->state != state_) memory->refuse_data();
+    v.buffer = memory->buffer;
+  } else {
+    const auto [it, is_new] = given_.try_emplace(t.storage().get(), static_cast<int32_t>(graph_.buffers.size()));
+    v.buffer = it->second;
+    if (is_new) {
+      add_given({Source::Kind::captured, static_cast<int32_t>(captured_.size()), 0, 0}, t.storage()->nbytes(), t.device());
+    }
+    const bool met = std::any_of(captured_.begin(), captured_.end(), [&](const Captured& c) { return c.tensor.is_same(t); });
+    if (is_new || !met) {
+      const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) {
+        return c.grad_before.defined() && c.grad_before.is_same(t);
+      });
+      captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin())});
+    }
+    const Source& source = sources_[static_cast<size_t>(graph_.buffers[static_cast<size_t>(v.buffer)].source)];
+    v.offset -= source.first_byte / itemsize(t.dtype());
+  }
+  v.version = graph_.buffers[static_cast<size_t>(v.buffer)].versions - 1;
+  return v;
+}
+
+void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
+  const OpDef& op = call.op;
+  if (op.view) {
+    if (!is_traced(call.inputs[0])) value_of(call.inputs[0]);  // meets a leaf of which only views are used
+    outputs[0] = op.view(call);
+    if (is_traced(outputs[0])) outputs[0].impl()->stages |= mask_of(StageBit::capture);
+    return;
+  }
+  OutputMetas metas;
+  op.infer(call, metas);
+  begin_writes(call);
+  Node node{.op = &op, .attrs = call.attrs, .origin = {.region = autograd::current_region(), .backward = backward_}};
+  for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
+  const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
+  for (int k = 0; k < metas.count; ++k) {
+    Tensor& output = outputs[static_cast<size_t>(k)];
+    if (const int written = op.writes[k]; written >= 0) {
+      output = call.inputs[static_cast<size_t>(written)];
+      Value v = node.inputs[static_cast<size_t>(written)];
+      v.version = graph_.buffers[static_cast<size_t>(v.buffer)].versions++;
+      node.outputs.push_back(v);
+      continue;
+    }
+    const Extents sizes = concrete(metas.meta[k].sizes);
+    Value v{.buffer = static_cast<int32_t>(graph_.buffers.size()), .dtype = metas.meta[k].dtype, .sizes = sizes,
+            .strides = contiguous_strides(sizes)};
+    graph_.buffers.push_back({.nbytes = numel_of(sizes) * itemsize(v.dtype), .device = device});
+    output = make_traced(v.buffer, v);
+    node.outputs.push_back(std::move(v));
+  }
+  graph_.nodes.push_back(std::move(node));
+}
+
+}  // namespace tutti::graph

@@ -1,0 +1,89 @@
+// A trace: one run of a function on tensors without elements, which writes down the ops it calls.
+//
+// While a Trace::Scope lives, calls of ops on this thread are appended to the trace's graph instead of run. It stands
+// below autograd: what a backward calls is written down like everything else. Tensors with memory that the function
+// reaches without having been given them become captured inputs: their data at the time of each call is used, never that
+// of the trace. One thread at a time.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/graph/capture_error.h"
+#include "tutti/graph/graph.h"
+
+namespace tutti::graph {
+
+// What tensors of a trace and the trace know of each other after one of them is gone.
+struct TraceState {
+  std::string name;  // of the traced function
+  bool ended = false;
+};
+
+// A tensor that a function uses without having been given it, held as long as the compiled function.
+struct Captured {
+  Tensor tensor;
+  Tensor grad_before;  // of a leaf: its gradient when the trace met it
+  int32_t grad_of = -1;  // this was the gradient of that captured leaf: each call reads the one the leaf then has
+};
+
+class Trace {
+ public:
+  explicit Trace(std::string name);
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  static Trace* current();
+  // Records the calls of this thread while it lives.
+  class Scope {
+   public:
+    explicit Scope(Trace& trace);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Trace* previous_;
+    StageScope stage_;
+  };
+
+  // Stands for the argument `actual` in the trace. Arguments that share a storage share a buffer, whose start is the
+  // lowest byte that any of `group` reaches.
+  void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced);
+  // The stand-in for a tensor that exists only when the graph runs (a cotangent), dense.
+  Tensor add_later(const Extents& sizes, DType dtype, Device device);
+
+  // What `t` is in the graph now. A tensor with memory that the trace has not met becomes a captured input.
+  Value value_of(const Tensor& t);
+  bool is_traced(const Tensor& t) const;
+  void record(const OpCall& call, std::span<Tensor> outputs);
+
+  Graph& graph() { return graph_; }
+  // Given buffers by source: first those of the arguments, later ones and captured tensors, in the order they were met.
+  struct Source {
+    enum class Kind : uint8_t { argument, later, captured } kind;
+    int32_t index;      // the argument whose storage it is, the later tensor, the captured tensor
+    int64_t first_byte; // of the buffer, in the storage as it was traced
+    int64_t lead;       // bytes from there to the first element of the argument
+  };
+  const std::vector<Source>& sources() const { return sources_; }
+  const std::vector<Captured>& captured() const { return captured_; }
+  void set_backward(bool on) { backward_ = on; }
+
+ private:
+  int32_t add_given(Source source, int64_t nbytes, Device device);
+  Tensor make_traced(int32_t buffer, const Value& geometry);
+
+  std::shared_ptr<TraceState> state_;
+  Graph graph_;
+  std::vector<Source> sources_;
+  std::vector<Captured> captured_;
+  std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
+  int32_t later_ = 0;
+  bool backward_ = false;
+};
+
+}  // namespace tutti::graph

@@ -1,0 +1,144 @@
+// How arguments and results of compiled functions are taken apart: into tensors, and into plain values that a compiled
+// function is made for.
+//
+// Tensors, numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples are known. A struct joins by saying
+// what its fields are:
+//   template <> struct tutti::graph::Fields<Batch> {
+//     static void visit(auto& batch, auto&& visit) { visit(batch.tokens); visit(batch.rows); }
+//   };
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::graph {
+
+template <class T>
+struct Fields;
+
+// Arguments or results as lists.
+struct Leaves {
+  std::vector<Tensor> tensors;
+  std::string plain;  // everything else, and the shape of the tree
+};
+
+class Flattener {
+ public:
+  explicit Flattener(Leaves& leaves) : leaves_(leaves) {}
+
+  void operator()(const Tensor& t) {
+    leaves_.plain += t.defined() ? 't' : 'u';
+    if (t.defined()) leaves_.tensors.push_back(t);
+  }
+  void operator()(const std::string& s) { add('s', s.size()), leaves_.plain += s; }
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void operator()(const T& value) {
+    leaves_.plain.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+  template <class T>
+  void operator()(const std::vector<T>& list) {
+    add('v', list.size());
+    for (const T& item : list) (*this)(item);
+  }
+  template <class T, size_t N>
+  void operator()(const std::array<T, N>& list) {
+    for (const T& item : list) (*this)(item);
+  }
+  template <class T>
+  void operator()(const std::optional<T>& value) {
+    leaves_.plain += value ? 'o' : '-';
+    if (value) (*this)(*value);
+  }
+  template <class K, class V>
+  void operator()(const std::map<K, V>& map) {
+    add('m', map.size());
+    for (const auto& [key, value] : map) (*this)(key), (*this)(value);
+  }
+  template <class A, class B>
+  void operator()(const std::pair<A, B>& pair) {
+    (*this)(pair.first), (*this)(pair.second);
+  }
+  template <class... T>
+  void operator()(const std::tuple<T...>& tuple) {
+    std::apply([this](const T&... items) { ((*this)(items), ...); }, tuple);
+  }
+  template <class T>
+    requires requires(const T& t, Flattener& f) { Fields<T>::visit(t, f); }
+  void operator()(const T& object) {
+    Fields<T>::visit(object, *this);
+  }
+
+ private:
+  void add(char kind, size_t count) {
+    leaves_.plain += kind;
+    leaves_.plain.append(reinterpret_cast<const char*>(&count), sizeof(count));
+  }
+  Leaves& leaves_;
+};
+
+// Puts tensors in the place of those that a tree of the same shape holds.
+class Rebuilder {
+ public:
+  explicit Rebuilder(std::span<const Tensor> tensors) : tensors_(tensors) {}
+
+  void operator()(Tensor& t) {
+    if (t.defined()) t = tensors_[next_++];
+  }
+  void operator()(std::string&) {}
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void operator()(T&) {}
+  template <class T>
+  void operator()(std::vector<T>& list) {
+    if constexpr (std::is_same_v<T, bool>) return;
+    else for (T& item : list) (*this)(item);
+  }
+  template <class T, size_t N>
+  void operator()(std::array<T, N>& list) {
+    for (T& item : list) (*this)(item);
+  }
+  template <class T>
+  void operator()(std::optional<T>& value) {
+    if (value) (*this)(*value);
+  }
+  template <class K, class V>
+  void operator()(std::map<K, V>& map) {
+    for (auto& [key, value] : map) (*this)(value);
+  }
+  template <class A, class B>
+  void operator()(std::pair<A, B>& pair) {
+    (*this)(pair.first), (*this)(pair.second);
+  }
+  template <class... T>
+  void operator()(std::tuple<T...>& tuple) {
+    std::apply([this](T&... items) { ((*this)(items), ...); }, tuple);
+  }
+  template <class T>
+    requires requires(T& t, Rebuilder& r) { Fields<T>::visit(t, r); }
+  void operator()(T& object) {
+    Fields<T>::visit(object, *this);
+  }
+
+ private:
+  std::span<const Tensor> tensors_;
+  size_t next_ = 0;
+};
+
+template <class T>
+T rebuilt(const T& like, std::span<const Tensor> tensors) {
+  T copy = like;
+  Rebuilder rebuild(tensors);
+  rebuild(copy);
+  return copy;
+}
+
+}  // namespace tutti::graph
