@@ -29,6 +29,7 @@ const OpDef kAllGatherSingle{
                      [](const VjpCall& c, std::span<Tensor> grads) {
                        grads[0] = wait_tensor(reduce_scatter_single(widened(c.grads[0]), ReduceKind::sum, 0, group_of(c)));
                      }},
+    .ordered = true,
     .kernel = run,
     .cost = [](const OpCall& call) { return wire_cost((attrs_of(call).group.ranks - 1) * static_cast<double>(call[0].nbytes())); },
 };

@@ -47,6 +47,7 @@ const OpDef kAllReduce{
     .infer = infer,
     .reference = all_reduce_reference,
     .gradient = {.vjp = linear_vjp},
+    .ordered = true,
     .kernel = run,
     .cost = cost,
 };
@@ -58,6 +59,7 @@ const OpDef kAllReduceExtremum{
     .infer = infer,
     .reference = all_reduce_reference,
     .gradient = {.vjp = extremum_vjp, .saves_inputs = 1, .saves_outputs = 1},
+    .ordered = true,
     .kernel = run,
     .cost = cost,
 };

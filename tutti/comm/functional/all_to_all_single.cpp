@@ -35,6 +35,7 @@ const OpDef kAllToAllSingle{
         },
     .reference = all_to_all_reference,
     .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = wait_tensor(all_to_all_single(c.grads[0], group_of(c))); }},
+    .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->all_to_all_single(target_of(outputs[0]), snapshot(call[0]), kStart));
@@ -60,6 +61,7 @@ const OpDef kAllToAllVSingle{
                        grads[0] = wait_tensor(call_op(c.op, Attrs::of(attrs), c.grads[0], c.inputs[2], c.inputs[1]));
                      },
                  .saves_inputs = 0b110},
+    .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->all_to_all_v_single(target_of(outputs[0]), snapshot(call[0]), splits_in(call[1]),

@@ -100,6 +100,7 @@ const OpDef kBatchIsendIrecv{
     .num_inputs = -1,
     .infer = [](const OpCall& call, OutputMetas& out) { out.add(DType::u8, {Arena::of(metas_of(call.inputs.subspan(1))).bytes}); },
     .gradient = {.none = "its result is bytes; the functional collective records the gradient of their parts"},
+    .ordered = true,
     .kernel = run,
     .cost =
         [](const OpCall& call) {

@@ -27,6 +27,7 @@ const OpDef kBroadcast{
                      [](const VjpCall& c, std::span<Tensor> grads) {
                        grads[0] = wait_tensor(call_op(kReduceToRoot, c.attrs, widened(c.grads[0])));
                      }},
+    .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           if (is_root(call)) facets::raw_copy(outputs[0], call[0]);
@@ -45,6 +46,7 @@ const OpDef kReduceToRoot{
                      [](const VjpCall& c, std::span<Tensor> grads) {
                        grads[0] = wait_tensor(call_op(kBroadcast, c.attrs, widened(c.grads[0])));
                      }},
+    .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           if (is_root(call)) facets::raw_copy(outputs[0], call[0]);

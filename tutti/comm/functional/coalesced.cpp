@@ -191,6 +191,7 @@ const OpDef kAllReduceCoalesced{
     .num_inputs = -1,
     .infer = infer,
     .gradient = {.none = kGradientOfParts},
+    .ordered = true,
     .kernel = run_all_reduce,
     .cost = [](const OpCall& call) { return wire_cost(2 * share(call) * total_bytes(call), share(call) * total_elements(call)); },
 };
@@ -200,6 +201,7 @@ const OpDef kAllGatherSingleCoalesced{
     .num_inputs = -1,
     .infer = infer,
     .gradient = {.none = kGradientOfParts},
+    .ordered = true,
     .kernel = run_all_gather,
     .cost = [](const OpCall& call) { return wire_cost((attrs_of(call).group.ranks - 1) * total_bytes(call)); },
 };
@@ -209,6 +211,7 @@ const OpDef kReduceScatterSingleCoalesced{
     .num_inputs = -1,
     .infer = infer,
     .gradient = {.none = kGradientOfParts},
+    .ordered = true,
     .kernel = run_reduce_scatter,
     .cost = [](const OpCall& call) { return wire_cost(share(call) * total_bytes(call), share(call) * total_elements(call)); },
 };

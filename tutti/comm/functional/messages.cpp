@@ -33,6 +33,7 @@ const OpDef kIsend{
                        const Tensor like = placeholder(x.sizes, compute_dtype(x.dtype));
                        grads[0] = wait_tensor(irecv(like, attrs_of(c).peer, group_of(c), attrs_of(c).tag));
                      }},
+    .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->isend(snapshot(call[0]), attrs_of(call).peer, attrs_of(call).tag));
@@ -56,6 +57,7 @@ const OpDef kIrecv{
                        grads[0] = no_cotangent(c.input_metas[0]);
                        attach_to(grads[0], token);
                      }},
+    .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->irecv(target_of(outputs[0]), attrs_of(call).peer, attrs_of(call).tag));

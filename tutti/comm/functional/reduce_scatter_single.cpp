@@ -21,6 +21,7 @@ const OpDef kReduceScatterSingle{
                        const Tensor whole = wait_tensor(all_gather_single(c.grads[0], 0, group_of(c)));
                        grads[0] = scaled_cotangent(whole, op, attrs_of(c).group.ranks);
                      }},
+    .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->reduce_scatter_single(target_of(outputs[0]), snapshot(call[0]), attrs_of(call).reduce, kStart));
