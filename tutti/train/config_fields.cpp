@@ -56,7 +56,7 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(training, steps), .doc = "optimizer steps of the whole run", .unit = "steps", .rule = at_least(1)},
       {TUTTI_KEY(training, global_batch_tokens), .doc = "tokens of one optimizer step, over all ranks",
        .unit = "tokens", .rule = between(1, 1 << 30), .fixed_for_run = kFixed},
-      {TUTTI_KEY(training, compile), .doc = "compile whole steps", .unit = "", .rule = only(false)},
+      {TUTTI_KEY(training, compile), .doc = "compile forward and backward: captured once, then run as few fused kernels; same bits", .unit = ""},
       {TUTTI_KEY(training, max_norm), .doc = "gradients are scaled down to this global norm; 0 leaves them", .unit = "",
        .rule = at_least(0), .fixed_for_run = kFixed},
       {TUTTI_KEY(training, dtype), .doc = "type of the master weights", .unit = "", .rule = one_of({"float32"}),

@@ -5,13 +5,11 @@
 #include <exception>
 #include <optional>
 
-#include "tutti/autograd/backward.h"
 #include "tutti/core/exact_sum.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/token_cache.h"
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/ops/creation.h"
-#include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/runtime/atomic_file.h"
@@ -23,6 +21,7 @@
 #include "tutti/train/memory_report.h"
 #include "tutti/train/run_log.h"
 #include "tutti/train/sample.h"
+#include "tutti/train/shard_step.h"
 #include "tutti/train/shards.h"
 #include "tutti/train/signals.h"
 
@@ -64,6 +63,9 @@ class Trainer {
     forward_.checkpoint_blocks = config.activation_checkpoint.mode == "full";
     const int64_t rows = config.training.global_batch_tokens / config.data.sequence_length;
     rows_per_shard_ = rows / config.numerics.virtual_shards;
+    std::vector<Tensor> parameters;
+    for (const nn::NamedTensor& p : optimizer_->parameters()) parameters.push_back(p.tensor);
+    shard_step_.emplace(model_, std::move(parameters), forward_, config.training.compile);
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
     nn::initialize(model_);
@@ -90,6 +92,7 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
+  std::optional<ShardStep> shard_step_;
   int64_t rows_per_shard_ = 0;
   TrainState state_;
   GradientTree tree_;
@@ -110,12 +113,10 @@ float Trainer::backward_shards(int64_t first_row, double* data_ms) {
 
   ExactSum loss(ExactTerm::value);
   for (const TokenRows& rows : shards) {
-    const Tensor losses = cross_entropy(model_.forward(to_batch(rows), forward_), labels_of(rows));
-    loss.add({losses.data<float>(), static_cast<size_t>(losses.numel())});
-    backward(losses, full_like(losses, 1.0 / static_cast<double>(valid)), {.per_use = true});
-    std::vector<std::vector<Tensor>> uses;
-    for (const nn::NamedTensor& p : optimizer_->parameters()) uses.push_back(take_uses(p.tensor));
-    tree_.push(std::move(uses));
+    const Tensor labels = labels_of(rows);
+    ShardGradients gradients = shard_step_->run(to_batch(rows), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
+    loss.add({gradients.losses.data<float>(), static_cast<size_t>(gradients.losses.numel())});
+    tree_.push(std::move(gradients.uses));
   }
   if (ranks_ > 1) {
     auto words = loss.words();

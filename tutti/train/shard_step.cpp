@@ -1,0 +1,39 @@
+#include "tutti/train/shard_step.h"
+
+#include <utility>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/graph/compile.h"
+#include "tutti/ops/cross_entropy.h"
+
+template <>
+struct tutti::graph::Fields<tutti::models::TokenBatch> {
+  static void visit(auto& batch, auto& visit) { visit(batch.tokens), visit(batch.positions), visit(batch.first_key), visit(batch.rows); }
+};
+template <>
+struct tutti::graph::Fields<tutti::train::ShardGradients> {
+  static void visit(auto& gradients, auto& visit) { visit(gradients.losses), visit(gradients.uses); }
+};
+
+namespace tutti::train {
+
+ShardStep::ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled) {
+  const auto step = [&model, parameters = std::move(parameters), forward](const models::TokenBatch& batch, const Tensor& labels,
+                                                                          const Tensor& scale) {
+    const Tensor losses = cross_entropy(model.forward(batch, forward), labels);
+    backward(losses, scale, {.per_use = true});
+    ShardGradients result{detach(losses), {}};
+    for (const Tensor& p : parameters) result.uses.push_back(take_uses(p));
+    return result;
+  };
+  if (!compiled) {
+    run_ = step;
+    return;
+  }
+  const auto function = compile(step, {.name = "shard step"});
+  run_ = function;
+  statistics_ = [function] { return function.statistics(); };
+  explain_ = [function] { return function.explain(); };
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,35 @@
+// Forward and backward of one virtual shard: the unit that runs again and again in a step, eager or compiled.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/graph/compiled.h"
+#include "tutti/models/qwen3.h"
+
+namespace tutti::train {
+
+struct ShardGradients {
+  Tensor losses;                           // one per token, 0 where the label is ignored
+  std::vector<std::vector<Tensor>> uses;   // per parameter, per use in forward order
+};
+
+class ShardStep {
+ public:
+  // `parameters` of `model`, which must outlive this.
+  ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled);
+
+  // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. Equal bits, compiled or not.
+  ShardGradients run(const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) const { return run_(batch, labels, scale); }
+  // What was compiled; empty without.
+  CompileStatistics statistics() const { return statistics_ ? statistics_() : CompileStatistics{}; }
+  std::string explain() const { return explain_ ? explain_() : ""; }
+
+ private:
+  std::function<ShardGradients(const models::TokenBatch&, const Tensor&, const Tensor&)> run_;
+  std::function<CompileStatistics()> statistics_;
+  std::function<std::string()> explain_;
+};
+
+}  // namespace tutti::train
