@@ -53,7 +53,7 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   }
   double trace_ms = 0;
   const int jobs = options_.jobs > 0 ? options_.jobs : usable_cores();
-  auto made = specialize(options_.name, arguments, trace, {.fuse = options_.fuse}, jobs, &trace_ms);
+  auto made = specialize(arguments, trace, {options_.name, {.fuse = options_.fuse}, jobs}, &trace_ms);
   std::unique_lock lock(mutex_);
   specializations_.push_back(made);
   reasons_.push_back(std::move(reason));

@@ -41,10 +41,16 @@ struct ExecutableStatistics {
   double compile_ms = 0;
 };
 
+struct BuildOptions {
+  std::string name;   // of the function, in errors, dumps and traces
+  FuseOptions fuse;
+  int jobs = 1;       // kernels compiled at once
+};
+
 class Executable {
  public:
-  // Compiles: merges equal nodes, leaves out unused ones, fuses, plans memory, compiles kernels on up to `jobs` threads.
-  Executable(Graph graph, const FuseOptions& options, int jobs);
+  // Compiles: merges equal nodes, leaves out unused ones, fuses, plans memory, compiles kernels.
+  Executable(Graph graph, const BuildOptions& options);
   ~Executable();
 
   // Runs it on the memory of the sources; returns one tensor per result (undefined where the graph says so). Any thread.

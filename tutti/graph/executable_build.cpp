@@ -5,6 +5,7 @@
 #include <exception>
 #include <thread>
 
+#include "tutti/graph/dump.h"
 #include "tutti/graph/executable_frame.h"
 #include "tutti/graph/node_call.h"
 #include "tutti/graph/passes/merge_equal.h"
@@ -58,16 +59,19 @@ std::vector<bool> tangled_inputs(const Node& node, const Graph& graph) {
 
 }  // namespace
 
-Executable::Executable(Graph graph, const FuseOptions& options, int jobs) : graph_(std::move(graph)) {
+Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::move(graph)) {
   const auto begin = std::chrono::steady_clock::now();
   statistics_.nodes = static_cast<int64_t>(graph_.nodes.size());
   check(graph_);
+  dump_stage(options.name, "captured", [&] { return graph::to_string(graph_); });
   statistics_.merged = merge_equal(graph_);
   statistics_.unused = remove_unused(graph_);
-  add_steps(fuse(graph_, options));
+  dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
+  add_steps(fuse(graph_, options.fuse));
+  dump_stage(options.name, "steps", [&] { return to_string(); });
   plan_waits();
   plan_buffers();
-  compile_kernels(jobs);
+  compile_kernels(options.jobs);
   statistics_.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 

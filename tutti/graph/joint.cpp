@@ -55,7 +55,7 @@ JointTrace::JointTrace(Trace& trace, const std::string& name, std::span<const Te
   for (const Tensor& g : grads) grads_.push_back(g.defined() ? trace.value_of(g) : Value{});
 }
 
-std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace& trace, Graph& forward, const FuseOptions& fuse, int jobs) {
+std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) {
   const Graph& whole = trace.graph();
   Graph graph;
   std::vector<int32_t> renamed(whole.buffers.size(), -1);
@@ -91,7 +91,7 @@ std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace
     graph.nodes.push_back(std::move(node));
   }
   for (const Value& v : grads_) graph.results.push_back(rename(v));
-  made_->executable = std::make_unique<Executable>(std::move(graph), fuse, jobs);
+  made_->executable = std::make_unique<Executable>(std::move(graph), options);
   return std::move(made_);
 }
 

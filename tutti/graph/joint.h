@@ -27,7 +27,7 @@ class JointTrace {
   // computed outside of it and requires grad.
   JointTrace(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted, const autograd::Order& start);
   // Cuts the graph. `forward` gets what the backward reads as further results.
-  std::unique_ptr<JointBackward> finish(const JointSplit& split, Trace& trace, Graph& forward, const FuseOptions& fuse, int jobs);
+  std::unique_ptr<JointBackward> finish(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options);
 
  private:
   std::unique_ptr<JointBackward> made_;

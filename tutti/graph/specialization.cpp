@@ -34,7 +34,12 @@ class Specializer {
   }
 
   std::shared_ptr<const Specialization> run(FunctionRef<std::shared_ptr<const void>(std::span<const Tensor>, std::vector<Tensor>&)> fn,
-                                            const FuseOptions& fuse, int jobs, double* trace_ms) {
+                                            const BuildOptions& options, double* trace_ms) {
+    const auto named = [&](const char* part) {
+      BuildOptions copy = options;
+      copy.name += std::string(" ") + part;
+      return copy;
+    };
     const auto begin = std::chrono::steady_clock::now();
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> results;
@@ -59,8 +64,8 @@ class Specializer {
     made_->captured = trace_.captured();
     made_->sources = {trace_.sources().begin(), trace_.sources().begin() + split_.sources};
     Graph forward = split_.forward(trace_.graph());
-    if (joint_) made_->backward = joint_->finish(split_, trace_, forward, fuse, jobs);
-    made_->forward = std::make_unique<Executable>(std::move(forward), fuse, jobs);
+    if (joint_) made_->backward = joint_->finish(split_, trace_, forward, named("backward"));
+    made_->forward = std::make_unique<Executable>(std::move(forward), named("forward"));
     return made_;
   }
 
@@ -112,10 +117,10 @@ class Specializer {
 
 }  // namespace
 
-std::shared_ptr<const Specialization> specialize(const std::string& name, const Leaves& arguments,
+std::shared_ptr<const Specialization> specialize(const Leaves& arguments,
                                                  FunctionRef<std::shared_ptr<const void>(std::span<const Tensor>, std::vector<Tensor>&)> trace,
-                                                 const FuseOptions& fuse, int jobs, double* trace_ms) {
-  return Specializer(name, arguments).run(trace, fuse, jobs, trace_ms);
+                                                 const BuildOptions& options, double* trace_ms) {
+  return Specializer(options.name, arguments).run(trace, options, trace_ms);
 }
 
 bool Specialization::captured_state_holds(const Leaves& arguments) const {

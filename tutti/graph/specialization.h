@@ -56,8 +56,8 @@ struct Specialization {
 };
 
 // Traces and compiles. Throws what the function throws, and CaptureError.
-std::shared_ptr<const Specialization> specialize(const std::string& name, const Leaves& arguments, FunctionRef<std::shared_ptr<const void>(std::span<const Tensor>, std::vector<Tensor>&)> trace,
-                                                 const FuseOptions& fuse, int jobs, double* trace_ms);
+std::shared_ptr<const Specialization> specialize(const Leaves& arguments, FunctionRef<std::shared_ptr<const void>(std::span<const Tensor>, std::vector<Tensor>&)> trace,
+                                                 const BuildOptions& options, double* trace_ms);
 // Replays. `self` is held by what the results remember of it.
 std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments);
 
