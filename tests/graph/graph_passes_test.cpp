@@ -1,0 +1,122 @@
+// The passes one by one: merging, leaving out, fusing, planning memory.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/graph/support/same.h"
+#include "tutti/autograd/checkpoint.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/graph/access.h"
+#include "tutti/graph/compile.h"
+#include "tutti/graph/passes/plan_memory.h"
+#include "tutti/ops.h"
+
+namespace tutti {
+namespace {
+
+using graph::Space;
+using graph_test::values;
+
+TEST(CommonSpace, RefinesWhatFactorsAlike) {
+  EXPECT_EQ(graph::common_space({{6, 32}, {}}, {{6, 4, 8}, {}})->sizes, (Extents{6, 4, 8}));
+  EXPECT_EQ(graph::common_space({{6, 4}, {}}, {{3, 8}, {}})->sizes, (Extents{3, 2, 4}));
+  EXPECT_EQ(graph::common_space({{1, 5}, {}}, {{5}, {}})->sizes, (Extents{5}));
+  EXPECT_FALSE(graph::common_space({{6, 4}, {}}, {{4, 6}, {}}).has_value());
+  EXPECT_FALSE(graph::common_space({{6}, {}}, {{7}, {}}).has_value());
+}
+
+TEST(CommonSpace, RowsMustBeTheSame) {
+  const auto both = graph::common_space({{6, 32}, {1}}, {{6, 4, 8}, {1, 2}});
+  ASSERT_TRUE(both.has_value());
+  EXPECT_EQ(both->row, (Dims{1, 2}));
+  EXPECT_FALSE(graph::common_space({{6, 4, 8}, {2}}, {{6, 4, 8}, {1, 2}}).has_value());
+  EXPECT_EQ(graph::common_space({{6, 4, 8}, {}}, {{6, 32}, {1}})->row, (Dims{1, 2}));
+}
+
+TEST(PlanMemory, WhatLivesTogetherDoesNotOverlap) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<graph::Lifetime> lifetimes;
+    const size_t count = random() % 30;
+    for (size_t i = 0; i < count; ++i) {
+      const auto first = static_cast<int32_t>(random() % 20);
+      lifetimes.push_back({static_cast<int64_t>(random() % 5 == 0 ? 0 : random() % 1000), first, first + static_cast<int32_t>(random() % 5)});
+    }
+    const graph::MemoryPlan plan = graph::plan_memory(lifetimes);
+    EXPECT_LE(plan.total, plan.unplanned);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(plan.offsets[i] % 64, 0);
+      EXPECT_LE(plan.offsets[i] + lifetimes[i].nbytes, plan.total);
+      for (size_t j = 0; j < i; ++j) {
+        const bool together = lifetimes[i].first <= lifetimes[j].last && lifetimes[j].first <= lifetimes[i].last;
+        const bool apart = plan.offsets[i] + lifetimes[i].nbytes <= plan.offsets[j] || plan.offsets[j] + lifetimes[j].nbytes <= plan.offsets[i];
+        EXPECT_TRUE(!together || apart);
+      }
+    }
+  }
+}
+
+TEST(PlanMemory, AChainNeedsTwoBuffers) {
+  std::vector<graph::Lifetime> chain;
+  for (int32_t i = 0; i < 10; ++i) chain.push_back({1024, i, i + 1});
+  EXPECT_EQ(graph::plan_memory(chain).total, 2048);
+}
+
+TEST(MergeEqual, EqualCallsBecomeOne) {
+  const auto f = compile([](const Tensor& x) { return add(matmul(x, x), matmul(x, x)); });
+  f(values({8, 8}, 1));
+  EXPECT_EQ(f.statistics().last.merged, 1);
+  EXPECT_EQ(f.statistics().last.calls, 1);
+}
+
+TEST(MergeEqual, AWriteBetweenKeepsThemApart) {
+  const auto fn = [](const Tensor& x) {
+    const Tensor a = exp(x);
+    add_(x, 1.0);
+    return add(a, exp(x));
+  };
+  const auto f = compile(fn);
+  graph_test::expect_same(f(values({8}, 1)), fn(values({8}, 1)));
+  EXPECT_EQ(f.statistics().last.merged, 0);
+}
+
+TEST(MergeEqual, RecomputedRegionsAreNotMergedWithTheirFirstRun) {
+  const auto f = compile([](const Tensor& x) {
+    return checkpoint([](std::span<const Tensor> in) { return matmul(exp(in[0]), in[0]); }, std::span(&x, 1));
+  });
+  const Tensor x = values({8, 8}, 1);
+  requires_grad_(x);
+  backward(sum(f(x)));
+  EXPECT_EQ(f.statistics().last_backward.merged, 0) << f.explain();
+  EXPECT_NE(f.explain().find("exp"), std::string::npos);
+}
+
+TEST(RemoveUnused, WhatNobodyReadsIsNotComputed) {
+  const auto f = compile([](const Tensor& x) {
+    matmul(x, x);
+    return exp(x);
+  });
+  f(values({8, 8}, 1));
+  EXPECT_EQ(f.statistics().last.unused, 1);
+  EXPECT_EQ(f.statistics().last.calls, 0);
+}
+
+TEST(Fuse, AKernelNeverWaitsForItself) {
+  // exp(x) and the last add could share a kernel, if the matmul between them did not have to run inside it.
+  const auto fn = [](const Tensor& x) {
+    const Tensor a = exp(x);
+    return add(a, matmul(a, a));
+  };
+  const auto f = compile(fn);
+  graph_test::expect_same(f(values({8, 8}, 1)), fn(values({8, 8}, 1)));
+  EXPECT_EQ(f.statistics().last.kernels, 2) << f.explain();
+}
+
+TEST(Fuse, SiblingsThatReadTheSameShareAKernel) {
+  const auto f = compile([](const Tensor& x) { return std::pair(exp(x), tanh(x)); });
+  f(values({8, 8}, 1));
+  EXPECT_EQ(f.statistics().last.kernels, 1) << f.explain();
+}
+
+}  // namespace
+}  // namespace tutti
