@@ -7,6 +7,7 @@
 
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti {
 namespace {
@@ -122,6 +123,10 @@ class Engine {
   }
 
   void run_node(Node& node, std::vector<std::vector<Contribution>>& parts) {
+    TraceContext context = TraceContext::current();
+    context.place = node.place;
+    context.sequence = static_cast<int64_t>(node.order.place[0]);
+    const TraceContextScope trace(context);
     std::vector<Tensor> grads(parts.size());
     for (size_t k = 0; k < parts.size(); ++k) {
       grads[k] = combine(parts[k]);
@@ -189,6 +194,7 @@ void backward_region(const Tensor& output, const Tensor& cotangent, const Order&
 }  // namespace autograd
 
 void backward(const Tensor& output, const Tensor& cotangent, const BackwardOptions& options) {
+  const PhaseScope phase(TracePhase::backward);
   MemoryCategoryScope category(MemoryCategory::gradients);
   std::optional<NoGradScope> no_grad;
   if (!options.create_graph) no_grad.emplace();
@@ -199,6 +205,7 @@ void backward(const Tensor& output, const Tensor& cotangent, const BackwardOptio
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> cotangents, const BackwardOptions& options) {
+  const PhaseScope phase(TracePhase::backward);
   MemoryCategoryScope category(MemoryCategory::gradients);
   std::optional<NoGradScope> no_grad;
   if (!options.create_graph) no_grad.emplace();

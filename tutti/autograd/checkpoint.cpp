@@ -1,6 +1,7 @@
 #include "tutti/autograd/checkpoint.h"
 
 #include "tutti/autograd/backward.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti {
 namespace {
@@ -45,6 +46,7 @@ Tensor checkpoint(std::function<Tensor(std::span<const Tensor>)> fn, std::span<c
   TUTTI_CHECK(inputs.size() <= 32, "checkpoint: {} inputs were given; at most 32 are supported", inputs.size());
   auto node = std::make_shared<CheckpointNode>();
   node->order = autograd::next_order();
+  node->place = TraceContext::current().place;
   for (const Tensor& t : inputs) {
     node->edges.push_back(autograd::edge_of(t));
     node->inputs.push_back(t);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti {
 namespace autograd {
@@ -82,10 +83,12 @@ class AutogradStage final : public Stage {
     const Order order = next_order();
     {
       NoGradScope no_grad;
+      const SequenceScope sequence(static_cast<int64_t>(order.place[0]));
       apply(op, call.inputs, call.attrs, outputs);
     }
     auto node = std::make_shared<OpNode>(call);
     node->order = order;
+    node->place = TraceContext::current().place;
     node->num_outputs = op.num_outputs;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const Tensor& t = call.inputs[i];

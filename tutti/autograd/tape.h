@@ -17,6 +17,8 @@
 
 namespace tutti {
 
+struct TracePlace;
+
 namespace autograd {
 
 // Place in forward order. Checkpointed regions number their recomputed nodes one level below the region's own place.
@@ -65,6 +67,7 @@ struct Node : std::enable_shared_from_this<Node> {
   virtual void release_saved() = 0;
 
   Order order;
+  const TracePlace* place = nullptr;  // where it was recorded, for traces
   std::vector<Edge> edges;
   int num_outputs = 1;
   std::vector<std::vector<Hook>> hooks;  // per output

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 
-
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/attention.h"
@@ -16,6 +15,7 @@
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/rms_norm.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::models {
 namespace {
@@ -146,12 +146,14 @@ Tensor Qwen3::block_forward(const Block& block, const Tensor& x_TD, const TokenB
     return reshape(rope(normed, cos_TE, sin_TE), {B, S, heads, E});
   };
 
+  ModuleScope module("self_attn");
   const Tensor n_TD = rms_norm(x_TD, used(block.input_norm.weight, compute), config_.norm_eps);
   const Tensor q_BSHE = heads_of(n_TD, a.q, a.q_norm, H), k_BSKE = heads_of(n_TD, a.k, a.k_norm, K);
   const Tensor v_BSKE = reshape(project(n_TD, a.v), {B, S, K, E});
   const Tensor attended = sdpa(q_BSHE, k_BSKE, v_BSKE, {.causal = true, .first_key = reshape(batch.first_key, {B, S})});
   const Tensor h_TD = add(x_TD, project(reshape(attended, {T, H * E}), a.o));
 
+  module.next("mlp");
   const Tensor m_TD = rms_norm(h_TD, used(block.post_attention_norm.weight, compute), config_.norm_eps);
   // Statements of their own: C++ leaves the order of arguments open, and cotangents are summed in forward order.
   const Tensor gate_TF = project(m_TD, block.mlp.gate);
@@ -161,15 +163,19 @@ Tensor Qwen3::block_forward(const Block& block, const Tensor& x_TD, const TokenB
 
 Tensor Qwen3::forward(const TokenBatch& batch, const ForwardOptions& options) const {
   const DType compute = options.compute_dtype;
+  ModuleScope module("model");
   const Tensor cos_TE = index_select(rope_.cos, 0, batch.positions), sin_TE = index_select(rope_.sin, 0, batch.positions);
   Tensor x_TD = embedding(used(embedding_VD_, compute), batch.tokens);
+  int64_t layer = 0;
   for (const Block& block : decoder_->blocks) {
+    const ModuleScope in_layer("layers", layer++);
     const auto run = [this, &block, batch, cos_TE, sin_TE, compute](std::span<const Tensor> inputs) {
       return block_forward(block, inputs[0], batch, cos_TE, sin_TE, compute);
     };
     x_TD = options.checkpoint_blocks ? checkpoint(run, std::span(&x_TD, 1)) : run(std::span(&x_TD, 1));
   }
   x_TD = rms_norm(x_TD, used(norm_D_, compute), config_.norm_eps);
+  module.next("lm_head");
   return matmul(x_TD, transpose(used(head_VD_, compute), 0, 1), {.out_dtype = DType::f32});
 }
 

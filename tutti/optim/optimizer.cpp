@@ -3,15 +3,18 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/optimizer_step.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::optim {
 
 void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale) {
   TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(), parameters_.size());
   NoGradScope no_grad;
+  const PhaseScope phase(TracePhase::optimizer);
   ++steps_;
   for (size_t i = 0; i < grads.size(); ++i) {
     TUTTI_CHECK(grads[i].defined(), "optimizer step: parameter '{}' has no gradient; it took no part in the loss", parameters_[i].name);
+    const ModuleScope parameter(parameters_[i].name);
     step_one(i, grads[i], lr, grad_scale, steps_);
   }
 }
