@@ -32,6 +32,7 @@ CallQueue::CallQueue(std::unique_ptr<Transport> transport, const GroupLabel& gro
       group_(group.name),
       recorder_(FlightRecorder::current()),
       flight_(recorder_.add_group(group.name, group.description, members(group, transport_->size()))),
+      trace_group_({group.name, group.description, members(group, transport_->size())}, transport_->traits().name),
       progress_(ProgressList::current()) {
   progress_.add(this);
 }
@@ -70,6 +71,7 @@ void CallQueue::push(Call& call) {
   call.recorded = queue_.empty() ? recorder_.begin(flight_, record, bytes, bytes, call.timeout.count())
                                  : recorder_.enqueue(flight_, record, bytes, bytes, call.timeout.count());
   call.begun = queue_.empty();
+  call.trace.begin(call.begun);
   queue_.push_back(&call);
   add_pending(1);
 }
@@ -105,6 +107,7 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
     int64_t bytes = 0;
     for (const Message& message : call->messages) bytes += message.bytes;
     call->recorded = recorder_.begin(flight_, call->record, bytes, bytes, call->timeout.count());
+    call->trace.begin(true);
     messages_.push_back(call);
     add_pending(1);
     try {
@@ -122,9 +125,13 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
 
 // ---- bringing forward -----------------------------------------------------------------------------------------------
 
+static const CallRecord& record_of(const Call& call) { return call.collective->record; }
+static const CallRecord& record_of(const MessageCall& call) { return call.record; }
+
 template <class AnyCall>
 void CallQueue::end(AnyCall& call, WorkStatus status, std::exception_ptr failure, bool took_time) {
   recorder_.ended(call.recorded, failure ? FlightState::failed : FlightState::completed, took_time);
+  call.trace.end(trace_group_, record_of(call), failure != nullptr);
   call.failure = failure ? with_dump(std::move(failure)) : nullptr;
   for (auto& callback : call.callbacks) due_.push_back(std::move(callback));
   call.callbacks.clear();
@@ -155,6 +162,7 @@ bool CallQueue::advance_front(bool at_once) {
     Call& call = *queue_.front();
     if (!call.begun) {
       recorder_.started(call.recorded);
+      call.trace.started();
       call.begun = true;
     }
     std::exception_ptr failure;

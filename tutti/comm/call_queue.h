@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/comm/call_trace.h"
 #include "tutti/comm/collective.h"
 #include "tutti/comm/progress.h"
 #include "tutti/comm/recorder/flight_recorder.h"
@@ -41,6 +42,7 @@ class Call {
   Exchange exchange;
   int64_t step = -1;  // of the exchange under way; -1: not begun
   uint64_t recorded = 0;  // its entry in the flight recorder
+  CallTrace trace;
   bool begun = false;
   std::atomic<WorkStatus> status{WorkStatus::in_progress};
   std::exception_ptr failure;               // written before status
@@ -60,6 +62,7 @@ class MessageCall {
   CallRecord record;
   std::vector<Message> messages;
   uint64_t recorded = 0;
+  CallTrace trace;
   std::atomic<WorkStatus> status{WorkStatus::in_progress};
   std::exception_ptr failure;
   std::vector<std::function<void()>> callbacks;
@@ -147,6 +150,7 @@ class CallQueue final : public Driver {
   const std::string group_;
   FlightRecorder& recorder_;
   FlightGroup& flight_;
+  CallTraceGroup trace_group_;
   ProgressList& progress_;
   std::atomic<bool> locked_{false};
   std::atomic<int> contenders_{0};
