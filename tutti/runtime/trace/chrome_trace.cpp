@@ -203,7 +203,8 @@ class ChromeWriter {
     std::map<int32_t, std::string> thread_names;
     for (const TraceHarvest::Thread& thread : trace_.threads) thread_names[thread.log->thread()] = thread.log->thread_name();
     for (const auto& [rank, thread] : rows_) {
-      label("thread_name", rank, thread, "name", json_quoted(fmt::format("thread {} ({})", thread, thread_names[thread])));
+      const std::string& name = thread_names[thread];
+      label("thread_name", rank, thread, "name", json_quoted(name.empty() ? fmt::format("thread {}", thread) : fmt::format("{} ({})", name, thread)));
       label("thread_sort_index", rank, thread, "sort_index", std::to_string(thread));
     }
     for (size_t i = 0; i < group_rows_.size(); ++i) {

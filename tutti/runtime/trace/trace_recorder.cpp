@@ -1,6 +1,5 @@
 #include "tutti/runtime/trace/trace_recorder.h"
 
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -143,9 +142,8 @@ void TraceRecorder::refresh(ThreadTable& table) noexcept {
     const bool has = std::any_of(table.entries.begin(), table.entries.end(), [&](const auto& entry) { return entry.session == session; });
     if (has) continue;
     try {
-      char name[16] = "";
-      pthread_getname_np(pthread_self(), name, sizeof name);
-      auto log = std::make_shared<TraceLog>(trace_thread_id(), name, session->options.events_per_thread);
+      const int32_t id = trace_thread_id();
+      auto log = std::make_shared<TraceLog>(id, id == getpid() ? "main thread" : TraceContext::current().origin != 0 ? "pool worker" : "", session->options.events_per_thread);
       table.entries.reserve(table.entries.size() + 1);
       session->logs_.push_back(log);
       table.entries.push_back({session, std::move(log)});
