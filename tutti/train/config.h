@@ -99,6 +99,10 @@ struct MetricsConfig {
 
 struct ProfilerConfig {
   bool enable = false;
+  int64_t first_step = 3;
+  int64_t steps = 1;
+  bool memory = true;
+  int64_t events_per_thread = 1 << 20;
 };
 
 struct RunConfig {

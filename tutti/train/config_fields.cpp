@@ -144,7 +144,14 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(metrics, peak_gflops), .doc = "peak of this machine, against which mfu is counted; 0: unknown",
        .unit = "GFLOP/s", .rule = at_least(0)},
 
-      {TUTTI_KEY(profiler, enable), .doc = "write traces of single steps", .unit = "", .rule = only(false)},
+      {TUTTI_KEY(profiler, enable), .doc = "write a trace of some steps, one file per rank: trace/rank-R.json in the folder of the run",
+       .unit = ""},
+      {TUTTI_KEY(profiler, first_step), .doc = "first traced step, counted from where this start of the run begins", .unit = "steps",
+       .rule = at_least(1)},
+      {TUTTI_KEY(profiler, steps), .doc = "steps that are traced", .unit = "steps", .rule = at_least(1)},
+      {TUTTI_KEY(profiler, memory), .doc = "trace every allocation, too", .unit = ""},
+      {TUTTI_KEY(profiler, events_per_thread), .doc = "events kept per thread; more are counted as dropped", .unit = "events",
+       .rule = between(1, 1 << 26)},
 
       {TUTTI_KEY(run, name), .doc = "folder of the run; empty: the name of the config file", .unit = ""},
       {TUTTI_KEY(run, dir), .doc = "folder of all runs", .unit = ""},

@@ -5,6 +5,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/cross_entropy.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 template <>
 struct tutti::graph::Fields<tutti::models::TokenBatch> {
@@ -20,7 +21,11 @@ namespace tutti::train {
 ShardStep::ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled) {
   const auto step = [&model, parameters = std::move(parameters), forward](const models::TokenBatch& batch, const Tensor& labels,
                                                                           const Tensor& scale) {
-    const Tensor losses = cross_entropy(model.forward(batch, forward), labels);
+    const Tensor losses = [&] {
+      const Tensor logits = model.forward(batch, forward);
+      const ModuleScope module("loss");
+      return cross_entropy(logits, labels);
+    }();
     backward(losses, scale, {.per_use = true});
     ShardGradients result{detach(losses), {}};
     for (const Tensor& p : parameters) result.uses.push_back(take_uses(p));

@@ -14,6 +14,7 @@
 #include "tutti/optim/grad_norm.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/trace_span.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/config_toml.h"
 #include "tutti/train/evaluate.h"
@@ -24,6 +25,7 @@
 #include "tutti/train/shard_step.h"
 #include "tutti/train/shards.h"
 #include "tutti/train/signals.h"
+#include "tutti/train/step_profiler.h"
 
 namespace tutti::train {
 namespace {
@@ -113,9 +115,11 @@ float Trainer::backward_shards(int64_t first_row, double* data_ms) {
 
   ExactSum loss(ExactTerm::value);
   for (const TokenRows& rows : shards) {
+    const TraceSpan span(TraceCategory::annotation, "virtual shard");
     const Tensor labels = labels_of(rows);
     ShardGradients gradients = shard_step_->run(to_batch(rows), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
     loss.add({gradients.losses.data<float>(), static_cast<size_t>(gradients.losses.numel())});
+    const ModuleScope module("gradients");
     tree_.push(std::move(gradients.uses));
   }
   if (ranks_ > 1) {
@@ -129,13 +133,20 @@ float Trainer::backward_shards(int64_t first_row, double* data_ms) {
 StepRecord Trainer::train_step() {
   const auto begin = Clock::now();
   StepRecord record{.step = state_.step + 1};
+  const TraceSpan span(TraceCategory::annotation, TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
   RankContext::current().allocator().reset_peak();
   const float loss = backward_shards(state_.next_row, &record.data_ms);
 
   const auto reduce = Clock::now();
-  const std::vector<Tensor> grads = tree_.finish(group_);
+  const std::vector<Tensor> grads = [&] {
+    const TraceSpan reducing(TraceCategory::annotation, "reduce gradients");
+    const PhaseScope phase(TracePhase::backward);
+    const ModuleScope module("gradients");
+    return tree_.finish(group_);
+  }();
   record.comm_ms = ranks_ > 1 ? milliseconds(Clock::now() - reduce) : 0.0;
 
+  const PhaseScope phase(TracePhase::optimizer);
   const float norm = optim::norm_of(optim::square_sum(grads));
   TUTTI_CHECK_ENV(std::isfinite(loss) && std::isfinite(norm),
                   "step {}: the loss is {} and the gradient norm {}; the parameters were not changed. Lower optimizer.lr, "
@@ -243,10 +254,16 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
   }
 
+  StepProfiler profiler(config_.profiler, std::filesystem::path(config_.run.dir) / config_.run.name / "trace", rank_);
+  const auto tell = [&](const std::string& note) {
+    if (log && !note.empty()) log->note(note);
+  };
   TrainerResult result{.step = state_.step};
   int64_t saved = newest ? state_.step : -1;
   while (state_.step < config_.training.steps && !result.interrupted) {
+    tell(profiler.before_step());
     StepRecord record = train_step();
+    tell(profiler.after_step());
     const bool last = state_.step == config_.training.steps;
     if (config_.validation.every > 0 && (last || state_.step % config_.validation.every == 0))
       record.val_bits_per_byte = result.val_bits_per_byte = validate();
@@ -261,6 +278,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     result.step = state_.step;
     result.loss = record.loss;
   }
+  tell(profiler.finish());
   if (log) {
     if (!result.interrupted && config_.validation.sample_tokens > 0) {
       const std::string text = sample_text(model_, *tokenizer_, config_.validation.sample_prompt,
