@@ -5,6 +5,7 @@
 
 #include "bench/gemm_bench.h"
 #include "bench/ops_bench.h"
+#include "bench/trace_bench.h"
 #include "cli/command.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -44,6 +45,20 @@ void print_gemm(const bench::GemmTiming& t, const Flags& flags) {
   std::printf("%s\n", line.dump().c_str());
 }
 
+int print_trace_costs(bool json) {
+  if (!json) std::printf("%-22s %-18s %10s %10s\n", "what", "session", "min_ns", "median_ns");
+  for (const bench::TraceCost& cost : bench::run_trace_bench()) {
+    const double min_ns = cost.time.min_us * 1e3, median_ns = cost.time.median_us * 1e3;
+    if (json) {
+      const nlohmann::ordered_json line = {{"what", cost.what}, {"session", cost.session}, {"min_ns", min_ns}, {"median_ns", median_ns}};
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%-22s %-18s %10.2f %10.2f\n", cost.what.c_str(), cost.session.c_str(), min_ns, median_ns);
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);  // bench_comm.cpp
@@ -67,6 +82,9 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
       return 0;
     };
   });
+  CLI::App* trace = verb->add_subcommand("trace", "What profiling costs: a span and a small op, without a session and with one");
+  trace->add_flag("--json", flags->json, "One object per line: what, session, min_ns, median_ns");
+  trace->callback([flags, &action] { action = [flags] { return print_trace_costs(flags->json); }; });
   CLI::App* gemm = verb->add_subcommand("gemm", "Matrix product in tree order beside the peak of the machine");
   common(gemm);
   gemm->add_option("--m", flags->m, "Rows")->check(CLI::Range(1, 1 << 20))->capture_default_str();
