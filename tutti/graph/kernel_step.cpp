@@ -146,7 +146,6 @@ std::optional<KernelStep> make_kernel_step(const Group& group, const Graph& grap
   step.nest = nest_of(group.space, writer);
   const bool rows = !group.space.row.empty();
   const bool all_per_row = std::all_of(writer.outputs.begin(), writer.outputs.end(), [](const auto& o) { return o.per_row; });
-  if (!rows && numel_of(group.space.sizes) == 0) return step;
   if (!rows) shape_pointwise(step);
   else if (!shape_rows(step, group.space, all_per_row, group.nodes.size() == 1)) return std::nullopt;
   step.run.leaf = group.leaf;

@@ -32,11 +32,12 @@ std::optional<NodeSpace> space_of(const Node& node, const Graph& graph) {
   NodeSpace own;
   if (recipe.kind == LoopKind::pointwise) {
     own.space.sizes = node.outputs[0].sizes;
-    return own;
+    return product(own.space.sizes) == 0 ? std::nullopt : std::optional(own);
   }
   Shape sizes = to_shape(node.inputs[0].sizes);
   for (const Value& v : node.inputs) sizes = broadcast_shapes(sizes, to_shape(v.sizes), node.op->name);
   own.space.sizes = concrete(sizes);
+  if (product(own.space.sizes) == 0) return std::nullopt;  // what a row of nothing gives is the eager engine's to say
   const NodeCall call(node, graph);
   if (recipe.row_dims) own.space.row = recipe.row_dims(call.call);
   else if (own.space.sizes.ndim() > 0) own.space.row.push_back(own.space.sizes.ndim() - 1);
