@@ -2,6 +2,7 @@
 
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/eager.h"
+#include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/device_copy.h"
 #include "tutti/tensor/host_read.h"
@@ -73,6 +74,7 @@ Tensor Executable::tensor_of(const Value& v, const Frame& frame) const {
 
 void Executable::run_kernel(const KernelStep& step, const Frame& frame) const {
   if (step.operands.empty()) return;
+  const TraceSpan span(TraceCategory::kernel, *step.trace);
   char* data[kMaxNestOperands];
   for (size_t k = 0; k < step.operands.size(); ++k)
     data[k] = frame.bases[static_cast<size_t>(step.operands[k].buffer)] + step.operands[k].byte_offset;
@@ -96,13 +98,21 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
   const OpCall op_call{*step.op, call.inputs, step.attrs};
   if (step.op->check) step.op->check(op_call);
   if (step.check_only) return;
+  TraceContext context = TraceContext::current();
+  context.phase = step.origin.phase;
+  context.place = step.origin.place;
+  const TraceContextScope scope(context);
   fill(step.outputs, call.kept_outputs, call.outputs);
+  const KernelTrace trace(op_call);
   if (step.op->kernel) step.op->kernel(op_call, call.outputs);
   else run_recipe(op_call, call.outputs);
 }
 
 std::vector<Tensor> Executable::run(std::span<const GivenMemory> given) const {
   const FpEnvironmentScope environment;
+  TraceContext context = TraceContext::current();
+  context.graph_key = graph_key_;
+  const TraceContextScope scope(context);
   FrameLoan loan(*this);
   Frame& frame = *loan;
   for (size_t b = 0; b < graph_.buffers.size(); ++b) {

@@ -21,6 +21,7 @@ struct CallStep {
   std::vector<Value> inputs, outputs;
   std::vector<bool> copy_first;  // per input: the op writes memory that this input reads elsewhere; empty: none
   bool check_only = false;       // looks at the operands, as an eager call would before it runs
+  Origin origin = {};
 };
 
 // Memory that exists before a call: where a given buffer begins.
@@ -82,6 +83,7 @@ class Executable {
   void run_call(size_t index, const CallStep& step, Frame& frame) const;
 
   Graph graph_;
+  const char* graph_key_ = "";  // names the graph in traces
   std::vector<Step> steps_;
   std::vector<std::vector<Wait>> waits_;  // before each step, and at the end
   std::vector<int64_t> arena_offsets_;    // per buffer; -1: not in the arena

@@ -11,6 +11,7 @@
 #include "tutti/graph/passes/merge_equal.h"
 #include "tutti/graph/passes/plan_memory.h"
 #include "tutti/graph/passes/remove_unused.h"
+#include "tutti/graph/provenance.h"
 #include "tutti/ops/engine/dispatch.h"
 
 namespace tutti::graph {
@@ -67,6 +68,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   statistics_.merged = merge_equal(graph_);
   statistics_.unused = remove_unused(graph_);
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
+  graph_key_ = graph_key_of(graph_, options.name);
   add_steps(fuse(graph_, options.fuse));
   dump_stage(options.name, "steps", [&] { return to_string(); });
   plan_waits();
@@ -77,7 +79,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
 
 void Executable::add_call(const Node& node, bool check_only) {
   if (!check_only) ++statistics_.calls;
-  steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only});
+  steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only, node.origin});
 }
 
 void Executable::add_steps(const std::vector<Group>& groups) {
@@ -95,6 +97,7 @@ void Executable::add_steps(const std::vector<Group>& groups) {
     ++statistics_.kernels;
     statistics_.fused_nodes += static_cast<int64_t>(group.nodes.size());
     statistics_.kernel_bytes += step->bytes;
+    step->trace = &provenance_of(*step, group, graph_, graph_key_);
     steps_.push_back(std::move(*step));
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tutti/ops/engine/op_def.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::graph {
 
@@ -38,6 +39,9 @@ struct Buffer {
 struct Origin {
   uint64_t region = 0;   // of a checkpointed region that is recomputed; 0: none
   bool backward = false;
+  // For traces: what the running code said when the node was captured.
+  TracePhase phase = TracePhase::forward;
+  const TracePlace* place = nullptr;
 };
 
 struct Node {

@@ -5,6 +5,7 @@
 
 #include "tutti/graph/passes/fuse.h"
 #include "tutti/ops/engine/loop_nest.h"
+#include "tutti/runtime/trace/kernel_info.h"
 
 namespace tutti::graph {
 
@@ -24,6 +25,7 @@ struct KernelStep {
   std::vector<codegen::ParamValue> params;
   std::string ops;        // names of the ops inside, for errors and traces
   double bytes = 0;       // moved by one run
+  const TraceKernel* trace = nullptr;  // where it comes from
 };
 
 // The step of `group`. Nothing when its rows cannot be walked as one dim: then its nodes must run one by one, where the

@@ -62,8 +62,13 @@ Trace::~Trace() { state_->ended = true; }
 
 Trace* Trace::current() { return running; }
 
-Trace::Scope::Scope(Trace& trace) : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0) {}
-Trace::Scope::~Scope() { running = previous_; }
+Trace::Scope::Scope(Trace& trace)
+    : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0),
+      kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
+Trace::Scope::~Scope() {
+  running = previous_;
+  TraceContext::current().keeps_places = kept_places_;
+}
 
 bool Trace::is_traced(const Tensor& t) const {
   const TracedMemory* memory = traced_memory(t);
@@ -171,7 +176,9 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
   OutputMetas metas;
   op.infer(call, metas);
   begin_writes(call);
-  Node node{.op = &op, .attrs = call.attrs, .origin = {.region = autograd::current_region(), .backward = backward_}};
+  const TraceContext& context = TraceContext::current();
+  Node node{.op = &op, .attrs = call.attrs,
+            .origin = {.region = autograd::current_region(), .backward = backward_, .phase = context.phase, .place = context.place}};
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
   for (int k = 0; k < metas.count; ++k) {

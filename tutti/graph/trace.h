@@ -48,6 +48,7 @@ class Trace {
    private:
     Trace* previous_;
     StageScope stage_;
+    bool kept_places_;  // whether ModuleScopes were noted before
   };
 
   // Stands for the argument `actual` in the trace. Arguments that share a storage share a buffer, whose start is the

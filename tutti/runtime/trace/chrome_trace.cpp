@@ -40,8 +40,8 @@ std::string facts_of(const KernelInfo& info) {
     if (op.node >= 0) fmt::format_to(std::back_inserter(ops), ", \"node\": {}", op.node);
     ops += '}';
   }
-  return fmt::format("\"kernel_id\": {}, \"graph_key\": {}, \"ops\": [{}], \"choice\": {}, \"specialization\": {}", json_quoted(info.kernel_id),
-                     json_quoted(info.graph_key), ops, json_quoted(info.choice), json_quoted(info.specialization));
+  return fmt::format("\"kernel_id\": {}, \"ops\": [{}], \"choice\": {}, \"specialization\": {}", json_quoted(info.kernel_id), ops,
+                     json_quoted(info.choice), json_quoted(info.specialization));
 }
 
 class ChromeWriter {
@@ -96,8 +96,9 @@ class ChromeWriter {
     const KernelInfo& info = e.kernel->info;
     std::string& facts = facts_[e.kernel];
     if (facts.empty()) facts = facts_of(info);
-    return fmt::format("\"debug_handle\": {}, {}, \"stack\": {}, \"module_path\": {}, \"phase\": \"{}\", \"bytes\": {:.0f}, \"flops\": {:.0f}",
+    return fmt::format("\"debug_handle\": {}, {}, \"graph_key\": {}, \"stack\": {}, \"module_path\": {}, \"phase\": \"{}\", \"bytes\": {:.0f}, \"flops\": {:.0f}",
                        json_quoted(fmt::format("{}:{}", info.kernel_id, e.call)), facts,
+                       json_quoted(e.context.graph_key != nullptr ? e.context.graph_key : info.graph_key),
                        info.stack.empty() ? stack_of(e.context.place) : quoted_list(info.stack),
                        info.module_path.empty() ? module_of(e.context.place) : json_quoted(info.module_path),
                        name_of(info.phase.value_or(e.context.phase)), e.bytes < 0 ? info.bytes : e.bytes, e.flops < 0 ? info.flops : e.flops);

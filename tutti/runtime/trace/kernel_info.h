@@ -1,6 +1,6 @@
 // What a kernel or a call of a library is made of: written once when it is made, carried by all its events.
 //
-// The compiler fills every field; eager kernels are one op each. The same kernel_id stands in traces, dumps and errors.
+// The compiler fills every field; eager kernels are one op each.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct KernelInfo {
   // Of one call, where sizes are fixed; a call that knows better says so in its event.
   double bytes = 0, flops = 0;
   std::string choice;          // which of several ways: an extern library, a tile, a transport
-  std::string specialization;  // values of symbols that the code depends on: "s0=128"
+  std::string specialization;  // sizes or symbols that it was made for: "s0=128"
 };
 
 // A KernelInfo that lives as long as the process, with the number of its calls under a session.

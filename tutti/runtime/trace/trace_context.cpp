@@ -54,7 +54,7 @@ ModuleScope::ModuleScope(std::string_view name, int64_t index, std::source_locat
 }
 
 void ModuleScope::enter(std::string_view name, int64_t index, const std::source_location& where) noexcept {
-  if (!TraceRecorder::is_on()) [[likely]] return;
+  if (!TraceRecorder::is_on() && !TraceContext::current().keeps_places) [[likely]] return;
   try {
     TraceContext::current().place = intern(saved_, index < 0 ? std::string(name) : fmt::format("{}.{}", name, index), where);
   } catch (const std::bad_alloc&) {

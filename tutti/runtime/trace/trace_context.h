@@ -26,6 +26,8 @@ struct TraceContext {
   const TracePlace* place = nullptr;  // null: no ModuleScope was opened under a session
   int64_t sequence = -1;              // of the tape node that is recorded or differentiated; -1: none
   int32_t origin = 0;                 // thread id whose loop this worker runs; 0: the thread works for itself
+  bool keeps_places = false;          // ModuleScopes are noted without a session, too: what is captured remembers them
+  const char* graph_key = nullptr;    // of the compiled graph that runs; kept by intern_trace_name(). null: none
 
   static TraceContext& current();
 };

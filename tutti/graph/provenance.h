@@ -1,0 +1,15 @@
+// Where the kernels of a compiled graph come from: for traces.
+#pragma once
+
+#include "tutti/graph/kernel_step.h"
+
+namespace tutti::graph {
+
+// `name` and a hash of the graph, equal for equal graphs. Lives as long as the process.
+const char* graph_key_of(const Graph& graph, const std::string& name);
+
+// The facts about `step`, which was made of `group`: its ops with their nodes, the source lines and the module that they
+// share, phase, work of one run.
+const TraceKernel& provenance_of(const KernelStep& step, const Group& group, const Graph& graph, const char* graph_key);
+
+}  // namespace tutti::graph
