@@ -1,0 +1,136 @@
+#include "bench/compile_bench.h"
+
+#include <cstring>
+#include <functional>
+
+#include "tutti/codegen/kernel.h"
+#include "tutti/graph/compile.h"
+#include "tutti/ops.h"
+#include "tutti/runtime/allocator.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/train/shard_step.h"
+
+namespace tutti::bench {
+namespace {
+
+Tensor random(const Extents& sizes, double low = -2.0, double high = 2.0) { return uniform(to_shape(sizes), random_key("bench"), low, high); }
+
+// Both ways to run `fn` on `arguments`. Results are kept until the next call, as a program would.
+template <class Fn, class... Args>
+void add_rows(std::vector<CompileRow>& rows, const char* what, const std::string& shape, double bytes, Fn fn, const Args&... arguments) {
+  const auto compiled = compile(fn, {.name = what});
+  const auto row = [&](const char* mode, auto&& call, int64_t kernels) {
+    auto kept = call(arguments...);
+    const Timing time = measure([&] { kept = call(arguments...); });
+    rows.push_back({what, shape, mode, time, bytes / time.median_us / 1e3, kernels});
+  };
+  row("eager", fn, 0);
+  compiled(arguments...);
+  row("compiled", compiled, compiled.statistics().last.kernels);
+}
+
+void add_pointwise(std::vector<CompileRow>& rows, int64_t n) {
+  const double bytes = 4.0 * static_cast<double>(n);
+  const std::string shape = fmt::format("[{}]", n);
+  const Tensor a = random({n}), b = random({n}), c = random({n}), to = random({n});
+  const Timing copy = measure([&] { std::memcpy(to.raw_data(), a.raw_data(), static_cast<size_t>(a.nbytes())); });
+  rows.push_back({"memcpy, 1 thread", shape, "copy", copy, 2 * bytes / copy.median_us / 1e3, 0});
+  add_rows(rows, "chain a*b+c, gelu(tanh)", shape, 4 * bytes,
+           [](const Tensor& x, const Tensor& y, const Tensor& z) { return gelu(add(mul(x, y), z), GeluForm::tanh); }, a, b, c);
+}
+
+void add_rows_of_1024(std::vector<CompileRow>& rows) {
+  const int64_t n = 16384;
+  const std::string shape = fmt::format("[{}, 1024]", n);
+  const double bytes = 4.0 * 1024 * static_cast<double>(n);
+  const Tensor x = random({n, 1024}), r = random({n, 1024}), w = random({1024}), b = random({1024});
+  add_rows(rows, "softmax", shape, 2 * bytes, [](const Tensor& t) { return softmax(t, -1); }, x);
+  add_rows(rows, "layer_norm", shape, 2 * bytes, [](const Tensor& t, const Tensor& g, const Tensor& h) { return layer_norm(t, g, h, 1e-5); }, x, w, b);
+  add_rows(rows, "add, rms_norm", shape, 4 * bytes, [](const Tensor& t, const Tensor& s, const Tensor& g) {
+    const Tensor sum = add(t, s);
+    return std::pair(sum, rms_norm(sum, g, 1e-6));
+  }, x, r, w);
+  const Tensor labels = randint(0, 1024, {n}, random_key("labels"));
+  add_rows(rows, "cross_entropy", shape, bytes, [](const Tensor& t, const Tensor& l) { return cross_entropy(t, l); }, x, labels);
+}
+
+void add_adamw(std::vector<CompileRow>& rows) {
+  const int64_t n = 1 << 24;
+  const Tensor p = random({n}), g = random({n}), m = random({n}), v = random({n}, 0, 1);
+  add_rows(rows, "adamw", fmt::format("[{}]", n), 7 * 4.0 * static_cast<double>(n), [](const Tensor& param, const Tensor& grad, const Tensor& m1, const Tensor& m2) {
+    adamw_step_(param, grad, m1, m2, {.lr = 1e-6, .step = 5});
+    return param;
+  }, p, g, m, v);
+}
+
+void add_empty_call(std::vector<CompileRow>& rows) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 20; ++i) tensors.push_back(random({8, 8}));
+  add_rows(rows, "nothing, of 20 tensors", "[8, 8] each", 0, [](const std::vector<Tensor>& list) { return list[0]; }, tensors);
+}
+
+bool same_bits(const train::ShardGradients& a, const train::ShardGradients& b) {
+  const auto same = [](const Tensor& x, const Tensor& y) {
+    const Tensor p = to_contiguous(x), q = to_contiguous(y);
+    return p.nbytes() == q.nbytes() && std::memcmp(p.raw_data(), q.raw_data(), static_cast<size_t>(p.nbytes())) == 0;
+  };
+  bool equal = same(a.losses, b.losses);
+  for (size_t p = 0; p < a.uses.size(); ++p) {
+    for (size_t u = 0; u < a.uses[p].size(); ++u) equal = equal && same(a.uses[p][u], b.uses[p][u]);
+  }
+  return equal;
+}
+
+}  // namespace
+
+std::vector<CompileRow> run_compile_bench(int threads) {
+  RankContext::current().set_threads(threads);
+  std::vector<CompileRow> rows;
+  add_pointwise(rows, 1 << 20);
+  add_pointwise(rows, 1 << 24);
+  add_rows_of_1024(rows);
+  add_adamw(rows);
+  add_empty_call(rows);
+  return rows;
+}
+
+StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads) {
+  RankContext::current().set_threads(threads);
+  models::Qwen3 model(models::qwen3_config(flavor), sequence_length);
+  nn::initialize(model);
+  std::vector<Tensor> parameters;
+  for (const nn::NamedTensor& p : model.named_parameters()) parameters.push_back(p.tensor);
+  const int64_t tokens = rows * sequence_length;
+  std::vector<int32_t> positions(static_cast<size_t>(tokens));
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i % static_cast<size_t>(sequence_length));
+  const models::TokenBatch batch{cast(randint(0, model.config().vocab, {tokens}, random_key("tokens")), DType::i32), Tensor::of(positions),
+                                 zeros({tokens}, DType::i32), rows};
+  const Tensor labels = cast(randint(0, model.config().vocab, {tokens}, random_key("labels")), DType::i32), scale = full({tokens}, 1.0 / static_cast<double>(tokens));
+  const train::ShardStep eager(model, parameters, {}, false), compiled(model, parameters, {}, true);
+
+  StepRow row{.model = flavor, .tokens = tokens};
+  Allocator& allocator = RankContext::current().allocator();
+  const auto run = [&](const train::ShardStep& step, double* median_ms, double* peak) {
+    train::ShardGradients kept = step.run(batch, labels, scale);
+    allocator.reset_peak();
+    const Timing time = measure([&] { kept = step.run(batch, labels, scale); }, 1.0, 7);
+    *median_ms = time.median_us / 1e3;
+    *peak = static_cast<double>(allocator.statistics().peak_bytes) / (1 << 20);
+    return kept;
+  };
+  const codegen::CacheStatistics before = codegen::cache_statistics();
+  compiled.run(batch, labels, scale);
+  const codegen::CacheStatistics after = codegen::cache_statistics();
+  const CompileStatistics s = compiled.statistics();
+  row.trace_ms = s.trace_ms, row.compile_ms = s.compile_ms;
+  row.kernels_compiled = after.compiled - before.compiled, row.kernels_read = after.disk_hits - before.disk_hits;
+  row.ops = s.last.nodes, row.kernels = s.last.kernels, row.fused_ops = s.last.fused_nodes, row.calls = s.last.calls;
+  row.kernel_mbytes = s.last.kernel_bytes / (1 << 20);
+  row.arena_mbytes = static_cast<double>(s.last.arena_bytes) / (1 << 20);
+  const train::ShardGradients b = run(compiled, &row.compiled_ms, &row.compiled_peak_mbytes);
+  const train::ShardGradients a = run(eager, &row.eager_ms, &row.eager_peak_mbytes);
+  row.same_bits = same_bits(a, b);
+  return row;
+}
+
+}  // namespace tutti::bench

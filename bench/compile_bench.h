@@ -1,0 +1,33 @@
+// `tutti bench compile`: functions run op by op and compiled, beside a memory copy, and a training step of a model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/measure.h"
+
+namespace tutti::bench {
+
+struct CompileRow {
+  std::string what, shape, mode;  // mode: copy, eager, compiled
+  Timing time;                    // of one call
+  double gbps = 0;                // by the bytes that the function must move: its inputs once, its outputs once
+  int64_t kernels = 0;            // launches of a call, compiled
+};
+// Arithmetic at memory speed: a chain, softmax, norms, an optimizer step, a loss; and an empty call with 20 tensors.
+std::vector<CompileRow> run_compile_bench(int threads);
+
+struct StepRow {
+  std::string model;
+  int64_t tokens = 0;                                // of one virtual shard
+  double eager_ms = 0, compiled_ms = 0;              // medians of one shard's forward and backward
+  double trace_ms = 0, compile_ms = 0;               // of the first compiled call
+  int64_t kernels_compiled = 0, kernels_read = 0;    // by LLVM, from the disk cache
+  int64_t ops = 0, kernels = 0, fused_ops = 0, calls = 0;
+  double kernel_mbytes = 0;                          // moved by the kernels of a call
+  double arena_mbytes = 0, eager_peak_mbytes = 0, compiled_peak_mbytes = 0;
+  bool same_bits = false;                            // losses and gradients, eager and compiled
+};
+StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads);
+
+}  // namespace tutti::bench

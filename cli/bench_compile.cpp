@@ -1,0 +1,74 @@
+// `tutti bench compile`.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/compile_bench.h"
+#include "cli/command.h"
+
+namespace tutti::cli {
+
+void add_bench_compile(CLI::App& bench, Action& action);
+
+namespace {
+
+struct CompileFlags {
+  int threads = 1;
+  bool json = false;
+  std::string model;
+  int64_t rows = 2, sequence_length = 256;
+};
+
+void print(const std::vector<bench::CompileRow>& rows, bool json) {
+  if (!json) std::printf("%-26s %-16s %-9s %12s %12s %8s %8s\n", "what", "shape", "mode", "min_us", "median_us", "gbps", "kernels");
+  for (const bench::CompileRow& r : rows) {
+    if (json) {
+      const nlohmann::ordered_json line = {{"what", r.what}, {"shape", r.shape}, {"mode", r.mode}, {"min_us", r.time.min_us},
+                                           {"median_us", r.time.median_us}, {"gbps", r.gbps}, {"kernels", r.kernels}};
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%-26s %-16s %-9s %12.3f %12.3f %8.1f %8lld\n", r.what.c_str(), r.shape.c_str(), r.mode.c_str(), r.time.min_us,
+                  r.time.median_us, r.gbps, static_cast<long long>(r.kernels));
+    }
+  }
+}
+
+void print(const bench::StepRow& r, bool json) {
+  const nlohmann::ordered_json line = {
+      {"model", r.model}, {"tokens", r.tokens}, {"eager_ms", r.eager_ms}, {"compiled_ms", r.compiled_ms}, {"trace_ms", r.trace_ms},
+      {"compile_ms", r.compile_ms}, {"kernels_compiled", r.kernels_compiled}, {"kernels_read", r.kernels_read}, {"ops", r.ops},
+      {"kernels", r.kernels}, {"fused_ops", r.fused_ops}, {"calls", r.calls}, {"kernel_mbytes", r.kernel_mbytes},
+      {"arena_mbytes", r.arena_mbytes}, {"eager_peak_mbytes", r.eager_peak_mbytes}, {"compiled_peak_mbytes", r.compiled_peak_mbytes},
+      {"same_bits", r.same_bits}};
+  if (json) {
+    std::printf("%s\n", line.dump().c_str());
+    return;
+  }
+  for (const auto& [key, value] : line.items()) std::printf("%-22s %s\n", key.c_str(), value.dump().c_str());
+}
+
+}  // namespace
+
+void add_bench_compile(CLI::App& bench, Action& action) {
+  auto flags = std::make_shared<CompileFlags>();
+  CLI::App* sub = bench.add_subcommand("compile", "Functions run op by op and compiled; with --model, one shard's forward and backward");
+  sub->add_option("--threads", flags->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
+  sub->add_option("--model", flags->model, "A model flavor, e.g. quickstart or debugmodel");
+  sub->add_option("--rows", flags->rows, "Sequences of the shard")->check(CLI::Range(1, 4096))->capture_default_str();
+  sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")->check(CLI::Range(2, 1 << 20))->capture_default_str();
+  sub->add_flag("--json", flags->json, "One object per line: what, shape, mode, min_us, median_us, gbps, kernels (--model: the keys it prints without)");
+  sub->callback([flags, &action] {
+    action = [flags] {
+      if (flags->model.empty()) {
+        print(bench::run_compile_bench(flags->threads), flags->json);
+        return 0;
+      }
+      const bench::StepRow row = bench::run_step_bench(flags->model, flags->rows, flags->sequence_length, flags->threads);
+      print(row, flags->json);
+      return row.same_bits ? 0 : 1;
+    };
+  });
+}
+
+}  // namespace tutti::cli
