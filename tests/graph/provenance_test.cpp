@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,6 +101,40 @@ TEST(Provenance, ProfilingChangesNeitherCompilationNorBits) {
   expect_same(during, layer(a, b, c));
   f(a, b, c);
   EXPECT_EQ(f.statistics().compiles, 1);
+}
+
+// The text of line "file:number (...)" of this file.
+std::string text_of(const std::string& line) {
+  const size_t colon = line.find(':');
+  std::ifstream file(TUTTI_SOURCE_DIR "/tests/graph/provenance_test.cpp");
+  std::string text;
+  for (int n = std::stoi(line.substr(colon + 1)); n > 0; --n) std::getline(file, text);
+  return text;
+}
+
+TEST(Provenance, KernelsNameTheLineThatCalledTheOp) {
+  const auto f = compile([](const Tensor& x, const Tensor& w) {
+    const Tensor product = matmul(x, w);
+    const Tensor normed = softmax(product, -1);
+    return cumsum(normed, 0);
+  });
+  const Tensor x = values({6, 8}, 1), w = values({8, 4}, 2);
+  requires_grad_(x);
+  const std::vector<TraceEvent> kernels = kernels_of([&] { backward(sum(f(x, w))); });
+  std::set<std::string> named;
+  for (const TraceEvent& event : kernels) {
+    const std::string key = event.kernel->info.graph_key == "eager" && event.context.graph_key != nullptr ? event.context.graph_key : event.kernel->info.graph_key;
+    if (key == "eager") continue;  // the sum outside
+    const std::vector<std::string>& stack = event.kernel->info.stack.empty() && event.context.place ? event.context.place->stack : event.kernel->info.stack;
+    ASSERT_FALSE(stack.empty()) << event.name;
+    const std::string first = event.kernel->info.ops[0].name, op = first.substr(0, first.find("_backward"));
+    for (const char* call : {"matmul", "softmax", "cumsum"}) {
+      if (op != call) continue;
+      EXPECT_NE(text_of(stack[0]).find(call), std::string::npos) << event.name << " names " << stack[0] << ": " << text_of(stack[0]);
+      named.insert(op + (event.context.phase == TracePhase::backward || event.kernel->info.phase == TracePhase::backward ? "'" : ""));
+    }
+  }
+  for (const char* op : {"matmul", "matmul'", "softmax", "softmax'", "cumsum"}) EXPECT_TRUE(named.count(op)) << op;
 }
 
 }  // namespace

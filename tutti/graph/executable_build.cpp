@@ -69,6 +69,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   statistics_.unused = remove_unused(graph_);
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
   graph_key_ = graph_key_of(graph_, options.name);
+  name_lines(graph_);
   add_steps(fuse(graph_, options.fuse));
   dump_stage(options.name, "steps", [&] { return to_string(); });
   plan_waits();

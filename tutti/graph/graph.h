@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tutti/ops/engine/op_def.h"
+#include "tutti/runtime/trace/source_lines.h"
 #include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::graph {
@@ -42,6 +44,7 @@ struct Origin {
   // For traces: what the running code said when the node was captured.
   TracePhase phase = TracePhase::forward;
   const TracePlace* place = nullptr;
+  std::shared_ptr<const CallSite> site;  // of a backward op: of the op whose gradient it computes
 };
 
 struct Node {

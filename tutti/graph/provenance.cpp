@@ -21,6 +21,12 @@ std::string common_module(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+void name_lines(Graph& graph) {
+  for (Node& node : graph.nodes) {
+    if (node.origin.site) node.origin.place = place_with_line(node.origin.place, user_line(*node.origin.site));
+  }
+}
+
 const char* graph_key_of(const Graph& graph, const std::string& name) {
   return intern_trace_name(fmt::format("{}_{:012x}", name, hash64(to_string(graph)) >> 16));
 }

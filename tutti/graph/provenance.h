@@ -5,6 +5,9 @@
 
 namespace tutti::graph {
 
+// Puts the user's line of each node in front of the lines of its modules.
+void name_lines(Graph& graph);
+
 // `name` and a hash of the graph, equal for equal graphs. Lives as long as the process.
 const char* graph_key_of(const Graph& graph, const std::string& name);
 

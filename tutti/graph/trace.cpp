@@ -165,10 +165,19 @@ Value Trace::value_of(const Tensor& t) {
   return v;
 }
 
+std::shared_ptr<const CallSite> Trace::site_of(const TraceContext& context) {
+  std::shared_ptr<const CallSite>& of_node = sites_[context.sequence];
+  if (context.phase == TracePhase::backward && context.sequence >= 0 && of_node) return of_node;
+  auto site = std::make_shared<const CallSite>(call_site());
+  if (context.sequence >= 0 && !of_node) of_node = site;
+  return site;
+}
+
 void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
   const OpDef& op = call.op;
   if (op.view) {
     if (!is_traced(call.inputs[0])) value_of(call.inputs[0]);  // meets a leaf of which only views are used
+    if (TraceContext::current().sequence >= 0) site_of(TraceContext::current());  // for the node of its gradient
     outputs[0] = op.view(call);
     if (is_traced(outputs[0])) outputs[0].impl()->stages |= mask_of(StageBit::capture);
     return;
@@ -178,7 +187,8 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
   begin_writes(call);
   const TraceContext& context = TraceContext::current();
   Node node{.op = &op, .attrs = call.attrs,
-            .origin = {.region = autograd::current_region(), .backward = backward_, .phase = context.phase, .place = context.place}};
+            .origin = {.region = autograd::current_region(), .backward = backward_, .phase = context.phase, .place = context.place,
+                       .site = site_of(context)}};
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
   for (int k = 0; k < metas.count; ++k) {

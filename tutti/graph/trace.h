@@ -75,6 +75,7 @@ class Trace {
   void set_backward(bool on) { backward_ = on; }
 
  private:
+  std::shared_ptr<const CallSite> site_of(const TraceContext& context);
   int32_t add_given(Source source, int64_t nbytes, Device device);
   Tensor make_traced(int32_t buffer, const Value& geometry);
 
@@ -83,6 +84,7 @@ class Trace {
   std::vector<Source> sources_;
   std::vector<Captured> captured_;
   std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
+  std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
   int32_t later_ = 0;
   bool backward_ = false;
 };

@@ -27,18 +27,25 @@ std::string function_of(std::string_view signature) {
   return std::string(signature.substr(begin));
 }
 
-const TracePlace* intern(const TracePlace* parent, std::string name, const std::source_location& where) {
+// The place inside `parent` that `key` names, made by `fill` when it is new.
+template <class Fill>
+const TracePlace* intern(const TracePlace* parent, const PlaceKey& key, Fill fill) {
   static std::mutex mutex;
   static auto* places = new std::map<PlaceKey, std::unique_ptr<const TracePlace>>;  // outlives all threads
   const std::lock_guard lock(mutex);
-  const PlaceKey key{parent, name, where.file_name(), where.line()};
   if (const auto it = places->find(key); it != places->end()) return it->second.get();
   if (places->size() >= kMaxPlaces) return parent;
   auto place = std::make_unique<TracePlace>();
-  place->module_path = parent && !parent->module_path.empty() ? parent->module_path + "." + name : std::move(name);
-  place->stack.push_back(fmt::format("{}:{} ({})", where.file_name(), where.line(), function_of(where.function_name())));
+  fill(*place);
   if (parent) place->stack.insert(place->stack.end(), parent->stack.begin(), parent->stack.end());
   return places->emplace(key, std::move(place)).first->second.get();
+}
+
+const TracePlace* intern_module(const TracePlace* parent, const std::string& name, const std::source_location& where) {
+  return intern(parent, {parent, name, where.file_name(), where.line()}, [&](TracePlace& place) {
+    place.module_path = parent && !parent->module_path.empty() ? parent->module_path + "." + name : name;
+    place.stack.push_back(fmt::format("{}:{} ({})", where.file_name(), where.line(), function_of(where.function_name())));
+  });
 }
 
 }  // namespace
@@ -46,6 +53,18 @@ const TracePlace* intern(const TracePlace* parent, std::string name, const std::
 std::string_view name_of(TracePhase phase) {
   static constexpr std::string_view names[] = {"fwd", "bwd", "opt"};
   return names[static_cast<int>(phase)];
+}
+
+const TracePlace* place_with_line(const TracePlace* place, const std::string& line) noexcept {
+  if (line.empty()) return place;
+  try {
+    return intern(place, {place, line, nullptr, 0}, [&](TracePlace& made) {
+      if (place) made.module_path = place->module_path;
+      made.stack.push_back(line);
+    });
+  } catch (const std::bad_alloc&) {
+    return place;
+  }
 }
 
 ModuleScope::ModuleScope(std::string_view name, int64_t index, std::source_location where) noexcept
@@ -56,7 +75,7 @@ ModuleScope::ModuleScope(std::string_view name, int64_t index, std::source_locat
 void ModuleScope::enter(std::string_view name, int64_t index, const std::source_location& where) noexcept {
   if (!TraceRecorder::is_on() && !TraceContext::current().keeps_places) [[likely]] return;
   try {
-    TraceContext::current().place = intern(saved_, index < 0 ? std::string(name) : fmt::format("{}.{}", name, index), where);
+    TraceContext::current().place = intern_module(saved_, index < 0 ? std::string(name) : fmt::format("{}.{}", name, index), where);
   } catch (const std::bad_alloc&) {
     // The events then stand in the module around.
   }

@@ -21,6 +21,9 @@ struct TracePlace {
   std::vector<std::string> stack;  // source lines, innermost first: "qwen3.cpp:149 (forward)"
 };
 
+// `place` (may be null) with a source line in front of its own; `place` itself when the line is "". Never throws.
+const TracePlace* place_with_line(const TracePlace* place, const std::string& line) noexcept;
+
 struct TraceContext {
   TracePhase phase = TracePhase::forward;
   const TracePlace* place = nullptr;  // null: no ModuleScope was opened under a session

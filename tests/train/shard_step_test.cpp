@@ -1,0 +1,128 @@
+// One shard of the model, eager and compiled: equal bits, and kernels that know their line of the model's source.
+#include "tutti/train/shard_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "tutti/ops/creation.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/runtime/trace/profiler.h"
+
+namespace tutti::train {
+namespace {
+
+struct SmallModel {
+  explicit SmallModel(DType compute = DType::f32, bool checkpoint = false) : model(config(), 16) {
+    nn::initialize(model);
+    for (const nn::NamedTensor& p : model.named_parameters()) parameters.push_back(p.tensor);
+    forward = {.compute_dtype = compute, .checkpoint_blocks = checkpoint};
+  }
+  static models::Qwen3Config config() {
+    models::Qwen3Config c = models::qwen3_config("quickstart");
+    c.layers = 2, c.dim = 48, c.heads = 2, c.kv_heads = 1, c.head_dim = 24, c.ffn_dim = 80, c.vocab = 131;
+    return c;
+  }
+  ShardGradients run(const ShardStep& step, int seed = 1) const {
+    const int64_t tokens = 3 * 16;
+    std::vector<int32_t> ids, labels, positions;
+    for (int64_t i = 0; i < tokens; ++i) {
+      ids.push_back(static_cast<int32_t>((i * 37 + seed) % 131));
+      labels.push_back(i % 7 == 0 ? -100 : static_cast<int32_t>((i * 11 + seed) % 131));
+      positions.push_back(static_cast<int32_t>(i % 16));
+    }
+    return step.run({Tensor::of(ids), Tensor::of(positions), zeros({tokens}, DType::i32), 3}, Tensor::of(labels), full({tokens}, 0.03125));
+  }
+  models::Qwen3 model;
+  std::vector<Tensor> parameters;
+  models::ForwardOptions forward;
+};
+
+void expect_same(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.extents(), b.extents());
+  ASSERT_EQ(a.dtype(), b.dtype());
+  const Tensor x = to_contiguous(a), y = to_contiguous(b);
+  EXPECT_EQ(std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())), 0);
+}
+
+TEST(ShardStep, CompiledHasTheBitsOfEager) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    for (const bool checkpoint : {false, true}) {
+      const SmallModel setup(compute, checkpoint);
+      const ShardStep eager(setup.model, setup.parameters, setup.forward, false), compiled(setup.model, setup.parameters, setup.forward, true);
+      for (int seed = 1; seed < 4; ++seed) {
+        const ShardGradients a = setup.run(eager, seed), b = setup.run(compiled, seed);
+        expect_same(a.losses, b.losses);
+        ASSERT_EQ(a.uses.size(), b.uses.size());
+        for (size_t p = 0; p < a.uses.size(); ++p) {
+          ASSERT_EQ(a.uses[p].size(), b.uses[p].size());
+          for (size_t u = 0; u < a.uses[p].size(); ++u) expect_same(a.uses[p][u], b.uses[p][u]);
+        }
+      }
+      EXPECT_EQ(compiled.statistics().compiles, 1);
+    }
+  }
+}
+
+// "file.cpp:12 (function)" -> the text of that line, of the sources of models and trainer.
+std::string text_of(const std::string& where) {
+  const size_t colon = where.find(':');
+  for (const char* room : {"models", "train"}) {
+    std::ifstream file(std::string(TUTTI_SOURCE_DIR "/tutti/") + room + "/" + where.substr(0, colon));
+    std::string text;
+    int number = std::stoi(where.substr(colon + 1));
+    while (number-- > 0 && std::getline(file, text)) {}
+    if (file) return text;
+  }
+  return "";
+}
+
+// The words by which the model may call an op: its own name, or that of the function that is made of it.
+bool calls(const std::string& text, const std::string& op) {
+  const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
+  if (op == "matmul") return has("linear(") || has("matmul(") || has("project(");
+  for (const char* word : {"rope", "sdpa"}) {
+    if (op.starts_with(word)) return has(word);
+  }
+  if (op == "full") return has("sdpa(") || has("cross_entropy(");
+  return has(op.c_str());
+}
+
+TEST(ShardStep, EveryKernelNamesALineOfTheModelThatCallsItsOp) {
+  const SmallModel setup;
+  const ShardStep step(setup.model, setup.parameters, setup.forward, true);
+  setup.run(step);
+  Profiler profiler;
+  ASSERT_TRUE(profiler.start({.filter = TraceFilter::this_thread, .memory = false}).ok());
+  setup.run(step);
+  profiler.stop();
+  int forward = 0, backward = 0;
+  for (const TraceHarvest::Thread& thread : profiler.trace().threads) {
+    for (int64_t i = 0; i < thread.size; ++i) {
+      const TraceEvent& event = (*thread.log)[i];
+      if (event.kernel == nullptr || event.context.graph_key == nullptr) continue;
+      const KernelInfo& info = event.kernel->info;
+      const std::vector<std::string> stack = !info.stack.empty() ? info.stack : event.context.place ? event.context.place->stack : info.stack;
+      ASSERT_FALSE(stack.empty()) << info.kernel_id;
+      bool found = false;
+      std::string seen;
+      for (const std::string& line : stack) {
+        const std::string text = text_of(line);
+        seen += "\n  " + line + ": " + text;
+        for (const KernelOp& op : info.ops) {
+          std::string name = op.name.substr(0, op.name.find("_backward"));
+          if (name == "rms_norm_weight") name = "rms_norm";
+          found = found || calls(text, name);
+        }
+      }
+      EXPECT_TRUE(found) << info.kernel_id << " names" << seen;
+      ++(event.context.phase == TracePhase::backward || info.phase == TracePhase::backward ? backward : forward);
+    }
+  }
+  EXPECT_GT(forward, 20);
+  EXPECT_GT(backward, 30);
+}
+
+}  // namespace
+}  // namespace tutti::train
