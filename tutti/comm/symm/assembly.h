@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "tutti/comm/shm/liveness.h"
 #include "tutti/comm/symm/backend.h"
 #include "tutti/comm/symm/group_state.h"
-#include "tutti/comm/symm/liveness.h"
 #include "tutti/comm/symm/peer_record.h"
 #include "tutti/core/error.h"
 

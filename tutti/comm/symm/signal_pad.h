@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/comm/shm/liveness.h"
 #include "tutti/comm/symm/backend.h"
-#include "tutti/comm/symm/liveness.h"
 
 namespace tutti::comm::symm {
 

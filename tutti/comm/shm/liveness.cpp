@@ -1,4 +1,4 @@
-#include "tutti/comm/symm/liveness.h"
+#include "tutti/comm/shm/liveness.h"
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-namespace tutti::comm::symm {
+namespace tutti::comm {
 
 Liveness::Liveness(std::vector<pid_t> pids) : pids_(std::move(pids)), pidfds_(pids_.size()) {}
 
@@ -30,4 +30,4 @@ int Liveness::find_dead() {
   return -1;
 }
 
-}  // namespace tutti::comm::symm
+}  // namespace tutti::comm

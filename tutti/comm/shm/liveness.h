@@ -8,7 +8,7 @@
 
 #include "tutti/comm/store/socket.h"
 
-namespace tutti::comm::symm {
+namespace tutti::comm {
 
 class Liveness {
  public:
@@ -26,4 +26,4 @@ class Liveness {
   std::vector<UniqueFd> pidfds_;
 };
 
-}  // namespace tutti::comm::symm
+}  // namespace tutti::comm
