@@ -9,7 +9,7 @@
 #include "tutti/comm/nccl/make_nccl.h"
 #include "tutti/comm/recorder/dump_signal.h"
 #include "tutti/comm/recorder/finite_check.h"
-#include "tutti/comm/shm/host_identity.h"
+#include "tutti/comm/roll_call.h"
 #include "tutti/comm/transport_backend.h"
 #include "tutti/comm/transports.h"
 #include "tutti/comm/world_state.h"
@@ -43,6 +43,12 @@ std::string best_transport(const WorldState& state, const std::vector<int>& memb
   for (const int rank : members) hosts.insert(state.hosts[static_cast<size_t>(rank)]);
   if (hosts.size() == 1) return "shm";
   return hosts.size() == members.size() ? "gloo" : "hier";
+}
+
+std::vector<pid_t> pids_of(const WorldState& state, const std::vector<int>& members) {
+  std::vector<pid_t> pids;
+  for (const int rank : members) pids.push_back(state.pids.empty() ? 0 : state.pids[static_cast<size_t>(rank)]);
+  return pids;
 }
 
 int ranks_on_my_host(const WorldState& state, int world_rank) {
@@ -89,6 +95,7 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
                        .rank = rank,
                        .size = static_cast<int>(world_ranks.size()),
                        .world_ranks = world_ranks,
+                       .pids = pids_of(state, world_ranks),
                        .local_ranks = ranks_on_my_host(state, world_ranks[static_cast<size_t>(rank)]),
                        .store = state.rendezvous.store,
                        .deadline = Clock::now() + options.timeout};
@@ -122,10 +129,9 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     // A job may end its world and begin another one with the same store.
     const int64_t ordinal = store.add(fmt::format("tutti/init/{}", rank), 1);
     const std::string key = fmt::format("tutti/world/{}", ordinal);
-    store.set(fmt::format("{}/host/{}", key, rank), host_identity());
-    Store::Keys keys;
-    for (int r = 0; r < size; ++r) keys.push_back(fmt::format("{}/host/{}", key, r));
-    state.hosts = store.multi_get(keys, options.group.timeout);
+    RollCall present = call_roll(store, key, options.group.name, rank, size, options.group.timeout);
+    state.hosts = std::move(present.hosts);
+    state.pids = std::move(present.pids);
     std::vector<int> everyone;
     for (int r = 0; r < size; ++r) everyone.push_back(r);
     state.world = make_group(state, key, rank, everyone, options.group);
@@ -159,6 +165,7 @@ void destroy_process_group() {
   state.world = nullptr;
   state.rendezvous = {};
   state.hosts.clear();
+  state.pids.clear();
   state.ordinals.clear();
 }
 

@@ -1,6 +1,8 @@
 // The transports there are, by name.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -19,6 +21,7 @@ struct GroupSeat {
   int rank = 0;                    // in the group
   int size = 1;
   std::vector<int> world_ranks;    // of the members, in group-rank order
+  std::vector<pid_t> pids = {};    // of the members on this host, in group-rank order; 0 elsewhere; empty: unknown
   int local_ranks = 0;             // of the job on this host; 0: unknown
   std::shared_ptr<Store> store;    // of the job
   Clock::time_point deadline = Clock::now() + std::chrono::minutes(5);

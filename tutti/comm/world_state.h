@@ -1,6 +1,8 @@
 // What a rank knows about its job. For the files of this room that make groups.
 #pragma once
 
+#include <sys/types.h>
+
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,6 +23,7 @@ struct WorldState {
   Rendezvous rendezvous;
   bool ranks_are_threads = false;
   std::vector<std::string> hosts;          // of each world rank: equal strings share memory
+  std::vector<pid_t> pids;                 // of each world rank on this host, 0 elsewhere; empty where ranks are threads
   std::map<std::string, int64_t> ordinals;  // how many groups were made of one list of members
 };
 

@@ -77,11 +77,13 @@ std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
   GroupSeat inside = seat;
   std::vector<int> members;
   inside.world_ranks.clear();
+  inside.pids.clear();
   for (int p = 0; p < seat.size; ++p) {
     if (hosts[static_cast<size_t>(p)] != hosts[static_cast<size_t>(seat.rank)]) continue;
     if (p == seat.rank) inside.rank = static_cast<int>(members.size());
     members.push_back(p);
     if (!seat.world_ranks.empty()) inside.world_ranks.push_back(seat.world_ranks[static_cast<size_t>(p)]);
+    if (!seat.pids.empty()) inside.pids.push_back(seat.pids[static_cast<size_t>(p)]);
   }
   inside.size = static_cast<int>(members.size());
   inside.key = fmt::format("{}/host of {}", seat.key, members[0]);

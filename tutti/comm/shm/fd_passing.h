@@ -9,8 +9,8 @@
 // soon as a call has returned. Ranks may be threads of one process. Store and sockets may be used by other threads at
 // the same time.
 //
-// `look_around` is called ten times a second while a call waits; what it throws ends the call on all ranks. It is where a
-// caller that knows the processes of its ranks notices that one has died.
+// `look_around` is called ten times a second while a rank waits for others to come; what it throws ends the call on all
+// ranks that have. It is where a caller that knows the processes of its ranks notices that one has died.
 //
 // Errors, on every rank that takes part: UsageError when ranks disagree about the group, TimeoutError at the deadline
 // naming the ranks that did not come, PeerError when a rank died or gave up, EnvironmentError when a socket cannot be

@@ -23,11 +23,18 @@ bool Liveness::is_dead(int rank) {
   return poll(&peer, 1, 0) == 1;
 }
 
-int Liveness::find_dead() {
+int Liveness::find_dead(std::chrono::milliseconds patience) {
   for (size_t r = 0; r < pids_.size(); ++r) {
     if (is_dead(static_cast<int>(r))) return static_cast<int>(r);
   }
-  return -1;
+  if (patience.count() <= 0) return -1;
+  std::vector<pollfd> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const UniqueFd& fd : pidfds_) peers.push_back({.fd = fd.get(), .events = POLLIN, .revents = 0});  // -1 is left out
+  }
+  if (poll(peers.data(), peers.size(), static_cast<int>(patience.count())) <= 0) return -1;
+  return find_dead();
 }
 
 }  // namespace tutti::comm

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <mutex>
 #include <vector>
 
@@ -17,8 +18,8 @@ class Liveness {
   // Threads of this process are never dead.
   bool is_dead(int rank);
   pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
-  // The first rank that is dead, or -1.
-  int find_dead();
+  // The first rank that is dead, or -1. Without one, waits up to `patience` until one is.
+  int find_dead(std::chrono::milliseconds patience = {});
 
  private:
   std::vector<pid_t> pids_;

@@ -1,18 +1,44 @@
 #include "tutti/comm/shm/shm_rendezvous.h"
 
 #include "tutti/comm/shm/fd_passing.h"
+#include "tutti/comm/shm/member_watch.h"
 #include "tutti/comm/shm/shm_transport.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
+namespace {
+
+// What died may have been noticed as a connection that closed, on this rank or on the one that passes the descriptor.
+constexpr std::chrono::milliseconds kDeathFollows{250};
+
+UniqueFd pass_segment(const GroupSeat& seat, int fd) {
+  MemberWatch watch(*seat.store, seat.name, seat.pids);
+  try {
+    return broadcast_fd(*seat.store, seat.key + "/shm", seat.rank, seat.size, 0, fd, seat.deadline, [&] { watch.look_around(); });
+  } catch (const TimeoutError&) {
+    throw;
+  } catch (const PeerError& error) {
+    watch.look_around(kDeathFollows);
+    throw PeerError(fmt::format("{}, while the group '{}' was made", error.what(), seat.name));
+  } catch (const EnvironmentError&) {
+    watch.look_around(kDeathFollows);
+    throw;
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport shm joins at most {} ranks of one host; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
   ShmOptions options{.group = seat.name, .local_ranks = seat.local_ranks};
   std::shared_ptr<Segment> segment;
-  if (seat.rank == 0) segment = Segment::create(seat.size);
+  if (seat.rank == 0) {
+    segment = Segment::create(seat.size);
+    // Who dies between getting the memory and writing into it is known to the others all the same.
+    for (size_t r = 0; r < seat.pids.size(); ++r) segment->area(static_cast<int>(r)).pid.store(seat.pids[r]);
+  }
   if (seat.size > 1) {
-    UniqueFd fd = broadcast_fd(*seat.store, seat.key + "/shm", seat.rank, seat.size, 0, segment ? segment->fd() : -1, seat.deadline);
+    UniqueFd fd = pass_segment(seat, segment ? segment->fd() : -1);
     if (seat.rank != 0) segment = Segment::open(fd.release());
   }
   segment->close_fd();

@@ -1,0 +1,191 @@
+// Ranks that are killed while a group is being made: the others hear of it long before the deadline, with rank and pid.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "tests/comm/support/forked_ranks.h"
+#include "tests/comm/support/traces.h"
+#include "tutti/comm/groups.h"
+#include "tutti/comm/roll_call.h"
+#include "tutti/comm/store/hash_store.h"
+#include "tutti/comm/store/prefix_store.h"
+#include "tutti/comm/store/socket.h"
+#include "tutti/comm/store/tcp_store.h"
+#include "tutti/comm/store/tcp_store_server.h"
+#include "tutti/core/error.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::comm {
+namespace {
+
+constexpr int kRanks = 4;
+const std::vector<int> kEveryone{0, 1, 2, 3};
+
+// Kills its process instead of making call number `die_at` from arm() on, or from the first append().
+class DyingStore final : public PrefixStore {
+ public:
+  explicit DyingStore(std::shared_ptr<Store> store) : PrefixStore("job", std::move(store)) {}
+  void arm(int die_at) { left_ = die_at; }
+  void arm_at_append(int die_at) { left_at_append_ = die_at; }
+
+  void set(std::string_view key, std::string_view value) override { count(), PrefixStore::set(key, value); }
+  std::string get(std::string_view key, Timeout timeout) override { return count(), PrefixStore::get(key, timeout); }
+  int64_t add(std::string_view key, int64_t amount) override { return count(), PrefixStore::add(key, amount); }
+  bool delete_key(std::string_view key) override { return count(), PrefixStore::delete_key(key); }
+  void wait(const Keys& keys, Timeout timeout) override { count(), PrefixStore::wait(keys, timeout); }
+  std::vector<std::string> multi_get(const Keys& keys, Timeout timeout) override { return count(), PrefixStore::multi_get(keys, timeout); }
+  void append(std::string_view key, std::string_view value) override {
+    PrefixStore::append(key, value);
+    if (left_at_append_ > 0) left_ = left_at_append_;
+  }
+
+ private:
+  void count() {
+    if (left_ > 0 && --left_ == 0) raise(SIGKILL);
+  }
+  int left_ = 0, left_at_append_ = 0;
+};
+
+struct Scene {
+  int victim = 2;
+  std::function<void(DyingStore&)> arm = {};                    // on the victim, before it has a world
+  std::function<void(ProcessGroup& world, DyingStore&)> then = {};  // on all
+  std::function<void(const std::vector<pid_t>&)> meanwhile = {};
+  bool serves_store = false;  // rank 0 does, and the store goes with it
+};
+
+// Every survivor throws before its alarm and names the victim, in the making of a group or in the first call of one. The
+// deadlines are a minute away.
+void expect_named(const std::string& what, const Scene& run, bool in_the_making) {
+  SCOPED_TRACE(what);
+  const Traces before = look_for_traces();
+  pid_t victim_pid = 0;
+  {
+    int ports[2];
+    ASSERT_EQ(pipe(ports), 0);
+    const UniqueFd port_reader(ports[0]), port_writer(ports[1]);
+    TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
+    const auto rank_main = [&](int rank) {
+      std::unique_ptr<TcpStoreServer> own;
+      int port = server.port();
+      if (run.serves_store && rank == 0) {
+        own = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = "127.0.0.1", .job_key = ""});
+        port = own->port();
+        for (int r = 1; r < kRanks; ++r) TUTTI_CHECK_ENV(write(ports[1], &port, sizeof port) == sizeof port, "no pipe");
+      } else if (run.serves_store) {
+        TUTTI_CHECK_ENV(read(ports[0], &port, sizeof port) == sizeof port, "no pipe");
+      }
+      RankContext context({.rank = rank, .world_size = kRanks, .threads = 1});
+      const RankContext::Scope scope(context);
+      const auto store = std::make_shared<DyingStore>(std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""}));
+      if (rank == run.victim && run.arm) run.arm(*store);
+      const auto world = init_process_group({.store = store, .rank = rank, .world_size = kRanks,
+                                             .group = {.name = "all", .transport = "shm", .timeout = std::chrono::minutes(1)}});
+      if (run.then) run.then(*world, *store);
+      if (rank == run.victim) raise(SIGKILL);
+      world->barrier();
+    };
+    const auto results = fork_processes(kRanks, rank_main, {.limit = std::chrono::seconds(20), .meanwhile = [&](const std::vector<pid_t>& pids) {
+      victim_pid = pids[static_cast<size_t>(run.victim)];
+      if (run.meanwhile) run.meanwhile(pids);
+    }});
+    for (int r = 0; r < kRanks; ++r) {
+      const ForkedResult& result = results[static_cast<size_t>(r)];
+      if (r == run.victim) {
+        EXPECT_TRUE(WIFSIGNALED(result.wait_status) && WTERMSIG(result.wait_status) == SIGKILL) << result.wait_status << " " << result.error;
+        continue;
+      }
+      const auto says = [&](const std::string& part) { return result.error.find(part) != std::string::npos; };
+      EXPECT_EQ(result.wait_status, 0) << "rank " << r << " hung";
+      EXPECT_TRUE(says(fmt::format("rank {} (pid {}", run.victim, victim_pid))) << "rank " << r << ": " << result.error;
+      const bool made = says("while the group '") && says("' was made");
+      EXPECT_TRUE(made || (!in_the_making && says("waited for it in barrier #"))) << "rank " << r << ": " << result.error;
+    }
+  }
+  EXPECT_EQ(left_behind(before), "");
+}
+
+void make_again(ProcessGroup&) { new_group(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
+void split_again(ProcessGroup& world) { world.split(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
+
+class KilledWhileMade : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Victim, KilledWhileMade, ::testing::Values(0, 2));  // who makes the memory, and one who gets it
+
+TEST_P(KilledWhileMade, ARankOfANewGroupIsNamed) {
+  const auto call = [&](int die_at, void (*make)(ProcessGroup&)) {
+    const int victim = GetParam();
+    return Scene{.victim = victim, .then = [=](ProcessGroup& world, DyingStore& store) {
+      world.barrier();
+      if (world.rank() == victim) store.arm(die_at);
+      make(world);
+    }};
+  };
+  for (int die_at = 1; die_at <= 3; ++die_at) {
+    expect_named(fmt::format("new_group, at call {} of the store", die_at), call(die_at, make_again), die_at == 1);
+  }
+  expect_named("split", call(1, split_again), true);
+}
+
+TEST_P(KilledWhileMade, ARankThatNeverCallsIsNamed) {
+  expect_named("new_group", {.victim = GetParam(), .then = [victim = GetParam()](ProcessGroup& world, DyingStore&) {
+    world.barrier();
+    if (world.rank() == victim) raise(SIGKILL);
+    make_again(world);
+  }}, true);
+}
+
+TEST(KilledWithTheStore, TheRankThatServesTheStoreIsNamed) {
+  expect_named("new_group", {.victim = 0, .then = [](ProcessGroup& world, DyingStore& store) {
+    world.barrier();
+    if (world.rank() == 0) store.arm(1);
+    make_again(world);
+  }, .serves_store = true}, true);
+}
+
+TEST_P(KilledWhileMade, ARankOfTheWorldIsNamedOnceItHasCome) {
+  for (int die_at = 1; die_at <= 7; ++die_at) {
+    expect_named(fmt::format("init_process_group, at call {} of the store", die_at),
+                 {.victim = GetParam(), .arm = [=](DyingStore& store) { store.arm_at_append(die_at); }}, die_at <= 2);
+  }
+}
+
+TEST_P(KilledWhileMade, AtAnyMoment) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()) + 1);
+  for (int i = 0; i < 10; ++i) {
+    const auto delay = std::chrono::microseconds(20'000 + random() % 20'000);
+    int made[2];
+    ASSERT_EQ(pipe(made), 0);
+    const Scene run{.victim = GetParam(), .then = [&](ProcessGroup& world, DyingStore&) {
+      world.barrier();
+      if (world.rank() == 0) TUTTI_CHECK_ENV(write(made[1], "!", 1) == 1, "no pipe");
+      std::vector<std::shared_ptr<ProcessGroup>> groups;
+      while (true) groups.push_back(new_group(kEveryone, {.timeout = std::chrono::minutes(1)}));
+    }, .meanwhile = [&](const std::vector<pid_t>& pids) {
+      char there = 0;
+      ASSERT_EQ(read(made[0], &there, 1), 1);
+      std::this_thread::sleep_for(delay);
+      kill(pids[static_cast<size_t>(GetParam())], SIGKILL);
+    }};
+    expect_named(fmt::format("run {}, {} us after the first", i, delay.count()), run, true);
+    close(made[0]);
+    close(made[1]);
+  }
+}
+
+TEST(RollCall, NamesTheRanksThatDoNotCome) {
+  HashStore store;
+  std::jthread other([&] { EXPECT_THROW(call_roll(store, "k", "all", 2, 4, std::chrono::milliseconds(150)), StoreTimeout); });
+  try {
+    call_roll(store, "k", "all", 0, 4, std::chrono::milliseconds(150));
+    FAIL();
+  } catch (const StoreTimeout& error) {
+    EXPECT_STREQ(error.what(), "group 'all': ranks 1, 3 of 4 did not come within 150 ms (store this process)");
+  }
+}
+
+}  // namespace
+}  // namespace tutti::comm
