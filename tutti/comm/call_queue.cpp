@@ -114,9 +114,7 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
       for (Message& message : call->messages) transport_->post(message);
     } catch (...) {
       for (Message& message : call->messages) transport_->cancel(message);
-      messages_.pop_back();
-      add_pending(-1);
-      end(*call, WorkStatus::failed, std::current_exception());
+      end_messages(std::prev(messages_.end()), WorkStatus::failed, std::current_exception());
     }
     advance_messages();
   }
@@ -125,17 +123,35 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
 
 // ---- bringing forward -----------------------------------------------------------------------------------------------
 
-static const CallRecord& record_of(const Call& call) { return call.collective->record; }
-static const CallRecord& record_of(const MessageCall& call) { return call.record; }
-
-template <class AnyCall>
-void CallQueue::end(AnyCall& call, WorkStatus status, std::exception_ptr failure, bool took_time) {
+void CallQueue::end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure, bool took_time) {
   recorder_.ended(call.recorded, failure ? FlightState::failed : FlightState::completed, took_time);
-  call.trace.end(trace_group_, record_of(call), failure != nullptr);
+  call.trace.end(trace_group_, record, failure != nullptr);
   call.failure = failure ? with_dump(std::move(failure)) : nullptr;
   for (auto& callback : call.callbacks) due_.push_back(std::move(callback));
   call.callbacks.clear();
   call.status.store(status, std::memory_order_release);
+}
+
+// The call may lie on the stack of a blocking one, which may return from here on.
+void CallQueue::end_front(WorkStatus status, std::exception_ptr failure, bool took_time) {
+  Call& call = *queue_.front();
+  queue_.pop_front();
+  add_pending(-1);
+  std::shared_ptr<Call> keep;
+  if (!kept_.empty() && kept_.front().get() == &call) {
+    keep = std::move(kept_.front());
+    kept_.pop_front();
+  }
+  end(call, call.collective->record, status, std::move(failure), took_time);
+}
+
+// Returns the one behind it.
+CallQueue::MessageCalls::iterator CallQueue::end_messages(MessageCalls::iterator call, WorkStatus status, std::exception_ptr failure) {
+  const std::shared_ptr<MessageCall> keep = *call;
+  const auto next = messages_.erase(call);
+  add_pending(-1);
+  end(*keep, keep->record, status, std::move(failure));
+  return next;
 }
 
 // A group that has failed for good leaves the last calls of this rank in a file, and its message says where.
@@ -178,15 +194,7 @@ bool CallQueue::advance_front(bool at_once) {
     } catch (...) {
       failure = std::current_exception();
     }
-    queue_.pop_front();
-    add_pending(-1);
-    std::shared_ptr<Call> keep;
-    if (!kept_.empty() && kept_.front().get() == &call) {
-      keep = std::move(kept_.front());
-      kept_.pop_front();
-    }
-    // On the stack of a blocking call, which may return from here on.
-    end(call, failure ? WorkStatus::failed : WorkStatus::completed, failure, !at_once);
+    end_front(failure ? WorkStatus::failed : WorkStatus::completed, failure, !at_once);
     any = true;
   }
   return any;
@@ -216,10 +224,7 @@ bool CallQueue::advance_messages() {
       }
     }
     if (!own && call.finish) call.finish();
-    const std::shared_ptr<MessageCall> keep = *it;
-    it = messages_.erase(it);
-    add_pending(-1);
-    end(*keep, own ? WorkStatus::failed : WorkStatus::completed, own);
+    it = end_messages(it, own ? WorkStatus::failed : WorkStatus::completed, own);
     any = true;
   }
   return any;
@@ -247,6 +252,21 @@ void CallQueue::run_callbacks() {
     due.swap(due_);
   }
   for (auto& callback : due) callback();
+}
+
+bool CallQueue::wait(const Pending& call, std::chrono::milliseconds limit) {
+  return wait_until([&call] { return call.has_ended(); }, limit);
+}
+
+void CallQueue::on_end(Pending& call, std::function<void()> callback) {
+  {
+    const Hold hold(*this);
+    if (!call.has_ended()) {
+      call.callbacks.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
 }
 
 bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds limit) {
@@ -301,32 +321,23 @@ Clock::time_point CallQueue::check_deadlines() {
     const std::string text = late_text(what, call.timeout, transport_->late_ranks());
     transport_->fail(text);
     transport_->abandon();
-    queue_.pop_front();
-    add_pending(-1);
-    std::shared_ptr<Call> keep;
-    if (!kept_.empty() && kept_.front().get() == &call) {
-      keep = std::move(kept_.front());
-      kept_.pop_front();
-    }
-    end(call, WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
+    end_front(WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
   }
   for (auto it = messages_.begin(); it != messages_.end();) {
     if (now < (*it)->deadline) {
       ++it;
       continue;
     }
-    const std::shared_ptr<MessageCall> call = *it;
+    MessageCall& call = **it;
     std::vector<int> peers;
-    for (Message& message : call->messages) {
+    for (Message& message : call.messages) {
       if (message.finished) continue;
       if (message.peer >= 0) peers.push_back(message.peer);
       transport_->cancel(message);
     }
-    const std::string text = late_text(fmt::format("message #{} of group '{}', {},", call->record.sequence, group_, describe(call->record)),
-                                       call->timeout, peers);
-    it = messages_.erase(it);
-    add_pending(-1);
-    end(*call, WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
+    const std::string text = late_text(fmt::format("message #{} of group '{}', {},", call.record.sequence, group_, describe(call.record)),
+                                       call.timeout, peers);
+    it = end_messages(it, WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
   }
   return now;
 }

@@ -29,21 +29,15 @@ struct GroupLabel {
   std::vector<int> world_ranks = {};  // in group-rank order; empty: 0, 1, 2, ...
 };
 
-// A collective under way. Lives on the stack of a blocking call, or on the heap behind a Work.
-class Call {
+// What a collective and a batch of messages have in common while they are under way.
+class Pending {
  public:
-  explicit Call(std::chrono::milliseconds timeout) : timeout(timeout) {}
-  virtual ~Call() = default;
+  explicit Pending(std::chrono::milliseconds timeout) : timeout(timeout) {}
+  virtual ~Pending() = default;
 
   const std::chrono::milliseconds timeout;
-  // Set when somebody first looks at the clock: calls that end within microseconds never read it.
-  Clock::time_point deadline = Clock::time_point::max();
-  Collective* collective = nullptr;
-  Exchange exchange;
-  int64_t step = -1;  // of the exchange under way; -1: not begun
   uint64_t recorded = 0;  // its entry in the flight recorder
   CallTrace trace;
-  bool begun = false;
   std::atomic<WorkStatus> status{WorkStatus::in_progress};
   std::exception_ptr failure;               // written before status
   std::vector<std::function<void()>> callbacks;  // guarded by the queue's lock
@@ -51,24 +45,28 @@ class Call {
   bool has_ended() const { return status.load(std::memory_order_acquire) != WorkStatus::in_progress; }
 };
 
-// Messages posted together; done when all are.
-class MessageCall {
+// A collective under way. Lives on the stack of a blocking call, or on the heap behind a Work.
+class Call : public Pending {
  public:
-  explicit MessageCall(std::chrono::milliseconds timeout) : timeout(timeout), deadline(Clock::now() + timeout) {}
-  virtual ~MessageCall() = default;
+  using Pending::Pending;
 
-  const std::chrono::milliseconds timeout;
+  // Set when somebody first looks at the clock: calls that end within microseconds never read it.
+  Clock::time_point deadline = Clock::time_point::max();
+  Collective* collective = nullptr;
+  Exchange exchange;
+  int64_t step = -1;  // of the exchange under way; -1: not begun
+  bool begun = false;
+};
+
+// Messages posted together; done when all are.
+class MessageCall : public Pending {
+ public:
+  explicit MessageCall(std::chrono::milliseconds timeout) : Pending(timeout), deadline(Clock::now() + timeout) {}
+
   const Clock::time_point deadline;
   CallRecord record;
   std::vector<Message> messages;
-  uint64_t recorded = 0;
-  CallTrace trace;
-  std::atomic<WorkStatus> status{WorkStatus::in_progress};
-  std::exception_ptr failure;
-  std::vector<std::function<void()>> callbacks;
   std::function<void()> finish;  // once all messages are there
-
-  bool has_ended() const { return status.load(std::memory_order_acquire) != WorkStatus::in_progress; }
 };
 
 class CallQueue final : public Driver {
@@ -86,21 +84,9 @@ class CallQueue final : public Driver {
   void submit(std::shared_ptr<MessageCall> call);
 
   // Blocks until `call` has ended or `limit` has passed.
-  template <class AnyCall>
-  bool wait(AnyCall& call, std::chrono::milliseconds limit) {
-    return wait_until([&call] { return call.has_ended(); }, limit);
-  }
-  template <class AnyCall>
-  void on_end(AnyCall& call, std::function<void()> callback) {
-    {
-      const Hold hold(*this);
-      if (!call.has_ended()) {
-        call.callbacks.push_back(std::move(callback));
-        return;
-      }
-    }
-    callback();
-  }
+  bool wait(const Pending& call, std::chrono::milliseconds limit);
+  // Runs `callback` once when `call` has ended, or now.
+  void on_end(Pending& call, std::function<void()> callback);
 
   int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes);
   void remove_region(int64_t region);
@@ -141,8 +127,10 @@ class CallQueue final : public Driver {
   bool advance_front(bool at_once);
   bool advance_messages();
   Clock::time_point check_deadlines();  // and the time
-  template <class AnyCall>
-  void end(AnyCall& call, WorkStatus status, std::exception_ptr failure, bool took_time = true);
+  void end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure, bool took_time = true);
+  void end_front(WorkStatus status, std::exception_ptr failure, bool took_time = true);
+  using MessageCalls = std::list<std::shared_ptr<MessageCall>>;
+  MessageCalls::iterator end_messages(MessageCalls::iterator call, WorkStatus status, std::exception_ptr failure);
   std::exception_ptr with_dump(std::exception_ptr failure);
   void run_callbacks();
 
@@ -158,7 +146,7 @@ class CallQueue final : public Driver {
   int64_t message_sequence_ = 0;
   std::deque<Call*> queue_;
   std::deque<std::shared_ptr<Call>> kept_;               // those of queue_ that nobody's stack holds
-  std::list<std::shared_ptr<MessageCall>> messages_;
+  MessageCalls messages_;
   std::vector<std::function<void()>> due_;               // callbacks of ended calls
 };
 

@@ -4,87 +4,12 @@
 #include <array>
 
 #include "tutti/comm/call_checks.h"
+#include "tutti/comm/call_states.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 
 namespace tutti::comm {
 namespace {
-
-// ---- what a Work refers to ------------------------------------------------------------------------------------------
-
-class CollectiveState final : public Call, public WorkState {
- public:
-  CollectiveState(std::shared_ptr<CallQueue> queue, std::unique_ptr<Collective> collective, std::chrono::milliseconds timeout,
-                  std::vector<Tensor> results)
-      : Call(timeout), queue_(std::move(queue)), owned_(std::move(collective)), results_(std::move(results)) {
-    this->collective = owned_.get();
-  }
-  bool advance() override {
-    if (!has_ended()) queue_->try_advance();
-    return has_ended();
-  }
-  bool wait_for(std::chrono::milliseconds limit) override { return has_ended() || queue_->wait(*this, limit); }
-  WorkStatus status() const override { return Call::status.load(std::memory_order_acquire); }
-  std::exception_ptr exception() const override { return has_ended() ? failure : nullptr; }
-  void on_end(std::function<void()> callback) override { queue_->on_end(*this, std::move(callback)); }
-  std::vector<Tensor> result() const override { return results_; }
-
- private:
-  const std::shared_ptr<CallQueue> queue_;
-  const std::unique_ptr<Collective> owned_;
-  const std::vector<Tensor> results_;
-};
-
-class MessageState final : public MessageCall, public WorkState {
- public:
-  MessageState(std::shared_ptr<CallQueue> queue, std::span<const PointToPoint> operations, const CallRecord& call,
-               std::chrono::milliseconds timeout)
-      : MessageCall(timeout), queue_(std::move(queue)) {
-    record = call;
-    messages.reserve(operations.size());
-    for (const PointToPoint& operation : operations) {
-      Message& message = messages.emplace_back();
-      message.is_send = operation.kind == PointToPoint::Kind::isend;
-      message.peer = operation.peer;
-      message.tag = operation.tag;
-      message.call = &record;
-      if (message.is_send) {
-        inputs_.emplace_back(operation.tensor);
-        message.data = const_cast<std::byte*>(inputs_.back().data());
-        message.bytes = inputs_.back().bytes();
-      } else {
-        outputs_.emplace_back(operation.tensor);
-        message.data = outputs_.back().data();
-        message.bytes = outputs_.back().bytes();
-        results_.push_back(operation.tensor);
-      }
-    }
-    finish = [this] {
-      for (DenseOutput& output : outputs_) output.finish();
-    };
-  }
-  bool advance() override {
-    if (!has_ended()) queue_->try_advance();
-    return has_ended();
-  }
-  bool wait_for(std::chrono::milliseconds limit) override { return has_ended() || queue_->wait(*this, limit); }
-  WorkStatus status() const override { return MessageCall::status.load(std::memory_order_acquire); }
-  std::exception_ptr exception() const override { return has_ended() ? failure : nullptr; }
-  void on_end(std::function<void()> callback) override { queue_->on_end(*this, std::move(callback)); }
-  std::vector<Tensor> result() const override { return results_; }
-  int source_rank() const override {
-    for (const Message& message : messages) {
-      if (!message.is_send) return message.peer;
-    }
-    return -1;
-  }
-
- private:
-  const std::shared_ptr<CallQueue> queue_;
-  std::vector<DenseInput> inputs_;
-  std::vector<DenseOutput> outputs_;
-  std::vector<Tensor> results_;
-};
 
 // Several collectives as one call, one after another.
 class Sequence final : public Collective {
