@@ -61,8 +61,9 @@ int print_trace_costs(bool json) {
 
 }  // namespace
 
-void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);  // bench_comm.cpp
-void add_bench_compile(CLI::App& bench, Action& action);                        // bench_compile.cpp
+void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);      // bench_comm.cpp
+void add_bench_compile(CLI::App& bench, Action& action);                          // bench_compile.cpp
+void add_bench_services(CLI::App& bench, Action& action, int argc, char** argv);  // bench_services.cpp
 
 void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<Flags>();
@@ -103,6 +104,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   });
   add_bench_comm(*verb, action, argc, argv);
   add_bench_compile(*verb, action);
+  add_bench_services(*verb, action, argc, argv);
 }
 
 }  // namespace tutti::cli
