@@ -1,67 +1,29 @@
-// can() says yes exactly when the call succeeds: every kind, dtype and reduce op on every transport.
+// can() says yes exactly when the call succeeds: every kind, dtype and reduce op on every transport (over MPI:
+// mpi_transport_test.cpp).
 #include <gtest/gtest.h>
 
+#include "tests/comm/support/capability_checks.h"
 #include "tests/comm/support/forked_ranks.h"
-#include "tests/comm/support/sample_calls.h"
 #include "tutti/comm/fake/fake_transport.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/transport_backend.h"
-#include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
 
 constexpr int kRanks = 3;
 
-// The UsageError of the call, "" when it succeeds.
-std::string refusal_of(ProcessGroup& group, CollectiveKind kind, const SampleOptions& options) {
-  try {
-    sample_call(group, kind, options).make();
-  } catch (const UsageError& error) {
-    TUTTI_CHECK(error.what() != std::string(), "an error without a text");
-    return error.what();
-  }
-  return "";
-}
-
-ReduceOp op_of(ReduceKind kind) { return kind == ReduceKind::premul_sum ? ReduceOp::premul_sum(0.5) : ReduceOp(kind); }
-
-void check_one(ProcessGroup& group, CollectiveKind kind, DType dtype, ReduceKind reduce, bool uneven) {
-  const Answer answer = group.can({.kind = kind, .dtype = dtype, .reduce = reduce, .uneven = uneven});
-  const std::string refusal = refusal_of(group, kind, {.dtype = dtype, .op = op_of(reduce), .root = group.size() / 2, .uneven = uneven});
-  const std::string what = fmt::format("{} of {}, {}{}", name_of(kind), name_of(dtype), name_of(reduce), uneven ? ", uneven" : "");
-  TUTTI_CHECK(answer.yes == refusal.empty(), "{}: can() says {}, the call says {}", what, answer.yes ? "yes" : answer.reason,
-              refusal.empty() ? "yes" : refusal);
-  TUTTI_CHECK(answer.yes == answer.reason.empty(), "{}: a yes with a reason, or a no without one", what);
-  // Sizes that differ are seen as the fields in which they do.
-  TUTTI_CHECK(answer.yes || uneven || refusal.find(answer.reason) != std::string::npos, "{}: can() says '{}', the call says '{}'", what,
-              answer.reason, refusal);
-}
-
-// `with_peers`: the transport can see that the ranks' sizes differ.
-void check_all(ProcessGroup& group, bool with_peers) {
-  for (const CollectiveKind kind : all_kinds()) {
-    for (int d = 0; d < kNumDTypes; ++d) {
-      const auto dtype = static_cast<DType>(d);
-      for (int r = 0; r < (reduces(kind) ? kNumReduceKinds : 1); ++r) check_one(group, kind, dtype, static_cast<ReduceKind>(r), false);
-    }
-    if (with_peers) check_one(group, kind, DType::f32, ReduceKind::sum, true);
-    const Answer elsewhere = group.can({.kind = kind, .device = {.kind = DeviceKind::cuda, .index = 0}});
-    TUTTI_CHECK(!elsewhere.yes && elsewhere.reason.find("cuda") != std::string::npos, "{}: '{}'", name_of(kind), elsewhere.reason);
-  }
-}
-
 TEST(Capability, ThreadsKeepTheirWord) {
-  run_ranks(kRanks, [](ProcessGroup& group) { check_all(group, true); });
+  run_ranks(kRanks, [](ProcessGroup& group) { check_capabilities(group, true); });
 }
 
 TEST(Capability, ProcessesKeepTheirWord) {
-  const auto results = run_forked(kRanks, [](ProcessGroup& group) { check_all(group, true); });
+  const auto results = run_forked(kRanks, [](ProcessGroup& group) { check_capabilities(group, true); });
   for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
 }
 
 TEST(Capability, GlooKeepsItsWord) {
-  run_ranks(kRanks, [](ProcessGroup& group) { check_all(group, true); }, {.transport = "gloo"});
+  run_ranks(kRanks, [](ProcessGroup& group) { check_capabilities(group, true); }, {.transport = "gloo"});
 }
 
 TEST(Capability, TheFakeKeepsItsWord) {
@@ -70,7 +32,7 @@ TEST(Capability, TheFakeKeepsItsWord) {
     for (int r = 0; r < size; ++r) everyone.push_back(r);
     ProcessGroup group("fake", "fake", size - 1, everyone, nullptr);
     group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(std::make_unique<FakeTransport>(size - 1, size), GroupLabel{"fake"}));
-    check_all(group, false);
+    check_capabilities(group, false);
   }
 }
 

@@ -46,6 +46,12 @@ TEST(MpiTransport, AnyMembersFormAGroupWithoutTheOthers) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
+TEST(MpiTransport, CanKeepsItsWord) {
+  if (!has_mpi()) return;
+  const CommandResult result = mpirun(2, "transport_program mpi can");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
 TEST(MpiTransport, MismatchIsNamedOnAllRanks) {
   if (!has_mpi()) return;
   const CommandResult result = mpirun(3, "transport_program mpi mismatch");

@@ -11,8 +11,10 @@
 #include <string_view>
 #include <thread>
 
+#include "tests/comm/support/capability_checks.h"
 #include "tests/comm/support/transport_ranks.h"
 #include "tutti/comm/store/file_store.h"
+#include "tutti/comm/transport_backend.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 
@@ -56,8 +58,17 @@ void use_groups(const std::string& transport, const GroupSeat& seat) {
   }
 }
 
+void check_can(const std::string& transport, const GroupSeat& seat) {
+  std::vector<int> everyone;
+  for (int r = 0; r < seat.size; ++r) everyone.push_back(r);
+  ProcessGroup group(seat.name, seat.key, seat.rank, everyone, nullptr);
+  group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
+  check_capabilities(group, true);
+}
+
 void run(const std::string& transport, std::string_view what, const GroupSeat& seat) {
   if (what == "groups") return use_groups(transport, seat);
+  if (what == "can") return check_can(transport, seat);
   const auto t = make_transport(transport, seat);
   if (what == "rounds") {
     check_rounds(*t, 5, 20, 3'000'000);
