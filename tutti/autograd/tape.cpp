@@ -1,5 +1,6 @@
 #include "tutti/autograd/tape.h"
 
+#include <atomic>
 #include <utility>
 
 #include "tutti/runtime/rank_context.h"
@@ -9,11 +10,17 @@ namespace tutti {
 namespace autograd {
 namespace {
 
-struct OrderState {
-  Order next;
-  int level = 0;
+// Places outside of recomputed regions, shared by the threads of a rank.
+struct Places {
+  std::atomic<uint64_t> last{0};
 };
-OrderState& order_state() { return RankContext::current().slot<OrderState>(); }
+
+// The region that this thread recomputes: places below it are this thread's own.
+struct Region {
+  Order next;
+  int level = 0;  // 0: outside of any
+};
+thread_local Region region_here;
 
 // A tensor kept for backward, with the version it had.
 struct Saved {
@@ -115,31 +122,30 @@ const bool stage_installed = [] {
 }  // namespace
 
 Order next_order() {
-  OrderState& state = order_state();
-  ++state.next.place[static_cast<size_t>(state.level)];
-  return state.next;
+  if (region_here.level == 0) {
+    Order order;
+    order.place[0] = ++RankContext::current().slot<Places>().last;
+    return order;
+  }
+  ++region_here.next.place[static_cast<size_t>(region_here.level)];
+  return region_here.next;
 }
 
 uint64_t current_region() {
-  const OrderState& state = order_state();
   uint64_t id = 0;
-  for (int level = 0; level < state.level; ++level) id = id * 0x9E3779B97F4A7C15ull + state.next.place[static_cast<size_t>(level)];
+  for (int level = 0; level < region_here.level; ++level)
+    id = id * 0x9E3779B97F4A7C15ull + region_here.next.place[static_cast<size_t>(level)];
   return id;
 }
 
-RegionScope::RegionScope(const Order& region) : saved_(order_state().next), saved_level_(order_state().level) {
-  OrderState& state = order_state();
+RegionScope::RegionScope(const Order& region) : saved_(region_here.next), saved_level_(region_here.level) {
   int level = Order::kLevels - 1;
   while (level > 0 && region.place[static_cast<size_t>(level)] == 0) --level;
   TUTTI_CHECK(level + 1 < Order::kLevels, "checkpointed regions are nested more than {} deep", Order::kLevels - 1);
-  state.next = region;
-  state.level = level + 1;
+  region_here = {region, level + 1};
 }
 
-RegionScope::~RegionScope() {
-  order_state().next = saved_;
-  order_state().level = saved_level_;
-}
+RegionScope::~RegionScope() { region_here = {saved_, saved_level_}; }
 
 // A long chain of nodes would recurse once per node while it is freed; take it apart in a loop instead.
 Node::~Node() {

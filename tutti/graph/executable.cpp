@@ -22,7 +22,9 @@ class Executable::FrameLoan {
     }
     if (!frame_) frame_ = owner.make_frame();
   }
+  // A frame that a failed call leaves may still be written by a collective under way; it is not lent again.
   ~FrameLoan() {
+    if (!completed) return;
     for (size_t b = 0; b < frame_->memory.size(); ++b) {
       if (owner_.arena_offsets_[b] < 0) frame_->memory[b] = {};
     }
@@ -33,6 +35,7 @@ class Executable::FrameLoan {
   FrameLoan(const FrameLoan&) = delete;
   FrameLoan& operator=(const FrameLoan&) = delete;
   Frame& operator*() { return *frame_; }
+  bool completed = false;
 
  private:
   const Executable& owner_;
@@ -136,6 +139,7 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given) const {
   }
   wait(waits_.back());
   std::vector<Tensor> results;
+  loan.completed = true;
   for (const Value& v : graph_.results) results.push_back(v.buffer < 0 ? Tensor{} : tensor_of(v, frame));
   return results;
 }

@@ -1,6 +1,7 @@
 #include "tutti/graph/guards.h"
 
 #include "tutti/autograd/tape.h"
+#include "tutti/ops/sum_to.h"
 
 namespace tutti::graph {
 namespace {
@@ -25,13 +26,15 @@ TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i) {
 }  // namespace
 
 Guards Guards::of(const Leaves& arguments) {
-  Guards g{.grad_enabled = is_grad_enabled(), .plain = arguments.plain, .tensors = {}};
+  Guards g{.grad_enabled = is_grad_enabled(), .token_grain = tutti::token_grain(), .plain = arguments.plain, .tensors = {}};
   for (size_t i = 0; i < arguments.tensors.size(); ++i) g.tensors.push_back(guard_of(arguments.tensors, i));
   return g;
 }
 
 bool Guards::hold(const Leaves& arguments) const {
-  if (arguments.tensors.size() != tensors.size() || grad_enabled != is_grad_enabled() || arguments.plain != plain) return false;
+  if (arguments.tensors.size() != tensors.size() || grad_enabled != is_grad_enabled() || token_grain != tutti::token_grain() ||
+      arguments.plain != plain)
+    return false;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = arguments.tensors[i];
     const TensorGuard& g = tensors[i];
@@ -43,6 +46,7 @@ bool Guards::hold(const Leaves& arguments) const {
 
 std::string Guards::first_difference(const Leaves& arguments) const {
   if (grad_enabled != is_grad_enabled()) return fmt::format("gradients are {}, were {}", grad_enabled ? "off" : "on", grad_enabled ? "on" : "off");
+  if (token_grain != tutti::token_grain()) return fmt::format("the token grain is {}, was {}", tutti::token_grain(), token_grain);
   if (arguments.tensors.size() != tensors.size() || arguments.plain != plain) {
     return fmt::format("a plain argument or the structure of the arguments differs ({} tensors, were {})", arguments.tensors.size(), tensors.size());
   }

@@ -21,6 +21,7 @@ struct TensorGuard {
 
 struct Guards {
   bool grad_enabled = false;
+  int64_t token_grain = 0;  // leaves of sums over tokens
   std::string plain;
   std::vector<TensorGuard> tensors;
 

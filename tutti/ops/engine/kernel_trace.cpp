@@ -35,6 +35,8 @@ void KernelTrace::end() noexcept {
   const int64_t end_ns = trace_now_ns();
   const TraceKernel* kernel = std::exchange(noted, outer_);
   const bool is_extern = call_->op.kernel != nullptr;
+  // What an extern kernel's own parts noted is not its choice.
+  if (kernel != nullptr && is_extern && kernel->info.ops[0].name != call_->op.name) kernel = nullptr;
   if (kernel == nullptr && !is_extern) return;  // there was no element to compute
   try {
     if (kernel == nullptr) kernel = &describe_extern(call_->op, "hand-written");
