@@ -186,13 +186,14 @@ bool CallQueue::advance_front(bool at_once) {
       const bool under_way = call.step >= 0 && !transport_->advance();
       if (under_way) return any;
       call.exchange = {};
-      if (call.collective->next(call.exchange)) {
+      if (call.next()) {
         ++call.step;
-        transport_->start(call.collective->record, call.step, call.exchange, *call.collective);
+        transport_->start(call.collective->record, call.step, call.exchange, call);
         continue;
       }
     } catch (...) {
       failure = std::current_exception();
+      end_group_after(call, failure);
     }
     end_front(failure ? WorkStatus::failed : WorkStatus::completed, failure, !at_once);
     any = true;
@@ -223,7 +224,11 @@ bool CallQueue::advance_messages() {
         own = std::make_exception_ptr(UsageError(fmt::format("group '{}', rank {}: {}", group_, transport_->rank(), message.error)));
       }
     }
-    if (!own && call.finish) call.finish();
+    try {
+      if (!own && call.finish) call.finish();
+    } catch (...) {
+      own = std::current_exception();
+    }
     it = end_messages(it, own ? WorkStatus::failed : WorkStatus::completed, own);
     any = true;
   }
@@ -298,6 +303,30 @@ bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds 
 }
 
 // ---- failing --------------------------------------------------------------------------------------------------------
+
+// What goes wrong on this rank alone (no memory, a kernel that cannot be compiled) leaves the others in a round that this
+// rank does not go on with: they are told. A transport's UsageError is thrown on all ranks, and its PeerError follows a
+// failure that they have heard of.
+void CallQueue::end_group_after(const Call& call, const std::exception_ptr& failure) {
+  std::string why = "an exception without a text";
+  try {
+    std::rethrow_exception(failure);
+  } catch (const UsageError& error) {
+    if (!call.on_its_own) return;
+    why = error.what();
+  } catch (const PeerError& error) {
+    if (!call.on_its_own) return;
+    why = error.what();
+  } catch (const std::exception& error) {
+    why = error.what();
+  } catch (...) {
+  }
+  const int rank = transport_->rank();
+  const CallRecord& record = call.collective->record;
+  transport_->fail(fmt::format("{} failed in collective #{} of group '{}', {}: {}", describe(rank, transport_->peer(rank)), record.sequence,
+                               group_, describe(record), why));
+  transport_->abandon();
+}
 
 Clock::time_point CallQueue::check_deadlines() {
   const auto now = Clock::now();

@@ -10,6 +10,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,9 +47,22 @@ class Pending {
 };
 
 // A collective under way. Lives on the stack of a blocking call, or on the heap behind a Work.
-class Call : public Pending {
+class Call : public Pending, public Receiver {
  public:
   using Pending::Pending;
+
+  // Hands on to the collective what a round brings.
+  void receive(std::span<const Arrival> from) final {
+    on_its_own = true;
+    collective->receive(from);
+    on_its_own = false;
+  }
+  bool next() {
+    on_its_own = true;
+    const bool more = collective->next(exchange);
+    on_its_own = false;
+    return more;
+  }
 
   // Set when somebody first looks at the clock: calls that end within microseconds never read it.
   Clock::time_point deadline = Clock::time_point::max();
@@ -56,6 +70,7 @@ class Call : public Pending {
   Exchange exchange;
   int64_t step = -1;  // of the exchange under way; -1: not begun
   bool begun = false;
+  bool on_its_own = false;  // the collective runs, or has thrown; what a transport throws, the other ranks know of
 };
 
 // Messages posted together; done when all are.
@@ -127,6 +142,7 @@ class CallQueue final : public Driver {
   bool advance_front(bool at_once);
   bool advance_messages();
   Clock::time_point check_deadlines();  // and the time
+  void end_group_after(const Call& call, const std::exception_ptr& failure);
   void end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure, bool took_time = true);
   void end_front(WorkStatus status, std::exception_ptr failure, bool took_time = true);
   using MessageCalls = std::list<std::shared_ptr<MessageCall>>;

@@ -70,13 +70,13 @@ void HierTransport::start(const CallRecord& call, int64_t step, const Exchange& 
   receiver_ = &receiver;
   if (step == 0) sub_step_ = 0;
   first_ = true;
-  active_ = true;
   delivered_ = false;
   offset_ = 0;
   most_ = largest(exchange);
   // Uneven sizes are compared before any data move: the first piece holds only the tables then.
   bytes_ = call.same_sizes ? first_bytes_ : 0;
   begin_piece();
+  active_ = true;
 }
 
 // In front of the first piece: the largest size, and for uneven calls what this rank offers and takes, per rank.
@@ -139,19 +139,26 @@ bool HierTransport::advance_side(Side& side) {
     side.finished = true;
   } catch (const PeerError&) {
     spread_failure();
-    active_ = false;
     throw;
   }
   return side.finished;
 }
 
 bool HierTransport::advance() {
+  try {
+    return advance_pieces();
+  } catch (...) {
+    active_ = false;
+    throw;
+  }
+}
+
+bool HierTransport::advance_pieces() {
   while (active_) {
     // Both, so that peers of either side can go on.
     const bool inner = advance_side(inner_side_), outer = advance_side(outer_side_);
     if (!inner || !outer) return false;
     if (inner_side_.refused || outer_side_.refused) {
-      active_ = false;
       if (outer_side_.refused) std::rethrow_exception(outer_side_.refused);  // it has seen all ranks' calls
       try {
         std::rethrow_exception(inner_side_.refused);
@@ -198,7 +205,6 @@ void HierTransport::check_sizes() {
       const int64_t offered = word(staged_[static_cast<size_t>(from)], 1 + to);
       const int64_t taken = word(staged_[static_cast<size_t>(to)], 1 + size() + from);
       if (offered == taken) continue;
-      active_ = false;
       throw UsageError(fmt::format(
           "collective #{} of group '{}', {}: the sizes differ: rank {} sends {} bytes to rank {}, which expects {}",
           call_->sequence, group_, name_of(call_->kind), from, offered, to, taken));
@@ -287,6 +293,7 @@ void HierTransport::fail(std::string_view reason) {
 }
 
 void HierTransport::abandon() {
+  active_ = false;
   inner_->abandon();
   outer_->abandon();
 }

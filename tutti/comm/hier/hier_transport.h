@@ -64,6 +64,7 @@ class HierTransport final : public Transport {
   bool is_local(int rank) const { return inner_rank_[static_cast<size_t>(rank)] >= 0; }
   void begin_piece();
   bool advance_side(Side& side);
+  bool advance_pieces();
   void end_piece();
   void check_sizes();
   void spread_failure();
