@@ -220,6 +220,9 @@ TEST(CompileErrors, RecompileLimitListsWhatDiffered) {
   } catch (const RecompileLimit& e) {
     EXPECT_NE(std::string(e.what()).find("shape of tensor 0 is [3], was [2]"), std::string::npos) << e.what();
   }
+  const auto h = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::forget});
+  for (int64_t n = 2; n < 9; ++n) expect_same(h(values({n}, 1)), exp(values({n}, 1)));
+  EXPECT_EQ(h.statistics().compiles, 7);
   const auto g = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 1, .on_limit = CompileOptions::OnLimit::eager});
   for (int64_t n = 2; n < 5; ++n) expect_same(g(values({n}, 1)), exp(values({n}, 1)));
   EXPECT_EQ(g.statistics().eager_calls, 2);

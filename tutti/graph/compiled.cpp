@@ -39,7 +39,7 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
     std::unique_lock lock(mutex_);
     if (!specializations_.empty()) reason = specializations_.back()->guards.first_difference(arguments);
     if (reason.empty()) reason = "an argument shares memory with a tensor that the function holds, or no longer does";
-    if (static_cast<int>(specializations_.size()) >= options_.recompile_limit) {
+    if (static_cast<int>(specializations_.size()) >= options_.recompile_limit && options_.on_limit != CompileOptions::OnLimit::forget) {
       if (options_.on_limit == CompileOptions::OnLimit::eager) {
         ++statistics_.eager_calls;
         return nullptr;
@@ -55,6 +55,10 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   const int jobs = options_.jobs > 0 ? options_.jobs : usable_cores();
   auto made = specialize(arguments, trace, {options_.name, {.fuse = options_.fuse}, jobs}, &trace_ms);
   std::unique_lock lock(mutex_);
+  if (static_cast<int>(specializations_.size()) >= options_.recompile_limit) {
+    specializations_.erase(specializations_.begin());
+    reasons_.erase(reasons_.begin());
+  }
   specializations_.push_back(made);
   reasons_.push_back(std::move(reason));
   ++statistics_.compiles;

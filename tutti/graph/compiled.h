@@ -23,6 +23,7 @@ struct CompileOptions {
   enum class OnLimit : uint8_t {
     error,  // RecompileLimit, which lists what differed
     eager,  // further kinds of arguments run op by op
+    forget, // the oldest specialization makes room: for sizes that vary without end and seldom come again
   };
   OnLimit on_limit = OnLimit::error;
   int jobs = 0;                   // kernels compiled at once; 0: the cores this process may use

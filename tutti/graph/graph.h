@@ -40,7 +40,6 @@ struct Buffer {
 // Where a node comes from.
 struct Origin {
   uint64_t region = 0;   // of a checkpointed region that is recomputed; 0: none
-  bool backward = false;
   // For traces: what the running code said when the node was captured.
   TracePhase phase = TracePhase::forward;
   const TracePlace* place = nullptr;

@@ -50,7 +50,6 @@ JointTrace::JointTrace(Trace& trace, const std::string& name, std::span<const Te
     made_->cotangent_dtypes.push_back(t.dtype());
   }
   Trace::Scope scope(trace);
-  trace.set_backward(true);
   const std::vector<Tensor> grads = grad(wanted, leaves, cotangents_);
   for (const Tensor& g : grads) grads_.push_back(g.defined() ? trace.value_of(g) : Value{});
 }

@@ -187,7 +187,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
   begin_writes(call);
   const TraceContext& context = TraceContext::current();
   Node node{.op = &op, .attrs = call.attrs,
-            .origin = {.region = autograd::current_region(), .backward = backward_, .phase = context.phase, .place = context.place,
+            .origin = {.region = autograd::current_region(), .phase = context.phase, .place = context.place,
                        .site = site_of(context)}};
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();

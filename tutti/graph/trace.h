@@ -72,7 +72,6 @@ class Trace {
   };
   const std::vector<Source>& sources() const { return sources_; }
   const std::vector<Captured>& captured() const { return captured_; }
-  void set_backward(bool on) { backward_ = on; }
 
  private:
   std::shared_ptr<const CallSite> site_of(const TraceContext& context);
@@ -86,7 +85,6 @@ class Trace {
   std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
   std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
   int32_t later_ = 0;
-  bool backward_ = false;
 };
 
 }  // namespace tutti::graph
