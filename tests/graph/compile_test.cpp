@@ -204,6 +204,39 @@ TEST(CompileErrors, ATensorThatLeavesItsTrace) {
   EXPECT_THROW(add(leaked, leaked), CaptureError);
 }
 
+TEST(CompileErrors, TensorsThatWereComputedOutsideAndRequireGrad) {
+  const Tensor w = values({3, 2}, 1);
+  requires_grad_(w);
+  const Tensor outside = exp(w);
+  const auto uses = compile([&](const Tensor& x) { return mul(x, outside); });
+  EXPECT_THROW(uses(values({3, 2}, 2)), CaptureError);
+  const auto returns = compile([&](const Tensor&) { return transpose(w, 0, 1); });
+  EXPECT_THROW(returns(values({3, 2}, 2)), CaptureError);
+}
+
+TEST(CompileErrors, WhatTheBackwardReadsMustNotBeChanged) {
+  const auto f = compile([](const Tensor& x) { return exp(x); });
+  const Tensor x = values({4}, 1), y = values({4}, 2);
+  requires_grad_(x), requires_grad_(y);
+  const Tensor result = f(x);
+  {
+    const NoGradScope no_grad;
+    add_(detach(result), 1.0);  // exp keeps its result
+  }
+  EXPECT_THROW(backward(sum(result)), UsageError);
+  const Tensor loss = sum(f(y));
+  backward(loss);
+  EXPECT_THROW(backward(loss), UsageError);
+}
+
+TEST(CompileErrors, GradientsOfGradients) {
+  const auto f = compile([](const Tensor& x) { return exp(x); });
+  const Tensor x = values({4}, 1);
+  requires_grad_(x);
+  const Tensor loss[] = {sum(f(x))}, leaves[] = {x};
+  EXPECT_THROW(grad(loss, leaves, {}, {.create_graph = true}), UsageError);
+}
+
 TEST(CompileErrors, IntegerDivisionByZeroInsideAKernel) {
   const auto f = compile([](const Tensor& a, const Tensor& b) { return add(floordiv(a, b), 1); });
   const Tensor a = Tensor::of<int64_t>({7, 8, 9}), b = Tensor::of<int64_t>({2, 0, 3});

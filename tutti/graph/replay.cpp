@@ -24,7 +24,7 @@ struct CompiledNode final : autograd::Node {
                 "the function itself where they are wanted");
     const std::vector<StorageRef> now = storages();
     for (size_t i = 0; i < now.size(); ++i) {
-      TUTTI_CHECK(now[i]->version() == versions[i], "backward of a compiled function: an argument or a tensor that it holds was changed in "
+      TUTTI_CHECK(now[i]->version() == versions[i], "backward of a compiled function: an argument, a result or a tensor that it holds was changed in "
                   "place after the forward (version {} then, {} now); write to a clone() instead", versions[i], now[i]->version());
     }
     const JointBackward& backward = *spec->backward;
@@ -45,13 +45,14 @@ struct CompiledNode final : autograd::Node {
     released = true;
   }
 
-  // Memory from before the forward that the backward reads.
+  // Memory that the backward reads and others may write: of arguments, held tensors, and results.
   std::vector<StorageRef> storages() const {
     std::vector<StorageRef> list;
     for (const Trace::Source& source : spec->backward->sources) {
       if (source.kind == Trace::Source::Kind::argument) list.push_back(arguments[static_cast<size_t>(source.index)].storage());
       if (source.kind == Trace::Source::Kind::captured) list.push_back(spec->captured[static_cast<size_t>(source.index)].tensor.storage());
     }
+    for (const Tensor& t : saved) list.push_back(t.storage());
     return list;
   }
 

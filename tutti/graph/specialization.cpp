@@ -80,6 +80,11 @@ class Specializer {
     }
     const Value v = trace_.value_of(t);
     if (!trace_.is_traced(t)) {
+      const autograd::Meta* meta = autograd::meta_of(t);
+      if (meta != nullptr && meta->node) {
+        throw CaptureError(24, fmt::format("'{}' returns a view {} of a tensor that it holds and that requires grad; return detach() of it, or pass "
+                                           "the tensor as an argument", name_, describe(t)));
+      }
       const auto& captured = trace_.captured();
       const auto it = std::find_if(captured.begin(), captured.end(), [&](const Captured& c) { return c.tensor.is_same(t); });
       made_->results.push_back({Kind::captured, static_cast<int32_t>(it - captured.begin())});
