@@ -88,8 +88,8 @@ TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
   EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = 2\n"),
             "a.toml:2:26: parallelism.tensor_parallel_degree: 2 is not supported yet by this version; expected 1");
   EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = -1\n"), "(no error)");
-  EXPECT_EQ(flag_complaint("--training.compile=true"),
-            "--training.compile: true is not supported yet by this version; expected false");
+  EXPECT_EQ(flag_complaint("--checkpoint.async=true"),
+            "--checkpoint.async: true is not supported yet by this version; expected false");
   EXPECT_EQ(flag_complaint("--numerics.mode=fast"),
             "--numerics.mode: \"fast\" is not supported yet by this version; expected \"strict\"");
 }
