@@ -116,6 +116,14 @@ TEST(ThreadPool, ANestedCallRunsInline) {
   for (const auto& v : visits) ASSERT_EQ(v, 1);
 }
 
+TEST(ThreadPool, TellsWhetherALoopIsSharedOut) {
+  ThreadPool pool(2);
+  std::atomic<int> inside = 0;
+  pool.parallel_for(2, 1, [&](int64_t begin, int64_t end) { inside += ThreadPool::is_inside_loop() ? static_cast<int>(end - begin) : 0; });
+  EXPECT_EQ(inside, 2);
+  EXPECT_FALSE(ThreadPool::is_inside_loop());
+}
+
 TEST(ThreadPool, ANestedExceptionReachesTheOuterCaller) {
   ThreadPool pool(4);
   const auto nested = [&] {

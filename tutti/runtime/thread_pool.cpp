@@ -69,6 +69,8 @@ ThreadPool& ThreadPool::current() {
   return RankContext::current().pool();
 }
 
+bool ThreadPool::is_inside_loop() { return inside_loop; }
+
 void ThreadPool::run_chunks(Job& job) {
   const bool was_inside = std::exchange(inside_loop, true);
   for (;;) {

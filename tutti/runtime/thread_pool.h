@@ -27,6 +27,9 @@ class ThreadPool {
   // The pool of this thread's RankContext.
   static ThreadPool& current();
 
+  // Whether this thread runs a body of a loop that was shared out: loops that it calls now run inline.
+  static bool is_inside_loop();
+
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(begin, end) on disjoint ranges that cover [0, n), each but the last at least `grain` long. The first
