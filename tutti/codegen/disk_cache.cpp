@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tutti/codegen/cache_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 
@@ -103,24 +104,6 @@ std::string serialize(const CacheEntryName& name, const CodeBlob& blob) {
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + body;
 }
 
-// Why the directory must not be used, or "".
-std::string objection(const fs::path& directory) {
-  std::error_code error;
-  if (!fs::exists(directory, error)) {
-    fs::create_directories(directory.parent_path(), error);
-    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-      return fmt::format("cannot create {}: {}", directory.string(), detail::errno_text(errno));
-  }
-  struct stat info;
-  if (::stat(directory.c_str(), &info) != 0)
-    return fmt::format("cannot read {}: {}", directory.string(), detail::errno_text(errno));
-  if (!S_ISDIR(info.st_mode)) return fmt::format("{} is not a directory", directory.string());
-  // Code is executed from here: nobody else may be able to put it there.
-  if (info.st_uid != ::geteuid()) return fmt::format("{} belongs to another user", directory.string());
-  if (info.st_mode & S_IWOTH) return fmt::format("{} is writable by everybody (chmod o-w)", directory.string());
-  return "";
-}
-
 }  // namespace
 
 DiskCacheOptions disk_cache_options_from_environment() {
@@ -150,7 +133,7 @@ CacheLock::~CacheLock() {
 DiskCache::DiskCache(DiskCacheOptions options) : options_(std::move(options)) {
   if (options_.directory.empty()) return;
   usable_ = true;
-  if (const std::string why = objection(options_.directory); !why.empty()) give_up(why);
+  if (const std::string why = objection_to_cache_folder(options_.directory); !why.empty()) give_up(why);
 }
 
 void DiskCache::give_up(std::string_view why) {
