@@ -1,0 +1,45 @@
+// Measured choices on disk, beside the kernels and under the same rules (disk_cache.h): files appear by rename, are checked
+// in full before use, a damaged one is the same as none and is written anew; a folder that cannot be used costs one
+// warning, and measuring again in every process.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tutti/codegen/choice/signature.h"
+
+namespace tutti::codegen::choice {
+
+// What timings depend on besides the call: processor, cores, instruction set.
+std::string machine_identity();
+
+// Any thread, any number of processes.
+class WinnerStore {
+ public:
+  // Empty folder: nothing is kept. `identity`: the machine and the version of the code that was timed; winners of another
+  // identity are not found. Beyond `limit` files the oldest are deleted.
+  WinnerStore(std::filesystem::path folder, std::string identity, int64_t limit = 16384);
+
+  // The name of the candidate that won for this call.
+  std::optional<std::string> read(const Signature& signature) const;
+  void write(const Signature& signature, std::string_view winner);
+
+  bool is_usable() const { return usable_.load(std::memory_order_relaxed); }
+  std::filesystem::path path_of(const Signature& signature) const;
+
+ private:
+  std::string key_of(const Signature& signature) const;
+  void give_up(std::string_view why);
+  void delete_oldest() const;
+
+  const std::filesystem::path folder_;
+  const std::string identity_;
+  const int64_t limit_;
+  std::atomic<bool> usable_ = false;
+  std::atomic<int64_t> written_ = 0;
+};
+
+}  // namespace tutti::codegen::choice
