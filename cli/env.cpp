@@ -79,6 +79,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_CACHE_DIR", "where kernels, tokenizers and tokenized data are kept"},
     {"TUTTI_CACHE_LIMIT_MB", "size that the kernel cache may reach"},
     {"TUTTI_COMPILE_DUMP", "folder for the stages of what compile() makes"},
+    {"TUTTI_GEMM_CHOICE", "tiles of matrix products: heuristic, or measure; further options as name=value after commas"},
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
     {"TUTTI_TRANSPORT", "how ranks exchange data: a transport, or by kind of device as cpu:shm,cuda:nccl"},
     {"TUTTI_SYMM_BACKEND", "who makes symmetric memory: native, threads, cuda, nccl, nvshmem"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/codegen/gemm_choice.h"
 #include "tutti/codegen/gemm_pack.h"
 #include "tutti/codegen/gemm_plan.h"
 #include "tutti/codegen/gemm_workspace.h"
@@ -147,7 +148,7 @@ void GemmRun::run() {
                        [&](int64_t begin, int64_t end) { pack_strips(block_strip_ + begin, end - begin); });
 
     // Few panels: their strips are shared out as well.
-    const int64_t wanted = 4 * pool_.threads();
+    const int64_t wanted = plan_.tasks_per_thread * pool_.threads();
     const int64_t groups = std::clamp<int64_t>((wanted + plan_.panels.parts - 1) / plan_.panels.parts, 1, strips);
     const EvenSplit group = EvenSplit::at_most(strips, (strips + groups - 1) / groups);
     const int64_t tasks = plan_.panels.parts * group.parts;
@@ -176,13 +177,36 @@ void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResu
         store_from_double(at(c.data, c.dtype, x * batch.c_stride + i * c.row_stride + j), c.dtype, -0.0);
 }
 
+ThreadPool& pool_of(const GemmOptions& options) {
+  return options.pool ? *options.pool : ThreadPool::current();
+}
+GemmChooser& chooser_of(const GemmOptions& options) {
+  return options.chooser ? *options.chooser : process_gemm_chooser();
+}
+
 }  // namespace
+
+void run_gemm(const GemmPlan& plan, ThreadPool& pool) {
+  const GemmProblem& p = plan.problem;
+  const auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t x = begin; x < end; ++x) {
+      GemmRun(plan, at(p.a.data, p.a.dtype, x * p.batch.a_stride), at(p.b.data, p.b.dtype, x * p.batch.b_stride),
+              at(p.c, p.c_dtype, x * p.batch.c_stride), pool)
+          .run();
+    }
+  };
+  if (p.batch.count < pool.threads())
+    run(0, p.batch.count);
+  else
+    pool.parallel_for(p.batch.count, kWorthATask / (p.m * p.n * p.k) + 1, run);
+}
 
 std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
                           const ContractionTree& tree, const GemmOptions& options) {
   if (m == 0 || n == 0 || k == 0) return "no products";
   const DType compute = compute_type(a, b);
-  const GemmPlan plan({m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target}, tree);
+  const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target};
+  const GemmPlan plan(problem, tree, chooser_of(options).known(problem, pool_of(options).threads()));
   return fmt::format("tree gemm {} {}, tiles {}x{}, {} chunk{} of k, b {}{}", name_of(options.target), name_of(compute),
                      plan.strips.largest(), plan.panels.largest() * plan.lanes, plan.chunks.size(), plan.chunks.size() == 1 ? "" : "s",
                      plan.b_in_place ? "in place" : "packed", plan.problem.m == m ? "" : ", transposed");
@@ -205,20 +229,13 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
     return batched_gemm({}, m * batch.count, n, k, a, b, c, tree, options);
 
   const DType compute = compute_type(a, b);
-  const GemmPlan plan({m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, batch, compute, options.target}, tree);
-  const GemmProblem& p = plan.problem;
-  ThreadPool& pool = options.pool ? *options.pool : ThreadPool::current();
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t x = begin; x < end; ++x) {
-      GemmRun(plan, at(p.a.data, p.a.dtype, x * p.batch.a_stride), at(p.b.data, p.b.dtype, x * p.batch.b_stride),
-              at(p.c, p.c_dtype, x * p.batch.c_stride), pool)
-          .run();
-    }
-  };
-  if (batch.count < pool.threads())
-    run(0, batch.count);
-  else
-    pool.parallel_for(batch.count, kWorthATask / (m * n * k) + 1, run);
+  const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, batch, compute, options.target};
+  ThreadPool& pool = pool_of(options);
+  if (!is_worth_choosing(problem)) return run_gemm(GemmPlan(problem, tree, usual_cut(problem)), pool);
+  // Measuring runs the problem itself: every cut writes all of C, and the same bits.
+  const GemmCut cut = chooser_of(options).choose(
+      problem, pool.threads(), [&](const GemmCut& candidate) { run_gemm(GemmPlan(problem, tree, candidate), pool); });
+  run_gemm(GemmPlan(problem, tree, cut), pool);
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,

@@ -18,6 +18,8 @@ class ThreadPool;
 
 namespace tutti::codegen {
 
+class GemmChooser;
+
 // Element (i, j) lies at data[i * row_stride + j * column_stride], in elements of dtype (f64, f32, bf16, f16). Any
 // strides: a transpose swaps them, 0 repeats.
 struct GemmOperand {
@@ -42,6 +44,7 @@ struct GemmBatch {
 struct GemmOptions {
   CpuTarget target = cpu_target();
   ThreadPool* pool = nullptr;  // null: ThreadPool::current()
+  GemmChooser* chooser = nullptr;  // of tiles, packing and tasks, never of bits; null: as TUTTI_GEMM_CHOICE says
 };
 
 // c[m, n] = a[m, k] b[k, n]. The tree must have k elements; k = 0 stores -0.0, the identity of a sum, so that a rank

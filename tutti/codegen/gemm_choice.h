@@ -1,0 +1,53 @@
+// Which cut a GEMM takes: the choice engine over the cuts of gemm_cut.h.
+//
+// heuristic, the default, is usual_cut(), worked out in place: no table is asked. measure asks the engine, for products
+// that are worth it; it runs candidates on the caller's own operands, which is safe because every cut writes all of C with
+// the same bits. Therefore ranks may differ in their cuts, and timings may decide in strict mode.
+#pragma once
+
+#include <optional>
+
+#include "tutti/codegen/choice/engine.h"
+#include "tutti/codegen/gemm_cut.h"
+
+namespace tutti::codegen {
+
+// Multiply-adds from which gemm() asks a chooser: some 10 us of work beside a look-up of 0.1 us. Smaller ones take the
+// usual cut unasked.
+inline constexpr int64_t kWorthChoosing = int64_t{1} << 20;
+inline bool is_worth_choosing(const GemmProblem& p) { return p.m * p.n * p.k * p.batch.count >= kWorthChoosing; }
+
+// All that a cut may depend on.
+choice::Signature gemm_signature(const GemmProblem& p, int threads);
+
+// Every cut of tiles that exist for the bucket's instruction set, and what tells those that fit a call.
+std::vector<GemmCut> gemm_cuts(const choice::BucketKey& bucket);
+choice::ChoiceRules<GemmCut> gemm_choice_rules();
+
+// Any thread.
+class GemmChooser {
+ public:
+  // `store` may be null and outlives the chooser.
+  explicit GemmChooser(const choice::ChoiceOptions& options, choice::WinnerStore* store = nullptr)
+      : engine_(gemm_cuts, gemm_choice_rules(), options, store) {}
+
+  // `run` computes the problem with a cut. usual_cut() inside a loop of the pool (its neighbours would be timed as well)
+  // and while another thread measures the same call (it may need the pool that this one holds).
+  GemmCut choose(const GemmProblem& p, int threads, FunctionRef<void(const GemmCut&)> run) {
+    return engine_.options().may_measure() ? measured(p, threads, run) : usual_cut(p);
+  }
+  // The cut choose() would take now without measuring.
+  GemmCut known(const GemmProblem& p, int threads);
+
+  choice::ChoiceEngine<GemmCut>& engine() { return engine_; }
+
+ private:
+  GemmCut measured(const GemmProblem& p, int threads, FunctionRef<void(const GemmCut&)> run);
+
+  choice::ChoiceEngine<GemmCut> engine_;
+};
+
+// That of gemm(): options of TUTTI_GEMM_CHOICE, winners in the cache folder. UsageError when the variable is malformed.
+GemmChooser& process_gemm_chooser();
+
+}  // namespace tutti::codegen

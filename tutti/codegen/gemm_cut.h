@@ -1,0 +1,58 @@
+// The choices that are free in a GEMM: they decide its speed and never a bit of its result. Private to the GEMM.
+#pragma once
+
+#include <cstdint>
+
+#include "tutti/codegen/gemm.h"
+
+namespace tutti::codegen {
+
+// n items in `parts` neighbouring groups whose sizes differ by one at most, larger ones first.
+struct EvenSplit {
+  int64_t parts, smaller, larger_count;
+
+  static EvenSplit at_most(int64_t n, int64_t largest) {
+    const int64_t parts = (n + largest - 1) / largest;
+    return {parts, n / parts, n % parts};
+  }
+  int64_t begin(int64_t part) const { return part * smaller + (part < larger_count ? part : larger_count); }
+  int64_t size(int64_t part) const { return smaller + (part < larger_count ? 1 : 0); }
+  int64_t largest() const { return smaller + (larger_count > 0 ? 1 : 0); }
+};
+
+// A GEMM with C of any strides, so that it can be solved as its transpose.
+struct GemmProblem {
+  int64_t m, n, k;
+  GemmOperand a, b;
+  void* c;
+  DType c_dtype;
+  int64_t c_row_stride, c_column_stride;
+  GemmBatch batch;
+  DType compute;
+  CpuTarget target;
+};
+
+GemmProblem transposed(const GemmProblem& p);
+
+struct GemmCut {
+  bool transposed;           // solve the transposed problem; the other fields are about the one that is solved
+  bool b_in_place;           // whole panels of B are read where they lie, instead of being packed first
+  uint8_t rows;              // at most, of a tile
+  uint8_t vectors;           // at most, of a tile: registers of columns
+  uint16_t chunk_bytes;      // of one column of B that a panel walks at a time: the chunk stays in the second-level cache
+  uint8_t tasks_per_thread;  // tasks that are wanted where panels alone are too few to share out
+
+  bool operator==(const GemmCut&) const = default;
+};
+
+// What gemm() does unless a measurement says otherwise.
+GemmCut usual_cut(const GemmProblem& p);
+
+// Rows that a tile may have, and columns beside so many rows.
+int64_t most_rows(CpuTarget target);
+int64_t most_vectors(CpuTarget target, int64_t rows);
+
+// Whether tiles may read B, or what is B of the transposed problem, where it lies.
+bool can_stay_in_place(const GemmProblem& p, bool transposed);
+
+}  // namespace tutti::codegen
