@@ -25,11 +25,13 @@ struct Contribution {
   Tensor grad;
 };
 
-// Sum in forward consumer order; a value used twice by one op counts its inputs in order.
+// Forward consumer order; a value used twice by one op counts its inputs in order.
+bool comes_before(const Contribution& a, const Contribution& b) {
+  return a.consumer != b.consumer ? a.consumer < b.consumer : a.input < b.input;
+}
+
 Tensor combine(std::vector<Contribution>& parts) {
-  std::sort(parts.begin(), parts.end(), [](const Contribution& a, const Contribution& b) {
-    return a.consumer != b.consumer ? a.consumer < b.consumer : a.input < b.input;
-  });
+  std::sort(parts.begin(), parts.end(), comes_before);
   Tensor sum;
   for (Contribution& part : parts) sum = sum.defined() ? add(sum, part.grad) : part.grad;
   return sum;
@@ -54,6 +56,17 @@ class Engine {
     TUTTI_ASSERT(parent_ != nullptr, "a region runs inside a backward");
     region_ = region;
     for (const Tensor& t : inputs) region_inputs_.push_back(t.impl());
+  }
+
+  // Walks only the nodes since `start`; what leads out of them is kept in `into`.
+  void stop_before(const Order& start, std::vector<std::pair<Edge, Contribution>>* into) {
+    start_ = start;
+    outgoing_ = into;
+  }
+
+  static Engine& innermost() {
+    TUTTI_ASSERT(running != nullptr, "a node sends cotangents outside of a backward");
+    return *running;
   }
 
   void seed(const Tensor& output, Tensor cotangent) {
@@ -88,6 +101,27 @@ class Engine {
     for (auto& [impl, leaf] : leaves_) finish_leaf(leaf.tensor, leaf.parts, accumulate_into_leaves);
   }
 
+  void send(const Edge& edge, Contribution part) {
+    if (leads_out(edge)) {
+      parent_->send(edge, std::move(part));
+      return;
+    }
+    if (outgoing_ != nullptr && (edge.node ? edge.node->order < start_ : edge.leaf.defined())) {
+      outgoing_->push_back({edge, std::move(part)});
+      return;
+    }
+    if (edge.node) {
+      Pending& pending = pending_[{edge.node->order, edge.node.get()}];
+      pending.node = edge.node;
+      pending.parts.resize(static_cast<size_t>(edge.node->num_outputs));
+      pending.parts[static_cast<size_t>(edge.index)].push_back(std::move(part));
+    } else if (edge.leaf.defined()) {
+      Leaf& leaf = leaves_[edge.leaf.impl()];
+      leaf.tensor = edge.leaf;
+      leaf.parts.push_back(std::move(part));
+    }
+  }
+
  private:
   struct Pending {
     std::shared_ptr<Node> node;
@@ -103,23 +137,6 @@ class Engine {
     if (edge.node) return edge.node->order < *region_;
     return edge.leaf.defined() &&
            std::find(region_inputs_.begin(), region_inputs_.end(), edge.leaf.impl()) == region_inputs_.end();
-  }
-
-  void send(const Edge& edge, Contribution part) {
-    if (leads_out(edge)) {
-      parent_->send(edge, std::move(part));
-      return;
-    }
-    if (edge.node) {
-      Pending& pending = pending_[{edge.node->order, edge.node.get()}];
-      pending.node = edge.node;
-      pending.parts.resize(static_cast<size_t>(edge.node->num_outputs));
-      pending.parts[static_cast<size_t>(edge.index)].push_back(std::move(part));
-    } else if (edge.leaf.defined()) {
-      Leaf& leaf = leaves_[edge.leaf.impl()];
-      leaf.tensor = edge.leaf;
-      leaf.parts.push_back(std::move(part));
-    }
   }
 
   void run_node(Node& node, std::vector<std::vector<Contribution>>& parts) {
@@ -150,9 +167,7 @@ class Engine {
   void finish_leaf(const Tensor& leaf, std::vector<Contribution>& parts, bool accumulate) {
     Meta& meta = *autograd::meta_of(leaf);
     if (accumulate && options_.per_use) {
-      std::sort(parts.begin(), parts.end(), [](const Contribution& a, const Contribution& b) {
-        return a.consumer != b.consumer ? a.consumer < b.consumer : a.input < b.input;
-      });
+      std::sort(parts.begin(), parts.end(), comes_before);
       for (Contribution& part : parts) meta.uses.push_back(std::move(part.grad));
       return;
     }
@@ -170,6 +185,8 @@ class Engine {
   Engine* parent_;
   std::optional<Order> region_;
   std::vector<TensorImpl*> region_inputs_;
+  Order start_;
+  std::vector<std::pair<Edge, Contribution>>* outgoing_ = nullptr;
   std::map<std::pair<Order, Node*>, Pending> pending_;
   std::map<TensorImpl*, Leaf> leaves_;
   std::map<std::pair<Node*, int>, std::vector<Tensor*>> captured_values_;
@@ -189,6 +206,22 @@ void backward_region(const Tensor& output, const Tensor& cotangent, const Order&
   for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &input_grads[i]);
   engine.seed(output, cotangent);
   engine.run(false);
+}
+
+std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor> outputs, std::span<const Tensor> cotangents) {
+  std::vector<std::pair<Edge, Contribution>> parts;
+  Engine engine({.retain_graph = true});
+  engine.stop_before(start, &parts);
+  for (size_t k = 0; k < outputs.size(); ++k) engine.seed(outputs[k], cotangents[k]);
+  engine.run(false);
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return comes_before(a.second, b.second); });
+  std::vector<Outgoing> outgoing;
+  for (auto& [edge, part] : parts) outgoing.push_back({std::move(edge), std::move(part.grad)});
+  return outgoing;
+}
+
+void send_from(const Node& node, int use, const Edge& to, Tensor grad) {
+  Engine::innermost().send(to, {node.order, use, std::move(grad)});
 }
 
 }  // namespace autograd

@@ -35,5 +35,16 @@ namespace autograd {
 void backward_region(const Tensor& output, const Tensor& cotangent, const Order& region, std::span<const Tensor> inputs,
                      std::span<Tensor> input_grads);
 
+// A cotangent on its way to a value from before a part of the tape.
+struct Outgoing {
+  Edge to;
+  Tensor grad;
+};
+// Backward from inside a running one, through the nodes recorded since `start` only: what they send to leaves and to older
+// nodes is returned use by use, in forward order, and stored nowhere. The nodes keep what they saved.
+std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor> outputs, std::span<const Tensor> cotangents);
+// For a node that learns only in its run() whom it has cotangents for: sends one as if `to` were its edge number `use`.
+void send_from(const Node& node, int use, const Edge& to, Tensor grad);
+
 }  // namespace autograd
 }  // namespace tutti
