@@ -1,5 +1,6 @@
 #include "tutti/graph/executable_frame.h"
 
+#include "tutti/graph/control_step.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/kernel_trace.h"
@@ -106,6 +107,10 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
   context.place = step.origin.place;
   const TraceContextScope scope(context);
   fill(step.outputs, call.kept_outputs, call.outputs);
+  if (step.control) {
+    step.control->run(call.inputs, call.outputs);
+    return;
+  }
   const KernelTrace trace(op_call);
   if (step.op->kernel) step.op->kernel(op_call, call.outputs);
   else run_recipe(op_call, call.outputs);
@@ -154,6 +159,7 @@ std::string Executable::to_string() const {
       text += fmt::format("{} {}", call.check_only ? "check" : "call", call.op->name);
       for (const Value& v : call.outputs) text += " " + graph::to_string(v);
       text += "\n";
+      if (call.control) text += call.control->to_string();
     }
   }
   return text;

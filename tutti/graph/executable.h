@@ -14,6 +14,8 @@
 
 namespace tutti::graph {
 
+class ControlStep;
+
 // One op, called by itself.
 struct CallStep {
   const OpDef* op;
@@ -22,6 +24,7 @@ struct CallStep {
   std::vector<bool> copy_first;  // per input: the op writes memory that this input reads elsewhere; empty: none
   bool check_only = false;       // looks at the operands, as an eager call would before it runs
   Origin origin = {};
+  std::shared_ptr<const ControlStep> control = nullptr;  // what runs in the place of the op's kernel
 };
 
 // Memory that exists before a call: where a given buffer begins.
@@ -72,8 +75,8 @@ class Executable {
     int32_t output;
   };
 
-  void add_steps(const std::vector<Group>& groups);
-  void add_call(const Node& node, bool check_only);
+  void add_steps(const std::vector<Group>& groups, const BuildOptions& options);
+  void add_call(const Node& node, bool check_only, const BuildOptions& options);
   void plan_buffers();
   void plan_waits();
   void compile_kernels(int jobs);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <thread>
 
+#include "tutti/graph/control_step.h"
 #include "tutti/graph/dump.h"
 #include "tutti/graph/executable_frame.h"
 #include "tutti/graph/node_call.h"
@@ -70,7 +71,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
   graph_key_ = graph_key_of(graph_, options.name);
   name_lines(graph_);
-  add_steps(fuse(graph_, options.fuse));
+  add_steps(fuse(graph_, options.fuse), options);
   dump_stage(options.name, "steps", [&] { return to_string(); });
   plan_waits();
   plan_buffers();
@@ -78,22 +79,23 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   statistics_.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void Executable::add_call(const Node& node, bool check_only) {
+void Executable::add_call(const Node& node, bool check_only, const BuildOptions& options) {
   if (!check_only) ++statistics_.calls;
-  steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only, node.origin});
+  steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only, node.origin,
+                            node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr});
 }
 
-void Executable::add_steps(const std::vector<Group>& groups) {
+void Executable::add_steps(const std::vector<Group>& groups, const BuildOptions& options) {
   const std::vector<bool> escapes = escapes_of(groups, graph_);
   for (const Group& group : groups) {
     const Node& first = graph_.nodes[static_cast<size_t>(group.nodes[0])];
     std::optional<KernelStep> step;
     if (group.is_kernel && tangled_inputs(first, graph_).empty()) step = make_kernel_step(group, graph_, escapes);
     if (!step) {
-      for (const int32_t n : group.nodes) add_call(graph_.nodes[static_cast<size_t>(n)], false);
+      for (const int32_t n : group.nodes) add_call(graph_.nodes[static_cast<size_t>(n)], false, options);
       continue;
     }
-    if (first.op->check) add_call(first, true);
+    if (first.op->check) add_call(first, true, options);
     if (step->operands.empty()) continue;
     ++statistics_.kernels;
     statistics_.fused_nodes += static_cast<int64_t>(group.nodes.size());

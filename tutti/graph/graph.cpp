@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tutti/graph/control_body.h"
+
 namespace tutti::graph {
 namespace {
 
@@ -38,12 +40,15 @@ std::string to_string(const Graph& graph) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     text += fmt::format("{:4}{} {} = {}({})\n", n, node.origin.phase == TracePhase::backward ? "'" : " ", joined(node.outputs), node.op->name, joined(node.inputs));
+    if (node.control) text += to_string(*node.control);
   }
   return text + fmt::format("     return {}\n", joined(graph.results));
 }
 
+bool is_ordered(const Node& node) { return node.op->ordered || (node.control && node.control->ordered); }
+
 bool has_effect(const Node& node) {
-  return node.op->ordered || std::any_of(std::begin(node.op->writes), std::end(node.op->writes), [](int8_t w) { return w >= 0; });
+  return is_ordered(node) || std::any_of(std::begin(node.op->writes), std::end(node.op->writes), [](int8_t w) { return w >= 0; });
 }
 
 void check(const Graph& graph) {

@@ -46,12 +46,15 @@ struct Origin {
   std::shared_ptr<const CallSite> site;  // of a backward op: of the op whose gradient it computes
 };
 
+struct ControlBody;
+
 struct Node {
   const OpDef* op = nullptr;
   Attrs attrs;
   std::vector<Value> inputs;
   std::vector<Value> outputs;
   Origin origin;
+  std::shared_ptr<const ControlBody> control = nullptr;  // of a node that decides while it runs, see control_body.h
 };
 
 struct Graph {
@@ -64,6 +67,8 @@ std::string to_string(const Value& value);
 // One line per node, for people.
 std::string to_string(const Graph& graph);
 
+// Whether a node keeps its place among the ordered ones, and stays when nobody reads its outputs.
+bool is_ordered(const Node& node);
 // Whether a node does more than give its outputs: it writes memory, or other ranks notice it.
 bool has_effect(const Node& node);
 

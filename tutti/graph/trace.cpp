@@ -25,6 +25,12 @@ class TracedMemory final : public StoragePlaceholder {
   const int32_t buffer;
 };
 
+[[noreturn]] void refuse_foreign(const TracedMemory& memory, const std::string& user) {
+  if (memory.state->ended) memory.refuse_data();
+  throw CaptureError(29, fmt::format("'{}' uses a tensor that was computed in '{}', which runs by itself and may not run at all; return the "
+                                     "tensor from there", user, memory.state->name));
+}
+
 const TracedMemory* traced_memory(const Tensor& t) { return dynamic_cast<const TracedMemory*>(t.storage()->placeholder()); }
 
 class CaptureStage final : public Stage {
@@ -140,27 +146,40 @@ Tensor Trace::add_later(const Extents& sizes, DType dtype, Device device) {
   return make_traced(buffer, {.dtype = dtype, .sizes = sizes, .strides = contiguous_strides(sizes)});
 }
 
-Value Trace::value_of(const Tensor& t) {
+Tensor Trace::add_later(const Tensor& like) {
+  const int64_t item = itemsize(like.dtype());
+  const auto [first, last] = byte_range(like);
+  const int64_t lead = like.offset() * item - first;
+  const int32_t buffer = add_given({Source::Kind::later, later_++, 0, lead}, last - first, like.device());
+  return make_traced(buffer, {.dtype = like.dtype(), .offset = lead / item, .sizes = like.extents(), .strides = like.strides()});
+}
+
+// `t` has memory, or belongs to a trace around this one.
+Value Trace::captured_value(const Tensor& t) {
   Value v{.dtype = t.dtype(), .offset = t.offset(), .sizes = t.extents(), .strides = t.strides()};
-  if (const TracedMemory* memory = traced_memory(t)) {
-    if (memory->state != state_) memory->refuse_data();
-    v.buffer = memory->buffer;
-  } else {
-    const auto [it, is_new] = given_.try_emplace(t.storage().get(), static_cast<int32_t>(graph_.buffers.size()));
-    v.buffer = it->second;
-    if (is_new) {
-      add_given({Source::Kind::captured, static_cast<int32_t>(captured_.size()), 0, 0}, t.storage()->nbytes(), t.device());
-    }
-    const bool met = std::any_of(captured_.begin(), captured_.end(), [&](const Captured& c) { return c.tensor.is_same(t); });
-    if (is_new || !met) {
-      const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) {
-        return c.grad_before.defined() && c.grad_before.is_same(t);
-      });
-      captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin())});
-    }
-    const Source& source = sources_[static_cast<size_t>(graph_.buffers[static_cast<size_t>(v.buffer)].source)];
-    v.offset -= source.first_byte / itemsize(t.dtype());
+  const auto [it, is_new] = given_.try_emplace(t.storage().get(), static_cast<int32_t>(graph_.buffers.size()));
+  v.buffer = it->second;
+  if (is_new) {
+    add_given({Source::Kind::captured, static_cast<int32_t>(captured_.size()), 0, 0}, t.storage()->nbytes(), t.device());
   }
+  const bool met = std::any_of(captured_.begin(), captured_.end(), [&](const Captured& c) { return c.tensor.is_same(t); });
+  if (is_new || !met) {
+    const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) {
+      return c.grad_before.defined() && c.grad_before.is_same(t);
+    });
+    captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin())});
+  }
+  const Source& source = sources_[static_cast<size_t>(graph_.buffers[static_cast<size_t>(v.buffer)].source)];
+  v.offset -= source.first_byte / itemsize(t.dtype());
+  return v;
+}
+
+Value Trace::value_of(const Tensor& t) {
+  const TracedMemory* memory = traced_memory(t);
+  if (memory != nullptr && memory->state != state_ && !reads_from(*memory->state)) refuse_foreign(*memory, name());
+  Value v = memory == nullptr || memory->state != state_
+                ? captured_value(t)
+                : Value{.buffer = memory->buffer, .dtype = t.dtype(), .offset = t.offset(), .sizes = t.extents(), .strides = t.strides()};
   v.version = graph_.buffers[static_cast<size_t>(v.buffer)].versions - 1;
   return v;
 }
@@ -173,22 +192,33 @@ std::shared_ptr<const CallSite> Trace::site_of(const TraceContext& context) {
   return site;
 }
 
+Origin Trace::origin() {
+  const TraceContext& context = TraceContext::current();
+  return {.region = autograd::current_region(), .phase = context.phase, .place = context.place,
+          .site = site_of(context)};
+}
+
+Tensor Trace::add_output(Node& node, DType dtype, const Extents& sizes, Device device) {
+  node.outputs.push_back({.buffer = static_cast<int32_t>(graph_.buffers.size()), .dtype = dtype, .sizes = sizes,
+                          .strides = contiguous_strides(sizes)});
+  graph_.buffers.push_back({.nbytes = numel_of(sizes) * itemsize(dtype), .device = device});
+  return make_traced(node.outputs.back().buffer, node.outputs.back());
+}
+
 void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
   const OpDef& op = call.op;
   if (op.view) {
     if (!is_traced(call.inputs[0])) value_of(call.inputs[0]);  // meets a leaf of which only views are used
     if (TraceContext::current().sequence >= 0) site_of(TraceContext::current());  // for the node of its gradient
     outputs[0] = op.view(call);
-    if (is_traced(outputs[0])) outputs[0].impl()->stages |= mask_of(StageBit::capture);
+    if (traced_memory(outputs[0]) != nullptr) outputs[0].impl()->stages |= mask_of(StageBit::capture);
     return;
   }
   OutputMetas metas;
   op.infer(call, metas);
+  if (outer_ != nullptr) refuse_outer_writes(call);
   begin_writes(call);
-  const TraceContext& context = TraceContext::current();
-  Node node{.op = &op, .attrs = call.attrs,
-            .origin = {.region = autograd::current_region(), .phase = context.phase, .place = context.place,
-                       .site = site_of(context)}};
+  Node node{.op = &op, .attrs = call.attrs, .origin = origin()};
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
   for (int k = 0; k < metas.count; ++k) {
@@ -200,12 +230,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
       node.outputs.push_back(v);
       continue;
     }
-    const Extents sizes = concrete(metas.meta[k].sizes);
-    Value v{.buffer = static_cast<int32_t>(graph_.buffers.size()), .dtype = metas.meta[k].dtype, .sizes = sizes,
-            .strides = contiguous_strides(sizes)};
-    graph_.buffers.push_back({.nbytes = numel_of(sizes) * itemsize(v.dtype), .device = device});
-    output = make_traced(v.buffer, v);
-    node.outputs.push_back(std::move(v));
+    output = add_output(node, metas.meta[k].dtype, concrete(metas.meta[k].sizes), device);
   }
   graph_.nodes.push_back(std::move(node));
 }

@@ -32,6 +32,9 @@ struct Captured {
 class Trace {
  public:
   explicit Trace(std::string name);
+  // Of a part of what `outer` traces that runs by itself: it may read tensors of the traces around it, which become captured
+  // inputs, and may not write them. `outer` lives longer.
+  Trace(const std::string& part, Trace& outer);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -56,11 +59,19 @@ class Trace {
   void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced);
   // The stand-in for a tensor that exists only when the graph runs (a cotangent), dense.
   Tensor add_later(const Extents& sizes, DType dtype, Device device);
+  // The same with the sizes and strides of `like`.
+  Tensor add_later(const Tensor& like);
 
   // What `t` is in the graph now. A tensor with memory that the trace has not met becomes a captured input.
   Value value_of(const Tensor& t);
   bool is_traced(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs);
+  // Appends a node that is no call of an op; gives its outputs, dense.
+  std::vector<Tensor> append(Node node, std::span<const OutputMeta> metas, Device device);
+
+  const std::string& name() const { return state_->name; }
+  // Tells traces apart, also after one has ended.
+  const std::shared_ptr<TraceState>& state() const { return state_; }
 
   Graph& graph() { return graph_; }
   // Given buffers by source: first those of the arguments, later ones and captured tensors, in the order they were met.
@@ -75,10 +86,16 @@ class Trace {
 
  private:
   std::shared_ptr<const CallSite> site_of(const TraceContext& context);
+  Value captured_value(const Tensor& t);
+  bool reads_from(const TraceState& other) const;
+  void refuse_outer_writes(const OpCall& call);
+  Origin origin();
+  Tensor add_output(Node& node, DType dtype, const Extents& sizes, Device device);
   int32_t add_given(Source source, int64_t nbytes, Device device);
   Tensor make_traced(int32_t buffer, const Value& geometry);
 
   std::shared_ptr<TraceState> state_;
+  Trace* outer_ = nullptr;
   Graph graph_;
   std::vector<Source> sources_;
   std::vector<Captured> captured_;

@@ -21,7 +21,7 @@ uint64_t hash_of(const Node& node) {
 }
 
 bool is_same_call(const Node& a, const Node& b) {
-  return a.op == b.op && a.origin.region == b.origin.region && a.inputs == b.inputs &&
+  return a.op == b.op && a.origin.region == b.origin.region && a.inputs == b.inputs && a.control == b.control &&
          std::ranges::equal(a.attrs.bytes(), b.attrs.bytes());
 }
 

@@ -14,7 +14,7 @@ int64_t remove_unused(Graph& graph) {
   std::vector<Node> kept;
   for (size_t n = before; n-- > 0;) {
     Node& node = graph.nodes[n];
-    const bool wanted = node.op->ordered || std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
+    const bool wanted = is_ordered(node) || std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
       return read[static_cast<size_t>(v.buffer)];
     });
     if (!wanted) continue;

@@ -1,0 +1,109 @@
+#include "tutti/graph/control_step.h"
+
+#include <algorithm>
+
+#include "tutti/ops/copy.h"
+
+namespace tutti::graph {
+namespace {
+
+bool is_true(const Tensor& t) { return t.item_int() != 0; }
+
+// `target` is dense.
+void copy_into(const Tensor& target, const Tensor& source) {
+  const auto in_a_row = [](const Tensor& t) { return t.view_as({t.numel()}, {1}, t.offset()); };
+  if (source.is_contiguous()) copy_elements(in_a_row(target), in_a_row(source));
+  else copy_(target, source);
+}
+
+}  // namespace
+
+void require_all(const Tensor& condition, const std::string& text) {
+  const Tensor dense = to_contiguous(condition);
+  const auto* elements = static_cast<const uint8_t*>(dense.raw_data());
+  if (!std::all_of(elements, elements + dense.numel(), [](uint8_t e) { return e != 0; })) throw UsageError(text);
+}
+
+ControlStep::ControlStep(const ControlBody& body, const BuildOptions& options)
+    : kind_(body.kind), text_(body.text), carried_(body.carried), walked_(body.walked), steps_(body.steps) {
+  for (const ControlBody::Part& part : body.parts) {
+    BuildOptions own = options;
+    own.name = fmt::format("{}: {} of {}", options.name, part.name, body.text);
+    parts_.push_back({part.name, part.feeds, std::make_unique<const Executable>(part.graph, own)});
+  }
+}
+
+void ControlStep::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+  switch (kind_) {
+    case ControlBody::Kind::check: return require_all(inputs[0], text_);
+    case ControlBody::Kind::choose: return run_choice(inputs, outputs);
+    case ControlBody::Kind::repeat: return run_repeat(inputs, outputs);
+    case ControlBody::Kind::walk: return run_walk(inputs, outputs);
+  }
+}
+
+std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> current) const {
+  std::vector<GivenMemory> given;
+  given.reserve(parts_[part].feeds.size());
+  for (const ControlBody::Feed& feed : parts_[part].feeds) {
+    const Tensor& t = current[static_cast<size_t>(feed.input)];
+    given.push_back({t.storage(), t.offset() * itemsize(t.dtype()) + feed.first_byte});
+  }
+  return parts_[part].executable->run(given);
+}
+
+void ControlStep::run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+  const Tensor& which = inputs[0];
+  const int64_t part = which.dtype() == DType::boolean ? !is_true(which) : which.item_int();
+  const auto count = static_cast<int64_t>(parts_.size());
+  TUTTI_CHECK(part >= 0 && part < count, "{}: the index is {}; expected 0 to {}, one of the branches", text_, part, count - 1);
+  const std::vector<Tensor> results = run_part(static_cast<size_t>(part), inputs);
+  for (size_t k = 0; k < results.size(); ++k) copy_into(outputs[k], results[k]);
+}
+
+void ControlStep::run_repeat(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+  std::vector<Tensor> current(inputs.begin(), inputs.end());
+  const auto carried = static_cast<size_t>(carried_);
+  for (size_t i = 0; i < carried; ++i) current[i] = contiguous(current[i]);
+  while (is_true(run_part(0, current)[0])) {
+    const std::vector<Tensor> next = run_part(1, current);
+    for (size_t i = 0; i < carried; ++i) current[i] = contiguous(next[i]);
+  }
+  for (size_t i = 0; i < carried; ++i) copy_into(outputs[i], current[i]);
+}
+
+void ControlStep::run_walk(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+  std::vector<Tensor> current(inputs.begin(), inputs.end());
+  const auto carried = static_cast<size_t>(carried_), walked = static_cast<size_t>(walked_);
+  for (size_t i = 0; i < carried; ++i) current[i] = contiguous(current[i]);
+  // Element `t` of dim 0.
+  const auto at = [](const Tensor& x, int64_t t) {
+    Extents sizes, strides;
+    for (size_t d = 1; d < x.extents().size(); ++d) sizes.push_back(x.extents()[d]), strides.push_back(x.strides()[d]);
+    return x.view_as(sizes, strides, x.offset() + t * x.strides()[0]);
+  };
+  for (int64_t t = 0; t < steps_; ++t) {
+    for (size_t i = carried; i < carried + walked; ++i) current[i] = at(inputs[i], t);
+    const std::vector<Tensor> results = run_part(0, current);
+    for (size_t i = 0; i < carried; ++i) current[i] = contiguous(results[i]);
+    for (size_t k = carried; k < results.size(); ++k) copy_into(at(outputs[k], t), results[k]);
+  }
+  for (size_t i = 0; i < carried; ++i) copy_into(outputs[i], current[i]);
+}
+
+std::string ControlStep::to_string() const {
+  if (kind_ == ControlBody::Kind::check) return fmt::format("  \"{}\"\n", text_);
+  std::string text;
+  for (const Part& part : parts_) {
+    text += fmt::format("  {} of {}:\n", part.name, text_);
+    const std::string lines = part.executable->to_string();
+    for (size_t at = 0; at < lines.size();) {
+      const size_t end = lines.find('\n', at) + 1;
+      text += "    " + lines.substr(at, end - at);
+      at = end;
+    }
+  }
+  return text;
+}
+
+}  // namespace tutti::graph

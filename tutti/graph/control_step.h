@@ -1,0 +1,47 @@
+// A control node, compiled: every part is an executable of its own.
+//
+// Immutable like the executable it belongs to, and called by any number of threads at once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/graph/control_body.h"
+#include "tutti/graph/executable.h"
+
+namespace tutti::graph {
+
+// Throws UsageError with `text` unless every element of `condition` is true.
+void require_all(const Tensor& condition, const std::string& text);
+
+class ControlStep {
+ public:
+  ControlStep(const ControlBody& body, const BuildOptions& options);
+
+  // Writes the outputs of the node, which are dense. Throws what the parts throw; UsageError when a check fails or there
+  // is no part of the number that input 0 says.
+  void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  // The steps of the parts, for people.
+  std::string to_string() const;
+
+ private:
+  void run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  void run_repeat(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  void run_walk(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  // The results of a part, on memory that is theirs or that of `current`.
+  std::vector<Tensor> run_part(size_t part, std::span<const Tensor> current) const;
+
+  ControlBody::Kind kind_;
+  std::string text_;
+  int32_t carried_, walked_;
+  int64_t steps_;
+  struct Part {
+    std::string name;
+    std::vector<ControlBody::Feed> feeds;
+    std::unique_ptr<const Executable> executable;
+  };
+  std::vector<Part> parts_;
+};
+
+}  // namespace tutti::graph
