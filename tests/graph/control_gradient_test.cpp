@@ -68,6 +68,28 @@ TEST(CondGradient, OfNestedBranchesAndCheckpointedRegions) {
   });
 }
 
+TEST(CondGradient, InsideACheckpointedRegion) {
+  expect_same_gradients([](const Tensor& p, const Tensor& x, const Tensor& w) {
+    const Tensor h = mul(x, w);
+    return checkpoint([p, w](Span r) {
+      return cond(p, [w](Span in) { return mul(exp(in[0]), w); }, [w](Span in) { return mul(mul(in[0], w), w); }, {r[0]})[0];
+    }, std::span(&h, 1));
+  });
+}
+
+TEST(CondGradient, SeveralBackwardsOfOneForward) {
+  const auto fn = [](const Tensor& p, const Tensor& x) {
+    requires_grad_(x);
+    const auto y = cond(p, [](Span in) { return std::vector<Tensor>{mul(in[0], in[0]), exp(in[0])}; },
+                        [](Span in) { return std::vector<Tensor>{sin(in[0]), detach(in[0])}; }, {x});
+    backward(sum(y[0]), {}, {.retain_graph = true});
+    backward(sum(add(y[0], y[1])));
+    return grad_of(x);
+  };
+  const auto f = compile(fn);
+  for (const bool p : {true, false}) expect_same(f(scalar(p), values({4}, 1)), fn(scalar(p), values({4}, 1)));
+}
+
 TEST(CondGradient, BackwardInsideTheFunction) {
   const auto body = [](const Tensor& p, const Tensor& x, const Tensor& w) {
     const Tensor y = cond(p, [&](Span in) { return mul(in[0], w); }, [&](Span in) { return mul(exp(w), in[0]); }, {x})[0];

@@ -14,16 +14,18 @@ namespace {
 
 using namespace graph_test;
 
-Tensor smooth_abs(const Tensor& x) {
-  return cond(gt(sum(x), 0.0), [](Span in) { return exp(in[0]); }, [](Span in) { return neg(add(in[0], 1.0)); }, {x})[0];
-}
+Tensor grown(Span in) { return exp(in[0]); }
+Tensor flipped(Span in) { return neg(add(in[0], 1.0)); }
+
+// exp(x) where the elements of x add up to more than 0, else -(x + 1).
+Tensor either(const Tensor& x) { return cond(gt(sum(x), 0.0), grown, flipped, {x})[0]; }
 
 TEST(Cond, ThePredicateIsReadAtEveryCall) {
-  const auto f = compile(smooth_abs);
+  const auto f = compile(either);
   for (uint64_t seed = 1; seed < 7; ++seed) {
     const Tensor x = values({5, 3}, seed);
-    expect_same(f(x), smooth_abs(x));
-    expect_same(f(neg(x)), smooth_abs(neg(x)));
+    expect_same(f(x), either(x));
+    expect_same(f(neg(x)), either(neg(x)));
   }
   EXPECT_EQ(f.statistics().compiles, 1);
 }
@@ -122,14 +124,31 @@ TEST(Cond, EqualBranchesAreNotMistakenForEachOther) {
   expect_same(b, sub(x, 1.0));
 }
 
+TEST(Cond, HeldPredicatesEmptyOperandsAndOverlappingMemory) {
+  Tensor flag = scalar(true);
+  const Tensor base = values({10}, 3), held = slice(base, 0, 4, 6);
+  const auto fn = [&](const Tensor& x, const Tensor& none) {
+    return cond(flag, [&](Span in) { return std::vector<Tensor>{mul(slice(in[0], 0, 1, 3), held), exp(in[1])}; },
+                [&](Span in) { return std::vector<Tensor>{neg(held), neg(in[1])}; }, {x, none});
+  };
+  const auto f = compile(fn);
+  const Tensor x = slice(base, 0, 2, 7), none = values({0, 4}, 1);
+  for (const bool on : {true, false, true}) {
+    fill_(flag, on);
+    const auto got = f(x, none), expected = fn(x, none);
+    for (size_t i = 0; i < 2; ++i) expect_same(got[i], expected[i]);
+  }
+  EXPECT_EQ(f.statistics().compiles, 1);
+}
+
 TEST(Cond, ThreadsCallItAtOnce) {
-  const auto f = compile(smooth_abs);
+  const auto f = compile(either);
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&f, t] {
       for (uint64_t i = 0; i < 50; ++i) {
         const Tensor x = values({33}, 100 * t + i);
-        expect_same(f(i % 2 ? x : neg(x)), smooth_abs(i % 2 ? x : neg(x)));
+        expect_same(f(i % 2 ? x : neg(x)), either(i % 2 ? x : neg(x)));
       }
     });
   }

@@ -9,8 +9,9 @@ namespace {
 
 bool is_true(const Tensor& t) { return t.item_int() != 0; }
 
-// `target` is dense.
+// `target` is dense. Nothing to do where the part wrote there itself.
 void copy_into(const Tensor& target, const Tensor& source) {
+  if (source.storage().get() == target.storage().get()) return;
   const auto in_a_row = [](const Tensor& t) { return t.view_as({t.numel()}, {1}, t.offset()); };
   if (source.is_contiguous()) copy_elements(in_a_row(target), in_a_row(source));
   else copy_(target, source);
@@ -42,14 +43,14 @@ void ControlStep::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   }
 }
 
-std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> current) const {
+std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> current, std::span<const Tensor> into) const {
   std::vector<GivenMemory> given;
   given.reserve(parts_[part].feeds.size());
   for (const ControlBody::Feed& feed : parts_[part].feeds) {
     const Tensor& t = current[static_cast<size_t>(feed.input)];
     given.push_back({t.storage(), t.offset() * itemsize(t.dtype()) + feed.first_byte});
   }
-  return parts_[part].executable->run(given);
+  return parts_[part].executable->run(given, into);
 }
 
 void ControlStep::run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
@@ -57,7 +58,7 @@ void ControlStep::run_choice(std::span<const Tensor> inputs, std::span<const Ten
   const int64_t part = which.dtype() == DType::boolean ? !is_true(which) : which.item_int();
   const auto count = static_cast<int64_t>(parts_.size());
   TUTTI_CHECK(part >= 0 && part < count, "{}: the index is {}; expected 0 to {}, one of the branches", text_, part, count - 1);
-  const std::vector<Tensor> results = run_part(static_cast<size_t>(part), inputs);
+  const std::vector<Tensor> results = run_part(static_cast<size_t>(part), inputs, outputs);
   for (size_t k = 0; k < results.size(); ++k) copy_into(outputs[k], results[k]);
 }
 
@@ -84,9 +85,11 @@ void ControlStep::run_walk(std::span<const Tensor> inputs, std::span<const Tenso
   };
   for (int64_t t = 0; t < steps_; ++t) {
     for (size_t i = carried; i < carried + walked; ++i) current[i] = at(inputs[i], t);
-    const std::vector<Tensor> results = run_part(0, current);
+    std::vector<Tensor> into(outputs.size());
+    for (size_t k = carried; k < outputs.size(); ++k) into[k] = at(outputs[k], t);
+    const std::vector<Tensor> results = run_part(0, current, into);
     for (size_t i = 0; i < carried; ++i) current[i] = contiguous(results[i]);
-    for (size_t k = carried; k < results.size(); ++k) copy_into(at(outputs[k], t), results[k]);
+    for (size_t k = carried; k < results.size(); ++k) copy_into(into[k], results[k]);
   }
   for (size_t i = 0; i < carried; ++i) copy_into(outputs[i], current[i]);
 }

@@ -29,8 +29,8 @@ class ControlStep {
   void run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   void run_repeat(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   void run_walk(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
-  // The results of a part, on memory that is theirs or that of `current`.
-  std::vector<Tensor> run_part(size_t part, std::span<const Tensor> current) const;
+  // The results of a part, on memory of their own, that of `current`, or as Executable::run says that of `into`.
+  std::vector<Tensor> run_part(size_t part, std::span<const Tensor> current, std::span<const Tensor> into = {}) const;
 
   ControlBody::Kind kind_;
   std::string text_;

@@ -116,7 +116,7 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
   else run_recipe(op_call, call.outputs);
 }
 
-std::vector<Tensor> Executable::run(std::span<const GivenMemory> given) const {
+std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::span<const Tensor> into) const {
   const FpEnvironmentScope environment;
   TraceContext context = TraceContext::current();
   context.graph_key = graph_key_;
@@ -129,8 +129,10 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given) const {
       frame.memory[b] = given[static_cast<size_t>(buffer.source)];
       frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
     } else if (is_result_[b]) {
-      frame.memory[b] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
-      frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data());
+      const Tensor* target = into.empty() || only_result_[b] < 0 ? nullptr : &into[static_cast<size_t>(only_result_[b])];
+      if (target != nullptr && target->defined()) frame.memory[b] = {target->storage(), target->offset() * itemsize(target->dtype())};
+      else frame.memory[b] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
+      frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
     }
   }
   const auto wait = [&](const std::vector<Wait>& list) {

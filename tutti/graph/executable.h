@@ -59,7 +59,8 @@ class Executable {
 
   // Runs it on the memory of the sources; returns one tensor per result (undefined where the graph says so). Any thread.
   // Throws what the ops throw; given memory may have been written by then, as in an eager run.
-  std::vector<Tensor> run(std::span<const GivenMemory> given) const;
+  // into: empty, or per result a dense tensor that it is written to where it is a buffer of its own; undefined: fresh memory.
+  std::vector<Tensor> run(std::span<const GivenMemory> given, std::span<const Tensor> into = {}) const;
 
   const ExecutableStatistics& statistics() const { return statistics_; }
   const Graph& graph() const { return graph_; }
@@ -91,6 +92,7 @@ class Executable {
   std::vector<std::vector<Wait>> waits_;  // before each step, and at the end
   std::vector<int64_t> arena_offsets_;    // per buffer; -1: not in the arena
   std::vector<bool> is_result_;           // made buffers that the caller gets: memory of their own
+  std::vector<int32_t> only_result_;      // per buffer: the one result that is all of it; -1: none, or several
   std::vector<int32_t> written_;          // given buffers that a call writes
   int64_t arena_bytes_ = 0;
   ExecutableStatistics statistics_;

@@ -141,6 +141,15 @@ void Executable::plan_buffers() {
   for (const Value& v : graph_.results) {
     if (v.buffer >= 0) is_result_[static_cast<size_t>(v.buffer)] = graph_.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::made;
   }
+  std::vector<int32_t> uses(count, 0);
+  only_result_.assign(count, -1);
+  for (size_t k = 0; k < graph_.results.size(); ++k) {
+    const Value& v = graph_.results[k];
+    if (v.buffer < 0) continue;
+    const auto b = static_cast<size_t>(v.buffer);
+    const bool all = v.offset == 0 && v.strides == contiguous_strides(v.sizes) && numel_of(v.sizes) * itemsize(v.dtype) == graph_.buffers[b].nbytes;
+    only_result_[b] = ++uses[b] == 1 && all ? static_cast<int32_t>(k) : -1;
+  }
   std::vector<bool> written(count, false);
   for (const Node& node : graph_.nodes) {
     for (const Value& v : node.outputs) written[static_cast<size_t>(v.buffer)] = graph_.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::given;
