@@ -3,6 +3,7 @@
 #include "tutti/graph/control_step.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/eager.h"
+#include "tutti/ops/engine/effect_check.h"
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/device_copy.h"
@@ -111,9 +112,13 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
     step.control->run(call.inputs, call.outputs);
     return;
   }
-  const KernelTrace trace(op_call);
-  if (step.op->kernel) step.op->kernel(op_call, call.outputs);
-  else run_recipe(op_call, call.outputs);
+  const EffectCheck effects(op_call);
+  {
+    const KernelTrace trace(op_call);
+    if (step.op->kernel) step.op->kernel(op_call, call.outputs);
+    else run_recipe(op_call, call.outputs);
+  }
+  effects.finish();
 }
 
 std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::span<const Tensor> into) const {

@@ -3,6 +3,7 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
+#include "tutti/tensor/rebind.h"
 #include "tutti/tensor/host_read.h"
 
 namespace tutti::graph {
@@ -84,6 +85,10 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   for (const Captured& c : self->captured) before_host_read(c.tensor);
   std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}));
   write_grads(*self, arguments, made);
+  for (const Rebinding& r : self->rebindings) {
+    rebind(r.argument >= 0 ? arguments.tensors[static_cast<size_t>(r.argument)] : self->captured[static_cast<size_t>(r.captured)].tensor,
+           made[static_cast<size_t>(r.result)]);
+  }
   std::vector<Tensor> results;
   for (const ResultSource& source : self->results) {
     const auto i = static_cast<size_t>(source.index);

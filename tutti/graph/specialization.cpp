@@ -5,15 +5,20 @@
 
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/joint.h"
+#include "tutti/tensor/rebind.h"
 
 namespace tutti::graph {
 namespace {
 
-// Gradients that the function set on leaves are those of a trace: leaves get back what they had.
-class GradRestorer {
+// Gradients that the function set on leaves, and the memory that ops gave to tensors, are those of a trace: the tensors
+// that the function holds get back what they had.
+class Restorer {
  public:
-  explicit GradRestorer(const Trace& trace) : trace_(trace) {}
-  ~GradRestorer() {
+  explicit Restorer(const Trace& trace) : trace_(trace) {}
+  ~Restorer() {
+    for (const Rebound& r : trace_.rebound()) {
+      if (!trace_.is_traced(r.before)) rebind(r.tensor, r.before);
+    }
     for (const Captured& c : trace_.captured()) {
       if (autograd::meta_of(c.tensor) != nullptr && !is_same_grad(c)) set_grad(c.tensor, c.grad_before);
     }
@@ -44,7 +49,7 @@ class Specializer {
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> results;
     {
-      GradRestorer restorer(trace_);
+      Restorer restorer(trace_);
       trace_.add_arguments(arguments_.tensors, stand_ins_);
       {
         Trace::Scope scope(trace_);
@@ -52,6 +57,7 @@ class Specializer {
       }
       for (const Tensor& t : results) add_result(t);
       add_grad_writes();
+      add_rebindings();
       split_ = JointSplit::at_end_of(trace_);
       std::vector<Tensor> wanted;
       for (size_t i = 0; i < results.size(); ++i) {
@@ -62,6 +68,8 @@ class Specializer {
     *trace_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 
     made_->captured = trace_.captured();
+    for (const Captured& c : made_->captured)
+      made_->held.push_back({c.tensor.storage().get(), c.tensor.offset(), c.tensor.extents(), c.tensor.strides()});
     made_->sources = {trace_.sources().begin(), trace_.sources().begin() + split_.sources};
     Graph forward = split_.forward(trace_.graph());
     if (joint_) made_->backward = joint_->finish(split_, trace_, forward, named("backward"));
@@ -106,8 +114,20 @@ class Specializer {
     }
     for (size_t i = 0; i < trace_.captured().size(); ++i) {
       const Captured c = trace_.captured()[i];
-      if (autograd::meta_of(c.tensor) == nullptr || GradRestorer::is_same_grad(c)) continue;
+      if (autograd::meta_of(c.tensor) == nullptr || Restorer::is_same_grad(c)) continue;
       made_->grad_writes.push_back({.captured = static_cast<int32_t>(i), .result = result_of(grad_of(c.tensor))});
+    }
+  }
+
+  void add_rebindings() {
+    for (const Rebound& r : trace_.rebound()) {
+      const auto is_it = [&](const Tensor& t) { return t.is_same(r.tensor); };
+      const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), is_it);
+      const auto held = std::find_if(trace_.captured().begin(), trace_.captured().end(), [&](const Captured& c) { return is_it(c.tensor); });
+      if (argument == stand_ins_.end() && held == trace_.captured().end()) continue;  // lives inside only
+      const int32_t result = add_graph_result(trace_.value_of(r.tensor));
+      if (argument != stand_ins_.end()) made_->rebindings.push_back({.argument = static_cast<int32_t>(argument - stand_ins_.begin()), .result = result});
+      else made_->rebindings.push_back({.captured = static_cast<int32_t>(held - trace_.captured().begin()), .result = result});
     }
   }
 
@@ -129,6 +149,13 @@ std::shared_ptr<const Specialization> specialize(const Leaves& arguments,
 }
 
 bool Specialization::captured_state_holds(const Leaves& arguments) const {
+  for (size_t i = 0; i < captured.size(); ++i) {
+    const Tensor& t = captured[i].tensor;
+    const HeldView& was = held[i];
+    const bool moves = std::any_of(rebindings.begin(), rebindings.end(), [&](const Rebinding& r) { return r.captured == static_cast<int32_t>(i); });
+    if (t.offset() != was.offset || !(t.extents() == was.sizes) || !(t.strides() == was.strides) || (!moves && t.storage().get() != was.storage))
+      return false;
+  }
   for (const Trace::Source& source : sources) {
     if (source.kind != Trace::Source::Kind::captured) continue;
     const Captured& c = captured[static_cast<size_t>(source.index)];

@@ -27,6 +27,20 @@ struct GradWrite {
   int32_t result = -1;    // of the forward; -1: undefined
 };
 
+// A tensor that an op made another one: at the end of a call it becomes a result of the forward.
+struct Rebinding {
+  int32_t argument = -1;  // or
+  int32_t captured = -1;
+  int32_t result = 0;
+};
+
+// What a held tensor was in the trace.
+struct HeldView {
+  const Storage* storage;  // to compare with, nothing else
+  int64_t offset;
+  Extents sizes, strides;
+};
+
 // The backward of a function whose results require grad. What it reads of the forward is kept from call to call of it.
 struct JointBackward {
   std::unique_ptr<Executable> executable;
@@ -41,9 +55,11 @@ struct Specialization {
   Guards guards;
   std::vector<Trace::Source> sources;
   std::vector<Captured> captured;
+  std::vector<HeldView> held;  // per captured tensor
   std::unique_ptr<Executable> forward;
   std::vector<ResultSource> results;
   std::vector<GradWrite> grad_writes;
+  std::vector<Rebinding> rebindings;
   std::unique_ptr<JointBackward> backward;
   std::shared_ptr<const void> structure;
 

@@ -205,18 +205,29 @@ Tensor Trace::add_output(Node& node, DType dtype, const Extents& sizes, Device d
   return make_traced(node.outputs.back().buffer, node.outputs.back());
 }
 
+void Trace::rebind_inputs(const OpCall& call, std::span<const Tensor> outputs) {
+  for (const int8_t input : call.op.becomes) {
+    if (input < 0) continue;
+    const Tensor& t = call.inputs[static_cast<size_t>(input)];
+    const bool known = std::any_of(rebound_.begin(), rebound_.end(), [&](const Rebound& r) { return r.tensor.is_same(t); });
+    if (!known) rebound_.push_back({t, t.view_as(t.extents(), t.strides(), t.offset())});
+  }
+  finish_rebinding(call, outputs);
+}
+
 void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
   const OpDef& op = call.op;
+  if (outer_ != nullptr) refuse_outer_writes(call);
   if (op.view) {
     if (!is_traced(call.inputs[0])) value_of(call.inputs[0]);  // meets a leaf of which only views are used
     if (TraceContext::current().sequence >= 0) site_of(TraceContext::current());  // for the node of its gradient
     outputs[0] = op.view(call);
     if (traced_memory(outputs[0]) != nullptr) outputs[0].impl()->stages |= mask_of(StageBit::capture);
+    rebind_inputs(call, outputs);
     return;
   }
   OutputMetas metas;
   op.infer(call, metas);
-  if (outer_ != nullptr) refuse_outer_writes(call);
   begin_writes(call);
   Node node{.op = &op, .attrs = call.attrs, .origin = origin()};
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
@@ -233,6 +244,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
     output = add_output(node, metas.meta[k].dtype, concrete(metas.meta[k].sizes), device);
   }
   graph_.nodes.push_back(std::move(node));
+  rebind_inputs(call, outputs);
 }
 
 }  // namespace tutti::graph

@@ -22,6 +22,11 @@ struct TraceState {
   bool ended = false;
 };
 
+// A tensor that an op made another one, with a view of what it was before.
+struct Rebound {
+  Tensor tensor, before;
+};
+
 // A tensor that a function uses without having been given it, held as long as the compiled function.
 struct Captured {
   Tensor tensor;
@@ -83,6 +88,7 @@ class Trace {
   };
   const std::vector<Source>& sources() const { return sources_; }
   const std::vector<Captured>& captured() const { return captured_; }
+  const std::vector<Rebound>& rebound() const { return rebound_; }
 
  private:
   std::shared_ptr<const CallSite> site_of(const TraceContext& context);
@@ -91,6 +97,7 @@ class Trace {
   void refuse_outer_writes(const OpCall& call);
   Origin origin();
   Tensor add_output(Node& node, DType dtype, const Extents& sizes, Device device);
+  void rebind_inputs(const OpCall& call, std::span<const Tensor> outputs);
   int32_t add_given(Source source, int64_t nbytes, Device device);
   Tensor make_traced(int32_t buffer, const Value& geometry);
 
@@ -99,6 +106,7 @@ class Trace {
   Graph graph_;
   std::vector<Source> sources_;
   std::vector<Captured> captured_;
+  std::vector<Rebound> rebound_;
   std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
   std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
   int32_t later_ = 0;

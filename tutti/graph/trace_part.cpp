@@ -13,14 +13,15 @@ bool Trace::reads_from(const TraceState& other) const {
 }
 
 void Trace::refuse_outer_writes(const OpCall& call) {
-  for (const int8_t written : call.op.writes) {
-    if (written < 0) continue;
-    const Tensor& target = call.inputs[static_cast<size_t>(written)];
-    if (graph_.buffers[static_cast<size_t>(value_of(target).buffer)].kind != Buffer::Kind::given) continue;
-    throw CaptureError(25, fmt::format("'{}': {} writes in place to {}, which exists outside of it; a branch or a loop body may read such "
-                                       "tensors but not write them. Return the new value, or write to a clone()", name(), call.op.name,
-                                       describe(target)));
-  }
+  const auto refuse = [&](int8_t input, const char* what) {
+    if (input < 0) return;
+    const Tensor& target = call.inputs[static_cast<size_t>(input)];
+    if (graph_.buffers[static_cast<size_t>(value_of(target).buffer)].kind != Buffer::Kind::given) return;
+    throw CaptureError(25, fmt::format("'{}': {} {} {}, which exists outside of it; a branch or a loop body may read such tensors but not "
+                                       "change them. Return the new value, or write to a clone()", name(), call.op.name, what, describe(target)));
+  };
+  for (const int8_t written : call.op.writes) refuse(written, "writes in place to");
+  for (const int8_t input : call.op.becomes) refuse(input, "gives other memory to");
 }
 
 std::vector<Tensor> Trace::append(Node node, std::span<const OutputMeta> metas, Device device) {

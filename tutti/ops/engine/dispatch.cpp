@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "tutti/ops/engine/eager.h"
+#include "tutti/ops/engine/effect_check.h"
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/device_copy.h"
+#include "tutti/tensor/rebind.h"
 
 namespace tutti {
 namespace {
@@ -60,6 +62,12 @@ void begin_writes(const OpCall& call) {
                   "clone() it", call.op.name, d, describe(target));
     }
     target.storage()->bump_version();
+  }
+}
+
+void finish_rebinding(const OpCall& call, std::span<const Tensor> outputs) {
+  for (size_t k = 0; k < outputs.size() && k < kMaxOutputs; ++k) {
+    if (call.op.becomes[k] >= 0) rebind(call.inputs[static_cast<size_t>(call.op.becomes[k])], outputs[k]);
   }
 }
 
@@ -131,6 +139,7 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   }
   if (op.view) {
     outputs[0] = op.view(call);
+    finish_rebinding(call, outputs);
     return;
   }
   OutputMetas metas;
@@ -140,9 +149,14 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   allocate_outputs(call, metas, outputs);
   const std::vector<Tensor> own = untangled(call);
   const OpCall apart{op, own.empty() ? call.inputs : std::span<const Tensor>(own), call.attrs};
-  const KernelTrace trace(apart);
-  if (op.kernel) op.kernel(apart, outputs);
-  else run_recipe(apart, outputs);
+  const EffectCheck effects(apart);
+  {
+    const KernelTrace trace(apart);
+    if (op.kernel) op.kernel(apart, outputs);
+    else run_recipe(apart, outputs);
+  }
+  effects.finish();
+  finish_rebinding(call, outputs);
 }
 
 void run_reference(const OpCall& call, std::span<Tensor> outputs) {

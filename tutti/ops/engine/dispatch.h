@@ -62,6 +62,8 @@ class ReplaceRemovedScope {
 // What comes before the inputs that `call` writes are written: their versions rise. UsageError when one cannot be
 // written: read-only memory, or elements that are the same memory. For stages.
 void begin_writes(const OpCall& call);
+// What comes after the outputs are there: inputs that the op declares so become them. For stages.
+void finish_rebinding(const OpCall& call, std::span<const Tensor> outputs);
 // Whether `x` reads memory that writing `target` changes, other than element by element. Ranges decide: two tensors that
 // interleave without meeting count too, which costs a copy and no more.
 bool is_tangled(const Tensor& target, const Tensor& x);

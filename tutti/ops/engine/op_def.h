@@ -174,6 +174,8 @@ struct OpDef {
   int num_outputs = 1;
   // Output k is input writes[k], written in place (-1: a fresh tensor).
   int8_t writes[kMaxOutputs] = {-1, -1, -1, -1};
+  // Input becomes[k] becomes output k, a fresh tensor or a view: it takes its memory, sizes and strides (-1: none does).
+  int8_t becomes[kMaxOutputs] = {-1, -1, -1, -1};
 
   void (*infer)(const OpCall&, OutputMetas&);
   // Plain loops with double accumulation; defines what is right. Outputs are allocated, dense.
