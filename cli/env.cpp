@@ -78,6 +78,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_THREADS", "threads of one rank"},
     {"TUTTI_CACHE_DIR", "where kernels, tokenizers and tokenized data are kept"},
     {"TUTTI_CACHE_LIMIT_MB", "size that the kernel cache may reach"},
+    {"TUTTI_CHECK_EFFECTS", "1: find kernels that change inputs without declaring it"},
     {"TUTTI_COMPILE_DUMP", "folder for the stages of what compile() makes"},
     {"TUTTI_GEMM_CHOICE", "tiles of matrix products: heuristic, or measure; further options as name=value after commas"},
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
