@@ -18,6 +18,10 @@ void writable(const char* op, const char* role, const Tensor& t, Device device) 
   }
 }
 
+void timeout(std::string_view what, std::chrono::milliseconds timeout) {
+  TUTTI_CHECK(timeout.count() > 0, "{}: a timeout of {} ms; expected more than 0", what, timeout.count());
+}
+
 void root(const char* op, int root, int size) {
   TUTTI_CHECK(root >= 0 && root < size, "{}: root {} is not a rank of the group; legal: 0 to {}", op, root, size - 1);
 }

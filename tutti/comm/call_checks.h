@@ -2,6 +2,9 @@
 // argument and the values.
 #pragma once
 
+#include <chrono>
+#include <string_view>
+
 #include "tutti/comm/backend.h"
 
 namespace tutti::comm::checks {
@@ -10,6 +13,8 @@ namespace tutti::comm::checks {
 void tensor(const char* op, const char* role, const Tensor& t, Device device = kCpu);
 // Like tensor(), and it may be written: no expanded dims, not read-only.
 void writable(const char* op, const char* role, const Tensor& t, Device device = kCpu);
+// More than 0; of any length.
+void timeout(std::string_view what, std::chrono::milliseconds timeout);
 void root(const char* op, int root, int size);
 void peer(const char* op, int peer, int rank, int size, bool any_allowed);
 void list_length(const char* op, const char* role, size_t given, int size);

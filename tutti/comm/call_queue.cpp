@@ -275,9 +275,9 @@ void CallQueue::on_end(Pending& call, std::function<void()> callback) {
 }
 
 bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds limit) {
-  const bool bounded = limit < std::chrono::hours(24 * 365);
+  const bool bounded = limit < kLongestWait;
   Clock::time_point now = bounded ? Clock::now() : Clock::time_point();
-  const Clock::time_point until = bounded ? now + limit : Clock::time_point::max();
+  const Clock::time_point until = bounded ? deadline_after(limit, now) : Clock::time_point::max();
   bool in_time = true;
   {
     Hold hold(*this);
@@ -341,7 +341,7 @@ Clock::time_point CallQueue::check_deadlines() {
     return text;
   };
   for (Call* call : queue_) {
-    if (call->deadline == Clock::time_point::max()) call->deadline = now + call->timeout;
+    if (call->deadline == Clock::time_point::max()) call->deadline = deadline_after(call->timeout, now);
   }
   if (!queue_.empty() && now >= queue_.front()->deadline) {
     Call& call = *queue_.front();

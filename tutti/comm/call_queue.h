@@ -16,6 +16,7 @@
 
 #include "tutti/comm/call_trace.h"
 #include "tutti/comm/collective.h"
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/progress.h"
 #include "tutti/comm/recorder/flight_recorder.h"
 #include "tutti/comm/work.h"
@@ -76,7 +77,7 @@ class Call : public Pending, public Receiver {
 // Messages posted together; done when all are.
 class MessageCall : public Pending {
  public:
-  explicit MessageCall(std::chrono::milliseconds timeout) : Pending(timeout), deadline(Clock::now() + timeout) {}
+  explicit MessageCall(std::chrono::milliseconds timeout) : Pending(timeout), deadline(deadline_after(timeout)) {}
 
   const Clock::time_point deadline;
   CallRecord record;

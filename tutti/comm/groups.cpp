@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "tutti/comm/call_checks.h"
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/functional/work_registry.h"
 #include "tutti/comm/group_registry.h"
 #include "tutti/comm/nccl/make_nccl.h"
@@ -90,6 +92,7 @@ WorldState& WorldState::current() { return RankContext::current().slot<WorldStat
 std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& key, int rank, const std::vector<int>& world_ranks,
                                          const GroupOptions& options) {
   const std::string name = options.name.empty() ? "ranks:" + list(world_ranks) : options.name;
+  checks::timeout(fmt::format("group '{}'", name), options.timeout);
   const GroupSeat seat{.name = name,
                        .key = key,
                        .rank = rank,
@@ -98,7 +101,7 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
                        .pids = pids_of(state, world_ranks),
                        .local_ranks = ranks_on_my_host(state, world_ranks[static_cast<size_t>(rank)]),
                        .store = state.rendezvous.store,
-                       .deadline = Clock::now() + options.timeout};
+                       .deadline = deadline_after(options.timeout)};
   auto group = std::make_shared<ProcessGroup>(name, key, rank, world_ranks, state.rendezvous.store);
   group->description = options.description;
   group->set_check_nan(options.check_nan.value_or(checks_nan_by_default()));

@@ -1,4 +1,8 @@
 // A barrier that says who did not come. Rank 0 takes a message from each rank in turn and then tells them the outcome.
+#include <algorithm>
+
+#include "tutti/comm/call_checks.h"
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/transport.h"
 #include "tutti/core/error.h"
@@ -17,9 +21,9 @@ std::string list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::
 }  // namespace
 
 void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout, bool wait_all_ranks) {
-  TUTTI_CHECK(timeout.count() > 0, "monitored_barrier: a timeout of {} ms; expected more than 0", timeout.count());
+  checks::timeout(fmt::format("monitored_barrier of group '{}'", name_), timeout);
   try {
-    meet_monitored(timeout, wait_all_ranks);
+    meet_monitored(std::min(timeout, kLongestWait), wait_all_ranks);
   } catch (const PeerError& error) {
     throw PeerError(fmt::format("monitored_barrier of group '{}': {}", name_, error.what()));
   }
@@ -52,7 +56,7 @@ void ProcessGroup::meet_monitored(std::chrono::milliseconds timeout, bool wait_a
     arrivals.push_back(engine.recv(tokens.back(), p, kComeTag, {.async = true, .timeout = timeout * size() + kMargin}));
   }
   std::vector<int> missing, present;
-  const auto until = Clock::now() + timeout;
+  const auto until = deadline_after(timeout);
   for (int p = 1; p < size(); ++p) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     const auto limit = wait_all_ranks ? timeout : std::max(left, std::chrono::milliseconds(0));

@@ -226,6 +226,7 @@ Health ProcessGroup::health() const {
 }
 
 void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) {
+  checks::timeout(fmt::format("set_timeout of group '{}'", name_), timeout);
   for (const auto& [kind, backend] : backends_) backend->set_timeout(timeout);
 }
 

@@ -133,6 +133,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // Ends the group on every rank: who waits, or calls later, throws PeerError with `reason`. Any thread.
   void abort(std::string_view reason);
   Health health() const;
+  // Of calls made from then on that have none of their own. UsageError when it is not more than 0.
   void set_timeout(std::chrono::milliseconds timeout);
   void set_check_nan(bool on) { check_nan_ = on; }
 

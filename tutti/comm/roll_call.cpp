@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/shm/host_identity.h"
 #include "tutti/comm/shm/member_watch.h"
 #include "tutti/core/error.h"
@@ -40,7 +41,7 @@ std::string not_there(Store& store, const std::string& key, int size) {
 }  // namespace
 
 RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = deadline_after(timeout);
   const std::string host = host_identity(), here = fmt::format("{}/here/{:016x}", key, hash64(host)), complete = key + "/complete";
   // The others of this host watch whoever stands in this list.
   store.append(here, fmt::format("{} {}\n", rank, getpid()));

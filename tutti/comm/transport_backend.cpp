@@ -90,8 +90,13 @@ TransportBackend::TransportBackend(std::unique_ptr<Transport> transport, const G
 
 std::chrono::milliseconds TransportBackend::timeout_of(const CallOptions& options) const {
   const auto timeout = options.timeout.value_or(std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed)));
-  TUTTI_CHECK(timeout.count() > 0, "a timeout of {} ms; expected more than 0", timeout.count());
+  checks::timeout("a call", timeout);
   return timeout;
+}
+
+void TransportBackend::set_timeout(std::chrono::milliseconds timeout) {
+  checks::timeout("set_timeout", timeout);
+  timeout_ms_.store(timeout.count());
 }
 
 Answer TransportBackend::can(const CallQuery& query) const {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -21,7 +22,7 @@ class JoinedState final : public WorkState {
     return all;
   }
   bool wait_for(std::chrono::milliseconds limit) override {
-    const auto end = std::chrono::steady_clock::now() + limit;
+    const auto end = deadline_after(limit);
     for (const Work& work : works_) {
       if (!work.state()) continue;
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/store/socket.h"
 #include "tutti/comm/store/tcp_store.h"
 #include "tutti/core/error.h"
@@ -64,7 +65,7 @@ std::string NodeMeeting::endpoint() const { return host_and_port(options_.nodes.
 std::shared_ptr<Store> NodeMeeting::connect() { return store_->clone(); }
 
 bool NodeMeeting::join_store(const KeepWaiting& keep_waiting) {
-  const auto end = Clock::now() + options_.nodes.join;
+  const auto end = deadline_after(options_.nodes.join);
   // Node 0 reaches itself at every address it serves.
   const std::string host = server_ && !key_.empty() ? "127.0.0.1" : options_.nodes.host;
   while (keep_waiting()) {
@@ -132,7 +133,7 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
 // Until enough nodes are there; then leaves the plan, or what is wrong with the nodes.
 bool NodeMeeting::lead(int restart, int expected, const KeepWaiting& keep_waiting) {
   const NodeOptions& nodes = options_.nodes;
-  const auto end = Clock::now() + nodes.join;
+  const auto end = deadline_after(nodes.join);
   auto quiet_until = Clock::now() + nodes.quiet;
   size_t count = 0;
   const auto tell = [&](const json& plan) { store_->set(fmt::format("{}/plan", restart), plan.dump()); };

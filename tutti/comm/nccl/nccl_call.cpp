@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "tutti/comm/deadline.h"
+
 namespace tutti::comm {
 
 NcclCall::NcclCall(std::shared_ptr<NcclCommunicator> owner, CallRecord record, GpuApi::Event event, std::vector<Tensor> tensors,
@@ -39,7 +41,7 @@ bool NcclCall::advance() {
 }
 
 bool NcclCall::wait_for(std::chrono::milliseconds limit) {
-  const auto until = Clock::now() + limit;
+  const auto until = deadline_after(limit);
   std::chrono::microseconds pause{5};
   while (!advance()) {
     if (Clock::now() >= until) return false;

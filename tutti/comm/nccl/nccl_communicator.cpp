@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "tutti/comm/call_checks.h"
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/nccl/nccl_call.h"
 #include "tutti/core/error.h"
 
@@ -32,7 +34,7 @@ NcclCommunicator::NcclCommunicator(NcclOptions options) : options_(std::move(opt
   if (!options_.gpu) options_.gpu = GpuApi::open();
   if (!options_.nccl) options_.nccl = NcclApi::open();
   watch_ = options_.store->clone();
-  const auto deadline = Clock::now() + options_.timeout;
+  const auto deadline = deadline_after(options_.timeout);
 
   // 1. Rank 0 makes the id under which all meet, and puts it into the store.
   const std::string key = "nccl/" + options_.group + "/id";
@@ -75,7 +77,7 @@ NcclCommunicator::NcclCommunicator(NcclOptions options) : options_(std::move(opt
 NcclCommunicator::~NcclCommunicator() {
   // Every call holds this object: none is under way.
   if (comm_ != nullptr) {
-    const auto deadline = Clock::now() + kFinalizeTimeout;
+    const auto deadline = deadline_after(kFinalizeTimeout);
     int state = nccl().comm_finalize(comm_);
     while (state == NcclApi::kSuccess || state == NcclApi::kInProgress) {
       if (nccl().comm_get_async_error(comm_, &state) != NcclApi::kSuccess || state != NcclApi::kInProgress || Clock::now() > deadline) break;
@@ -105,7 +107,8 @@ void NcclCommunicator::Launch::check(int result, const char* function) const {
 Work NcclCommunicator::submit(CallRecord record, FunctionRef<void(const Launch&)> launch, std::vector<Tensor> tensors, size_t first_output,
                               const CallOptions& options) {
   const auto timeout = options.timeout.value_or(milliseconds(timeout_ms_.load()));
-  const auto deadline = Clock::now() + timeout;
+  checks::timeout(name_of(record.kind), timeout);
+  const auto deadline = deadline_after(timeout);
   std::shared_ptr<NcclCall> call;
   {
     std::lock_guard submitting(submit_mutex_);

@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/store/store.h"
 
 namespace tutti::comm {
@@ -164,7 +165,7 @@ void LocalDoor::run(int world_size) {
 }
 
 StoreTicket knock(const LocalMeetingPlace& place, int rank, int world_size, std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto end = deadline_after(timeout);
   const std::string who = fmt::format("{}/{}", rank, world_size);
   StoreTicket ticket;
   while (!try_to_knock(place, who, ticket)) {

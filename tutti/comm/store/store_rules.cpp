@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "tutti/comm/deadline.h"
+
 namespace tutti::comm {
 namespace {
-
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365 * 10);
 
 double seconds(std::chrono::milliseconds duration) { return static_cast<double>(duration.count()) / 1000; }
 
@@ -63,7 +63,7 @@ int64_t store_add(std::string_view key, std::string_view stored, int64_t amount)
 }
 
 StoreDeadline::StoreDeadline(std::chrono::milliseconds timeout)
-    : moment_(std::chrono::steady_clock::now() + std::min(timeout, kLongestWait)) {}
+    : moment_(deadline_after(timeout)) {}
 
 int StoreDeadline::poll_milliseconds() const {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(moment_ - std::chrono::steady_clock::now());

@@ -19,7 +19,7 @@ void check_store_timeout(std::string_view call, std::chrono::milliseconds timeou
 // The sum as add() stores it.
 int64_t store_add(std::string_view key, std::string_view stored, int64_t amount);
 
-// A moment in the future; very long waits are cut to ten years, which a clock can hold.
+// A moment in the future.
 class StoreDeadline {
  public:
   explicit StoreDeadline(std::chrono::milliseconds timeout);

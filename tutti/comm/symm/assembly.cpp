@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/transport.h"
 
 namespace tutti::comm::symm {
@@ -160,7 +161,7 @@ void Assembly::part() {
 // Keys that cannot be removed now are at the next meeting, or with the group.
 void Assembly::part(const std::vector<int>& ranks) noexcept {
   if (std::find(ranks.begin(), ranks.end(), group_.rank()) == ranks.end()) return;
-  deadline_ = steady_clock::now() + kFarewell;
+  deadline_ = deadline_after(kFarewell);
   Liveness liveness(pids_);
   try {
     while (!try_barrier("read", ranks.size())) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/symm/backend.h"
 #include "tutti/comm/symm/connection.h"
 #include "tutti/comm/symm/group_state.h"
@@ -172,7 +173,7 @@ Tensor SymmHandle::contiguous_view(const Extents& sizes, const Extents& strides,
 std::chrono::steady_clock::time_point SymmHandle::deadline(Timeout timeout) const {
   const auto limit = timeout.value_or(timeout_);
   TUTTI_CHECK(limit.count() >= 0, "{}: a timeout of {} ms", title(), limit.count());
-  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(limit, std::chrono::hours(24 * 365));
+  return deadline_after(limit);
 }
 
 int SymmHandle::channels() const { return connection_->pads ? connection_->pads->channels() : 1; }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/shm/fd_passing.h"
 #include "tutti/comm/symm/allocation_record.h"
 #include "tutti/comm/symm/assembly.h"
@@ -18,7 +19,6 @@
 namespace tutti::comm::symm {
 namespace {
 
-using std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
 std::shared_ptr<Connection> known_connection(GroupState& state, const Allocation& allocation) {
@@ -148,7 +148,7 @@ std::shared_ptr<SymmHandle> meet(const Tensor& tensor, const SymmGroup& group, s
   const std::lock_guard one_at_a_time(state.collective);
   if (auto handle = find_handle()) return handle;
   std::shared_ptr<Connection> connection = allocation ? known_connection(state, *allocation) : nullptr;
-  Assembly assembly(group, steady_clock::now() + timeout.value_or(group.timeout()));
+  Assembly assembly(group, deadline_after(timeout.value_or(group.timeout())));
   const PeerRecord own = describe_self(group, allocation.get(), key.offset, connection != nullptr);
   const std::vector<PeerRecord> records = assembly.exchange_records(own);
 
@@ -185,7 +185,7 @@ std::shared_ptr<SymmHandle> meet(const Tensor& tensor, const SymmGroup& group, s
 void connect_group(const SymmGroup& group, std::optional<Milliseconds> timeout) {
   TUTTI_CHECK(group, "connect_group: no group is given");
   const std::lock_guard one_at_a_time(group.state()->collective);
-  Assembly assembly(group, steady_clock::now() + timeout.value_or(group.timeout()));
+  Assembly assembly(group, deadline_after(timeout.value_or(group.timeout())));
   PeerRecord own = describe_self(group, nullptr, 0, false);
   try {
     own.backend = group.backend();
