@@ -70,6 +70,14 @@ void check_aliases(ProcessGroup& group, const Memory& memory, int64_t count) {
   group.all_gather(parts, mine);
   expect_equal("all_gather", group, whole, apart_out);
 
+  // A list whose input is the place of another rank's values, and one that lies across two places.
+  for (const int64_t begin : {(me + 1) % n * count, std::min(me, n - 2) * count + count / 2}) {
+    const Tensor elsewhere = whole.view_as({count}, {1}, begin);
+    fill(elsewhere, me);
+    group.all_gather(parts, elsewhere);
+    expect_equal("all_gather from another place", group, whole, apart_out);
+  }
+
   // reduce_scatter into the own part of the input; the other parts stay.
   fill(whole, me);
   fill(apart_in, me);
@@ -118,6 +126,33 @@ void check_aliases(ProcessGroup& group, const Memory& memory, int64_t count) {
 TEST(Aliases, GiveWhatMemoryApartGives) {
   run_all(3, [](ProcessGroup& group) {
     for (const int64_t count : kCounts) check_aliases(group, [](int64_t c) { return Tensor::empty({c}, DType::i32); }, count);
+  });
+}
+
+TEST(Aliases, AllGatherSingleRefusesTheSliceOfAnotherRank) {
+  run_all(3, [](ProcessGroup& group) {
+    const int me = group.rank(), other = (me + 1) % 3;
+    const Tensor whole = Tensor::empty({3, 4}, DType::i32), theirs = whole.view_as({4}, {1}, other * 4);
+    const std::string expected = fmt::format(
+        "the input [4] i32 cpu of rank {} is slice {} of the output [3, 4] i32 cpu, where the values of rank {} go; legal is slice {} (elements {} to {} of the output) "
+        "or memory apart", me, other, other, me, me * 4, me * 4 + 4);
+    const auto expect_refused = [&](const std::string& op, const std::function<void()>& call) {
+      std::string text = "nothing was thrown";
+      try {
+        call();
+      } catch (const UsageError& error) {
+        text = error.what();
+      }
+      TUTTI_CHECK(text == op + ": " + expected, "{}", text);
+    };
+    expect_refused("all_gather_single", [&] { group.all_gather_single(whole, theirs); });
+    expect_refused("all_gather_single_coalesced", [&] { group.all_gather_single_coalesced({&whole, 1}, {&theirs, 1}); });
+    // Across two slices it is no slice: copied first.
+    const Tensor across = whole.view_as({4}, {1}, 2), apart = Tensor::empty({3, 4}, DType::i32);
+    fill(across, me);
+    group.all_gather_single(apart, across);
+    group.all_gather_single(whole, across);
+    expect_equal("all_gather_single across slices", group, whole, apart);
   });
 }
 

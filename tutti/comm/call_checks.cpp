@@ -51,6 +51,16 @@ void numel_times(const char* op, const char* role_large, const Tensor& large, co
               describe(large), large.numel(), small.numel() * parts, parts, small.numel(), role_small, describe(small));
 }
 
+void own_slice(const char* op, const Tensor& output, const Tensor& input, int rank, int size) {
+  if (!input.defined() || !output.defined() || input.storage().get() != output.storage().get()) return;
+  const int64_t n = input.numel(), offset = input.offset() - output.offset();
+  const bool is_slice = n > 0 && input.dtype() == output.dtype() && input.is_contiguous() && output.is_contiguous() &&
+                        output.numel() == n * size && offset >= 0 && offset < n * size && offset % n == 0;
+  TUTTI_CHECK(!is_slice || offset == rank * n,
+              "{}: the input {} of rank {} is slice {} of the output {}, where the values of rank {} go; legal is slice {} (elements {} to {} of the "
+              "output) or memory apart", op, describe(input), rank, offset / n, describe(output), offset / n, rank, rank * n, (rank + 1) * n);
+}
+
 void reducible(const char* op, const ReduceOp& reduce, DType dtype) {
   const std::string why = why_not_reducible(reduce.kind(), dtype);
   TUTTI_CHECK(why.empty(), "{}: {}", op, why);

@@ -111,11 +111,15 @@ Work ProcessGroup::all_gather_v(Tensors outputs, const Tensor& input, const Call
 }
 
 Work ProcessGroup::all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options) {
+  checks::own_slice("all_gather_single", output, input, rank_, size());
   inspect(CollectiveKind::all_gather_single, input);
   return backend_for("all_gather_single", input).all_gather_single(output, input, options);
 }
 
 Work ProcessGroup::all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options) {
+  for (size_t i = 0; i < std::min(inputs.size(), outputs.size()); ++i) {
+    checks::own_slice("all_gather_single_coalesced", outputs[i], inputs[i], rank_, size());
+  }
   inspect(CollectiveKind::all_gather_single_coalesced, inputs);
   return backend_for("all_gather_single_coalesced", inputs).all_gather_single_coalesced(outputs, inputs, options);
 }

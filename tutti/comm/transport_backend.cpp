@@ -170,7 +170,7 @@ Work TransportBackend::broadcast(const Tensor& tensor, int root, const CallOptio
   if (rank_ == root) checks::tensor("broadcast", "input", tensor);
   else checks::writable("broadcast", "output", tensor);
   return move(options, {&tensor, 1}, [&](Move& m) {
-    m.begin(record_of(CollectiveKind::broadcast, tensor, root), size_);
+    m.begin(record_of(CollectiveKind::broadcast, tensor, root), rank_, size_);
     if (rank_ == root) m.offer(DenseInput(tensor));
     else m.take_from(root, DenseOutput(tensor));
   });
@@ -188,7 +188,7 @@ Work TransportBackend::all_gather(Tensors outputs, const Tensor& input, const Ca
   return move(options, outputs, [&](Move& m) {
     CallRecord record = record_of(uneven ? CollectiveKind::all_gather_v : CollectiveKind::all_gather, input);
     record.same_sizes = !uneven;
-    m.begin(record, size_);
+    m.begin(record, rank_, size_);
     m.offer(DenseInput(input));
     m.take_list(dense<DenseOutput>(outputs));
   });
@@ -200,7 +200,7 @@ Work TransportBackend::all_gather_single(const Tensor& output, const Tensor& inp
   checks::same_dtype("all_gather_single", input, output);
   checks::numel_times("all_gather_single", "output", output, "input", input, size_);
   return move(options, {&output, 1}, [&](Move& m) {
-    m.begin(record_of(CollectiveKind::all_gather_single, input), size_);
+    m.begin(record_of(CollectiveKind::all_gather_single, input), rank_, size_);
     m.offer(DenseInput(input));
     m.take_parts(DenseOutput(output), input.nbytes());
   });
@@ -215,7 +215,7 @@ Work TransportBackend::all_gather_single_coalesced(Tensors outputs, Tensors inpu
     checks::same_dtype("all_gather_single_coalesced", inputs[i], outputs[i]);
     checks::numel_times("all_gather_single_coalesced", "output", outputs[i], "input", inputs[i], size_);
     auto part = std::make_unique<Move>();
-    part->begin({}, size_);
+    part->begin({}, rank_, size_);
     part->offer(DenseInput(inputs[i]));
     part->take_parts(DenseOutput(outputs[i]), inputs[i].nbytes());
     parts.push_back(std::move(part));
@@ -237,7 +237,7 @@ Work TransportBackend::gather(Tensors outputs, const Tensor& input, int root, co
     }
   }
   return move(options, outputs, [&](Move& m) {
-    m.begin(record_of(CollectiveKind::gather, input, root), size_);
+    m.begin(record_of(CollectiveKind::gather, input, root), rank_, size_);
     m.offer_to(root, DenseInput(input));
     if (rank_ == root) m.take_list(dense<DenseOutput>(outputs));
   });
@@ -257,7 +257,7 @@ Work TransportBackend::scatter(const Tensor& output, Tensors inputs, int root, c
     }
   }
   return move(options, {&output, 1}, [&](Move& m) {
-    m.begin(record_of(CollectiveKind::scatter, output, root), size_);
+    m.begin(record_of(CollectiveKind::scatter, output, root), rank_, size_);
     if (rank_ == root) m.offer_list(dense<DenseInput>(inputs));
     m.take_from(root, DenseOutput(output));
   });
@@ -275,7 +275,7 @@ Work TransportBackend::all_to_all(Tensors outputs, Tensors inputs, const CallOpt
   return move(options, outputs, [&](Move& m) {
     CallRecord record = record_of(CollectiveKind::all_to_all, inputs[static_cast<size_t>(rank_)]);
     record.same_sizes = false;
-    m.begin(record, size_);
+    m.begin(record, rank_, size_);
     m.offer_list(dense<DenseInput>(inputs));
     m.take_list(dense<DenseOutput>(outputs));
   });
@@ -294,14 +294,14 @@ Work TransportBackend::all_to_all_single(const Tensor& output, const Tensor& inp
   return move(options, {&output, 1}, [&](Move& m) {
     CallRecord record = record_of(uneven ? CollectiveKind::all_to_all_v_single : CollectiveKind::all_to_all_single, input);
     record.same_sizes = !uneven;
-    m.begin(record, size_);
+    m.begin(record, rank_, size_);
     m.offer_parts(DenseInput(input), std::move(offers));
     m.take_parts(DenseOutput(output), std::move(takes));
   });
 }
 
 Work TransportBackend::barrier(const CallOptions& options) {
-  return move(options, {}, [&](Move& m) { m.begin({.kind = CollectiveKind::barrier}, size_); });
+  return move(options, {}, [&](Move& m) { m.begin({.kind = CollectiveKind::barrier}, rank_, size_); });
 }
 
 // ---- reducing -------------------------------------------------------------------------------------------------------

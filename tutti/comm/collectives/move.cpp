@@ -4,8 +4,9 @@
 
 namespace tutti::comm {
 
-void Move::begin(const CallRecord& call, int ranks) {
+void Move::begin(const CallRecord& call, int rank, int ranks) {
   record = call;
+  rank_ = static_cast<size_t>(rank);
   ranks_ = static_cast<size_t>(ranks);
   done_ = false;
   offers_.assign(1, {});
@@ -19,14 +20,14 @@ void Move::forget() {
   copies_.clear();
 }
 
-// One block for all may be exactly a target: the slice of the output where the own input belongs.
+// One block for all may lie exactly where it is taken to: in the own slice of the output.
 void Move::copy_what_is_overwritten() {
   const auto take = [this](size_t p) { return takes_.size() == 1 ? takes_[0] : takes_[p]; };
   for (ConstBlock& offer : offers_) {
     if (offer.bytes == 0) continue;
     bool stays = true;
     for (size_t p = 0; p < ranks_ && stays; ++p) {
-      const bool is_own_slice = offers_.size() == 1 && targets_[p] == offer.data && take(p) == offer.bytes;
+      const bool is_own_slice = offers_.size() == 1 && p == rank_ && targets_[p] == offer.data && take(p) == offer.bytes;
       stays = targets_[p] == nullptr || is_own_slice || !WrittenRange{targets_[p], targets_[p] + take(p)}.meets(offer);
     }
     if (!stays) offer_a_copy(offer, copies_);

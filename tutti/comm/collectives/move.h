@@ -22,7 +22,7 @@ class Move final : public Collective {
   void take_list(std::vector<DenseOutput> outputs);                        // one tensor per rank
   void take_from(int rank, const DenseOutput& output);                     // from one rank
 
-  void begin(const CallRecord& call, int ranks);
+  void begin(const CallRecord& call, int rank, int ranks);
 
   // Lets go of the tensors, keeps the memory of its own lists for the next call.
   void forget();
@@ -33,6 +33,7 @@ class Move final : public Collective {
  private:
   void copy_what_is_overwritten();
 
+  size_t rank_ = 0;
   size_t ranks_ = 0;
   bool done_ = false;
   std::vector<DenseInput> inputs_;
