@@ -70,5 +70,23 @@ TEST(Timeouts, NoneAtAllIsRefused) {
   });
 }
 
+TEST(Timeouts, ARendezvousInVainCallsTheGroupByItsName) {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto pair = group.split({0, 1}, {.name = "pair"});
+    const symm::SymmGroup symm = symm_group(*pair);
+    const Tensor shared = symm::empty_symm({8}, DType::f32, kCpu, {.group = symm});
+    if (group.rank() == 0) {
+      try {
+        symm::rendezvous(shared, symm, 20ms);
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const TimeoutError& error) {
+        EXPECT_STREQ(error.what(), "symmetric memory rendezvous #1 of group 'pair' (2 ranks): ranks 1 did not come before the deadline");
+      }
+    }
+    group.barrier();
+    symm::rendezvous(shared, symm)->barrier();
+  });
+}
+
 }  // namespace
 }  // namespace tutti::comm

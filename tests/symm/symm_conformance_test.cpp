@@ -469,6 +469,43 @@ TEST_P(Conformance, LateRanksOfARendezvousAreNamed) {
   });
 }
 
+TEST_P(Conformance, RanksThatWereLateMeetTheOthersTheNextTime) {
+  on(3, [](const World& world) {
+    const SymmGroup group = world.group();
+    const Tensor t = filled(group, {4}, 0);
+    // Rank 1 gives up once, rank 0 twice; then all come.
+    if (world.rank == 0) world.store->wait({"rank 1 has given up"}, 20s);
+    for (int i = world.rank; i < 2 && world.rank < 2; ++i) {
+      const std::string text = complaint_of([&] { rendezvous(t, group, 30ms); });
+      EXPECT_NE(text.find("did not come before the deadline"), std::string::npos) << text;
+    }
+    if (world.rank == 1) world.store->set("rank 1 has given up", "1");
+    if (world.rank != 0) world.store->wait({"rank 0 has given up"}, 20s);
+    if (world.rank == 0) world.store->set("rank 0 has given up", "1");
+    for (int i = 0; i < 3; ++i) rendezvous(i == 0 ? t : filled(group, {4}, i), group)->barrier();
+    // No word of it is left, but for which number comes next.
+    world.store->barrier("end", 3, 20s);
+    for (const std::string& key : world.store->list_keys(group.key())) {
+      EXPECT_TRUE(key.find("/made/") != std::string::npos || key.ends_with("/next")) << key;
+    }
+  });
+}
+
+TEST_P(Conformance, WhoWaitsInARendezvousGivenUpBeforeItCameGoesOnToTheNext) {
+  on(2, [](const World& world) {
+    const SymmGroup group = world.group();
+    const Tensor t = filled(group, {4}, 0);
+    if (world.rank == 1) {
+      // As a rank leaves it that gave up just before rank 0 said that it is there.
+      world.store->wait({group.key() + "/1/1/0"}, 20s);
+      world.store->set(group.key() + "/1/next", "4");
+    }
+    EXPECT_NE(rendezvous(t, group), nullptr);
+    const std::string text = complaint_of([&] { rendezvous(world.rank == 0 ? filled(group, {4}, 1) : filled(group, {8}, 1), group); });
+    EXPECT_NE(text.find("rendezvous #5 of group"), std::string::npos) << text;
+  });
+}
+
 TEST_P(Conformance, WorkspaceLeasesDoNotOverlap) {
   on(2, [](const World& world) {
     const SymmGroup group = world.group();

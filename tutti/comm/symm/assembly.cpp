@@ -24,11 +24,35 @@ Assembly::Assembly(const SymmGroup& group, Moment deadline)
     : group_(group), state_(*group.state()), store_(*group.store()), deadline_(deadline) {
   // The number of this group among those this rank made under the key: an earlier one's keys are never met.
   if (state_.incarnation == 0) state_.incarnation = store_.add(fmt::format("{}/made/{}", group.key(), group.rank()), 1);
-  prefix_ = fmt::format("{}/{}/{}", group.key(), state_.incarnation, ++state_.meetings);
+  enter(std::max(state_.meetings + 1, next_number()));
 }
 
+void Assembly::enter(int64_t number) {
+  state_.meetings = number;
+  prefix_ = fmt::format("{}/{}/{}", group_.key(), state_.incarnation, number);
+}
+
+// ---- numbers --------------------------------------------------------------------------------------------------------
+
+// Is there once a meeting was given up: what comes after it.
+std::string Assembly::next_key() const { return fmt::format("{}/{}/next", group_.key(), state_.incarnation); }
+
+int64_t Assembly::next_number() const {
+  if (!store_.check({next_key()})) return 1;
+  return store_.add(next_key(), 0);
+}
+
+void Assembly::give_up() {
+  const std::string next = std::to_string(state_.meetings + 1);
+  for (std::string seen; next_number() <= state_.meetings;) {
+    seen = store_.compare_set(next_key(), seen, next);
+  }
+}
+
+// ---- saying and reading ---------------------------------------------------------------------------------------------
+
 std::string Assembly::title() const {
-  return fmt::format("symmetric memory rendezvous #{} of group '{}' ({} ranks)", state_.meetings, group_.key(), group_.size());
+  return fmt::format("symmetric memory rendezvous #{} of group '{}' ({} ranks)", state_.meetings, group_.name(), group_.size());
 }
 
 std::string Assembly::with_title(const Error& error) const {
@@ -45,39 +69,66 @@ Milliseconds Assembly::patience() const {
 
 // The only wait on the store per allocation and group; every later use synchronizes in shared memory.
 std::vector<PeerRecord> Assembly::exchange_records(const PeerRecord& own) {
-  store_.set(record_key(own.rank), to_text(own));
-  state_.stale_keys.push_back(record_key(own.rank));
-  std::vector<std::string> keys;
-  for (int r = 0; r < group_.size(); ++r) keys.push_back(record_key(r));
-  pids_ = state_.pids;
-  pids_.resize(keys.size(), 0);
   std::vector<PeerRecord> records;
-  try {
-    std::vector<std::string> texts;
-    while (texts.empty()) {
-      try {
-        texts = store_.multi_get(keys, patience());
-      } catch (const StoreTimeout&) {
-        look_for_missing();
-      }
+  while (records.empty()) {
+    store_.set(record_key(own.rank), to_text(own));
+    state_.stale_keys.push_back(record_key(own.rank));
+    pids_ = state_.pids;
+    pids_.resize(static_cast<size_t>(group_.size()), 0);
+    try {
+      records = read_records();
+    } catch (const EnvironmentError& error) {
+      fail(error);
     }
-    for (int r = 0; r < group_.size(); ++r) {
-      records.push_back(parse_record(texts[static_cast<size_t>(r)], r));
-      pids_[static_cast<size_t>(r)] = static_cast<pid_t>(records.back().pid);
-    }
-  } catch (const EnvironmentError& error) {
-    fail(error);
+    if (!records.empty()) break;
+    state_.remove_stale_keys();
+    enter(std::max(state_.meetings + 1, next_number()));
   }
   liveness_ = std::make_unique<Liveness>(pids_);
   return records;
 }
 
-void Assembly::look_for_missing() {
-  if (store_.check({failed_key()})) throw EnvironmentError(parse_failure(store_.get(failed_key())).text);
+// None when the others have given this meeting up.
+std::vector<PeerRecord> Assembly::read_records() {
+  std::vector<std::string> keys, texts;
+  for (int r = 0; r < group_.size(); ++r) keys.push_back(record_key(r));
+  while (texts.empty()) {
+    try {
+      texts = store_.multi_get(keys, patience());
+    } catch (const StoreTimeout&) {
+      if (look_for_missing()) return {};
+    }
+  }
+  std::vector<PeerRecord> records;
+  for (int r = 0; r < group_.size(); ++r) {
+    records.push_back(parse_record(texts[static_cast<size_t>(r)], r));
+    pids_[static_cast<size_t>(r)] = static_cast<pid_t>(records.back().pid);
+  }
+  return records;
+}
+
+// Its owner may remove it at any moment.
+std::optional<std::string> Assembly::find(const std::string& key) const {
+  if (!store_.check({key})) return std::nullopt;
+  try {
+    return store_.get(key, Milliseconds(0));
+  } catch (const StoreTimeout&) {
+    return std::nullopt;
+  }
+}
+
+bool Assembly::look_for_missing() {
+  if (const auto text = find(failed_key())) {
+    const Failure failure = parse_failure(*text);
+    const bool was_there = std::find(failure.ranks.begin(), failure.ranks.end(), group_.rank()) != failure.ranks.end();
+    if (was_there) throw EnvironmentError(failure.text);
+    return true;
+  }
+  if (next_number() > state_.meetings) return true;
   std::vector<int> missing;
   for (int r = 0; r < group_.size(); ++r) {
-    if (store_.check({record_key(r)})) {
-      pids_[static_cast<size_t>(r)] = static_cast<pid_t>(parse_record(store_.get(record_key(r)), r).pid);
+    if (const auto text = find(record_key(r))) {
+      pids_[static_cast<size_t>(r)] = static_cast<pid_t>(parse_record(*text, r).pid);
     } else {
       missing.push_back(r);
     }
@@ -88,12 +139,14 @@ void Assembly::look_for_missing() {
   if (steady_clock::now() >= deadline_) {
     throw TimeoutError(fmt::format("{}: ranks {} did not come before the deadline", title(), fmt::join(missing, ", ")));
   }
+  return false;
 }
 
 void Assembly::look_around() {
-  if (store_.check({failed_key()})) throw EnvironmentError(parse_failure(store_.get(failed_key())).text);
+  if (const auto text = find(failed_key())) throw EnvironmentError(parse_failure(*text).text);
   const int dead = liveness_->find_dead();
   if (dead >= 0) throw PeerError(fmt::format("{}: rank {} (pid {}) died", title(), dead, liveness_->pid(dead)));
+  if (next_number() > state_.meetings) throw EnvironmentError(fmt::format("{}: another rank has given it up", title()));
 }
 
 bool Assembly::try_barrier(const char* name, size_t ranks) {
@@ -112,8 +165,7 @@ void Assembly::commit() {
       throw TimeoutError(fmt::format("{}: not all ranks have mapped before the deadline", title()));
     }
   }
-  store_.delete_key(record_key(group_.rank()));
-  state_.stale_keys.clear();
+  state_.remove_stale_keys();
   state_.pids = pids_;
 }
 
@@ -130,6 +182,7 @@ void Assembly::fail(const Error& error) {
   const std::string agreed = store_.compare_set(failed_key(), "", own);
   if (agreed == own) state_.stale_keys.push_back(failed_key());
   const Failure failure = parse_failure(agreed);
+  give_up();
   part(failure.ranks);
   if (failure.kind == 'P') throw PeerError(failure.text);
   if (failure.kind == 'T') throw TimeoutError(failure.text);

@@ -1,11 +1,15 @@
 // One meeting of the ranks of a group, in two phases: all read what all say and come to the same verdict; then all map,
 // and all keep what they mapped or none does. For rendezvous.cpp.
+//
+// Meetings have numbers, which the ranks count alike as long as all come. Who gives one up says so in the store; a rank
+// that was not there, or waits in it still, goes on to the number after it, so that the next meeting is one again.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,7 +57,14 @@ class Assembly {
   std::chrono::milliseconds patience() const;
   // False when not all came while this rank had patience.
   bool try_barrier(const char* name, size_t ranks);
-  void look_for_missing();
+  // True when this meeting has been given up without this rank.
+  bool look_for_missing();
+  std::optional<std::string> find(const std::string& key) const;
+  std::vector<PeerRecord> read_records();
+  std::string next_key() const;
+  int64_t next_number() const;
+  void give_up();
+  void enter(int64_t number);
   void part(const std::vector<int>& ranks) noexcept;
   std::string with_title(const Error& error) const;
   static Failure parse_failure(const std::string& value);

@@ -18,20 +18,22 @@ std::string make_group_key(std::string_view name, std::span<const int> global_ra
 }
 
 SymmGroup::SymmGroup(std::string key, int rank, int size, std::shared_ptr<Store> store, std::vector<int> global_ranks,
-                     std::chrono::milliseconds timeout) {
+                     std::chrono::milliseconds timeout, std::string name) {
+  if (name.empty()) name = key;
   TUTTI_CHECK(size >= 1 && rank >= 0 && rank < size,
-              "symmetric memory group '{}': rank {} of {}; a rank outside the group must not make it", key, rank, size);
-  TUTTI_CHECK(store != nullptr, "symmetric memory group '{}' needs a store", key);
+              "symmetric memory group '{}': rank {} of {}; a rank outside the group must not make it", name, rank, size);
+  TUTTI_CHECK(store != nullptr, "symmetric memory group '{}' needs a store", name);
   TUTTI_CHECK(!key.empty(), "a symmetric memory group needs a key (make_group_key)");
-  TUTTI_CHECK(timeout.count() > 0, "symmetric memory group '{}': timeout of {} ms", key, timeout.count());
+  TUTTI_CHECK(timeout.count() > 0, "symmetric memory group '{}': timeout of {} ms", name, timeout.count());
   if (global_ranks.empty()) {
     global_ranks.resize(static_cast<size_t>(size));
     std::iota(global_ranks.begin(), global_ranks.end(), 0);
   }
   TUTTI_CHECK(global_ranks.size() == static_cast<size_t>(size), "symmetric memory group '{}': {} global ranks for {} ranks",
-              key, global_ranks.size(), size);
+              name, global_ranks.size(), size);
   state_ = std::make_shared<GroupState>();
   state_->key = std::move(key);
+  state_->name = std::move(name);
   state_->rank = rank;
   state_->size = size;
   state_->store = std::move(store);
@@ -40,6 +42,7 @@ SymmGroup::SymmGroup(std::string key, int rank, int size, std::shared_ptr<Store>
 }
 
 const std::string& SymmGroup::key() const { return state_->key; }
+const std::string& SymmGroup::name() const { return state_->name; }
 int SymmGroup::rank() const { return state_->rank; }
 int SymmGroup::size() const { return state_->size; }
 const std::shared_ptr<Store>& SymmGroup::store() const { return state_->store; }
@@ -50,7 +53,7 @@ void SymmGroup::select_backend(std::string_view name) const {
   const std::string wanted = find_backend(name).traits().name;
   const std::lock_guard lock(state_->mutex);
   TUTTI_CHECK(state_->backend.empty() || state_->backend == wanted,
-              "symmetric memory group '{}' uses backend {} and cannot change to {}; make another group for it", key(),
+              "symmetric memory group '{}' uses backend {} and cannot change to {}; make another group for it", state_->name,
               state_->backend, wanted);
   state_->backend = wanted;
 }

@@ -28,12 +28,14 @@ class SymmGroup {
   SymmGroup() = default;  // no group
   // `key` comes from make_group_key and is the same on all ranks; `store` reaches all of them. `global_ranks` names the
   // members in order (empty: 0, 1, 2, ...). `timeout` is how long anything collective may take when it is not told.
-  // A rank outside the group makes none. UsageError when the numbers contradict each other. Costs no store call.
+  // `name` is what messages call the group; "": its key. A rank outside the group makes none. UsageError when the numbers
+  // contradict each other. Costs no store call.
   SymmGroup(std::string key, int rank, int size, std::shared_ptr<Store> store, std::vector<int> global_ranks = {},
-            std::chrono::milliseconds timeout = std::chrono::minutes(5));
+            std::chrono::milliseconds timeout = std::chrono::minutes(5), std::string name = "");
 
   explicit operator bool() const { return state_ != nullptr; }
   const std::string& key() const;
+  const std::string& name() const;
   int rank() const;
   int size() const;
   const std::shared_ptr<Store>& store() const;

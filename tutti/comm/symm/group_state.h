@@ -31,6 +31,7 @@ struct HandleKey {
 class GroupState {
  public:
   std::string key;
+  std::string name;
   int rank = 0;
   int size = 1;
   std::shared_ptr<Store> store;
@@ -40,7 +41,7 @@ class GroupState {
   std::mutex collective;
   // Of this group among those this rank made under the key, from 1; 0 until the first meeting. Under `collective`.
   int64_t incarnation = 0;
-  int64_t meetings = 0;      // rendezvous begun; under `collective`
+  int64_t meetings = 0;      // number of the last rendezvous; under `collective`
   std::vector<std::string> stale_keys;  // that a failed meeting left in the store. Under `collective`.
   std::vector<pid_t> pids;   // of the ranks, as of the last meeting; empty before. Under `collective`.
 

@@ -47,7 +47,7 @@ ChannelLease::~ChannelLease() {
 SymmHandle::SymmHandle(std::shared_ptr<Connection> connection, const SymmGroup& group, int64_t offset)
     : connection_(std::move(connection)),
       group_(group.state()),
-      group_key_(group.key()),
+      group_name_(group.name()),
       timeout_(group.timeout()),
       rank_(group.rank()),
       global_ranks_(group.global_ranks()),
@@ -56,7 +56,7 @@ SymmHandle::SymmHandle(std::shared_ptr<Connection> connection, const SymmGroup& 
 SymmHandle::~SymmHandle() = default;
 
 std::string SymmHandle::title() const {
-  return fmt::format("symmetric memory group '{}', rank {} of {}", group_key_, rank_, world_size());
+  return fmt::format("symmetric memory group '{}', rank {} of {}", group_name_, rank_, world_size());
 }
 
 SymmGroup SymmHandle::group() const {

@@ -122,7 +122,7 @@ class SymmHandle {
 
   std::shared_ptr<Connection> connection_;
   std::weak_ptr<GroupState> group_;  // the group keeps its handles
-  std::string group_key_;
+  std::string group_name_;
   std::chrono::milliseconds timeout_;
   int rank_;
   std::vector<int> global_ranks_;

@@ -206,7 +206,7 @@ class NcclBackend final : public Backend {
 
   std::shared_ptr<Communicator> need(const SymmGroup& group) {
     auto communicator = find(group);
-    TUTTI_CHECK(communicator != nullptr, "backend nccl: group '{}' has no communicator; rendezvous makes it", group.key());
+    TUTTI_CHECK(communicator != nullptr, "backend nccl: group '{}' has no communicator; rendezvous makes it", group.name());
     return communicator;
   }
 

@@ -112,7 +112,7 @@ class NvshmemBackend final : public Backend {
       TUTTI_CHECK(group.size() == size_ && group.rank() == rank_,
                   "symmetric memory backend nvshmem: its world has {} ranks and this is rank {}; group '{}' has {} and {}. "
                   "NVSHMEM serves the whole job only; native, cuda and nccl serve subgroups",
-                  size_, rank_, group.key(), group.size(), group.rank());
+                  size_, rank_, group.name(), group.size(), group.rank());
       return;
     }
     Store& store = *group.store();

@@ -114,7 +114,7 @@ void add_pads(Connection& connection, const SymmGroup& group, const std::vector<
   }
   connection.pads = std::make_unique<SignalPads>(
       std::move(pads), allocation.pad_slot_bytes, group.rank(),
-      fmt::format("symmetric memory group '{}', rank {} of {}", group.key(), group.rank(), group.size()), pids);
+      fmt::format("symmetric memory group '{}', rank {} of {}", group.name(), group.rank(), group.size()), pids);
   connection.channels = std::make_shared<ChannelPool>(connection.pads->channels());
 }
 
