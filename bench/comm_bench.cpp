@@ -93,7 +93,8 @@ const std::vector<std::string>& comm_ops() {
 CommResult run_comm_case(ProcessGroup& group, const CommCase& what) {
   Setup s;
   set_up(group, what, s);
-  CommResult result{.what = what, .ranks = group.size(), .transport = group.backend(DeviceKind::cpu).name()};
+  const int64_t moved = std::max(s.input.defined() ? s.input.nbytes() : 0, s.output.defined() ? s.output.nbytes() : 0);
+  CommResult result{.what = what, .bytes = moved, .ranks = group.size(), .transport = group.backend(DeviceKind::cpu).name()};
   s.call();
   int64_t wrong = 0;
   for (int64_t i = 0; s.expected && i < s.output.numel(); ++i) wrong += s.output.data<float>()[i] != s.expected(group.rank(), i);
@@ -119,7 +120,7 @@ CommResult run_comm_case(ProcessGroup& group, const CommCase& what) {
   group.broadcast(Tensor::from_memory(figures, {3}, DType::f64, {}), 0);
   group.all_reduce_values<int64_t>({&wrong, 1});
   result.min_us = figures[0], result.median_us = figures[1], result.p99_us = figures[2];
-  result.algbw_gbs = static_cast<double>(what.op == "barrier" ? 0 : what.bytes) / result.median_us / 1e3;
+  result.algbw_gbs = static_cast<double>(moved) / result.median_us / 1e3;
   result.busbw_gbs = result.algbw_gbs * bus_factor(what.op, group.size());
   result.wrong = wrong;
   return result;

@@ -11,12 +11,15 @@ namespace tutti::bench {
 
 struct CommCase {
   std::string op;        // all_reduce all_gather reduce_scatter all_to_all broadcast reduce barrier
-  int64_t bytes;         // nccl-tests' size: of the whole buffer (all_gather, reduce_scatter: of all ranks together)
+  int64_t bytes;         // asked for; rounded as below
   bool symmetric = false;  // buffers in symmetric memory
 };
 
 struct CommResult {
   CommCase what;
+  // nccl-tests' size: of the whole buffer (all_gather, reduce_scatter, all_to_all: of all ranks together), which holds
+  // whole f32, equally many per rank and one at least. 0: barrier.
+  int64_t bytes = 0;
   int ranks = 1;
   std::string transport;
   double min_us = 0, median_us = 0, p99_us = 0;  // of one call, on rank 0

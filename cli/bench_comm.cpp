@@ -46,13 +46,13 @@ struct CommFlags {
 void print(const bench::CommResult& r, bool json) {
   const char* buffers = r.what.symmetric ? "symmetric" : "plain";
   if (json) {
-    const nlohmann::ordered_json line = {{"op", r.what.op}, {"bytes", r.what.bytes}, {"ranks", r.ranks}, {"transport", r.transport},
-                                         {"buffers", buffers}, {"min_us", r.min_us}, {"median_us", r.median_us}, {"p99_us", r.p99_us},
+    const nlohmann::ordered_json line = {{"op", r.what.op}, {"bytes", r.bytes}, {"asked_bytes", r.what.bytes}, {"ranks", r.ranks},
+                                         {"transport", r.transport}, {"buffers", buffers}, {"min_us", r.min_us}, {"median_us", r.median_us}, {"p99_us", r.p99_us},
                                          {"algbw_gbs", r.algbw_gbs}, {"busbw_gbs", r.busbw_gbs}, {"wrong", r.wrong}};
     std::printf("%s\n", line.dump().c_str());
   } else {
-    std::printf("%12lld %12lld %8s %16s %6s %10s %12.2f %10.2f %10.2f %8.2f %8.2f %7lld\n", static_cast<long long>(r.what.bytes),
-                static_cast<long long>(r.what.bytes / 4), "float", r.what.op.c_str(), r.transport.c_str(), buffers, r.min_us, r.median_us,
+    std::printf("%12lld %12lld %8s %16s %6s %10s %12.2f %10.2f %10.2f %8.2f %8.2f %7lld\n", static_cast<long long>(r.bytes),
+                static_cast<long long>(r.bytes / 4), "float", r.what.op.c_str(), r.transport.c_str(), buffers, r.min_us, r.median_us,
                 r.p99_us, r.algbw_gbs, r.busbw_gbs, static_cast<long long>(r.wrong));
   }
   std::fflush(stdout);
@@ -139,7 +139,7 @@ using Digests = std::map<std::string, std::string>;
 Digests digests_over(const std::string& transport, int ranks) {
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("tutti-digests-{}", getpid())).string();
   if (transport == "threads") {
-    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { write_digests(group, path); });
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { write_digests(group, path); }, {.transport = "threads"});
   } else {
     const int status = start_ranks(transport, ranks, {"--digests-to", path});
     TUTTI_CHECK_ENV(status == 0, "transport {} with {} ranks ended with status {}", transport, ranks, status);
@@ -182,7 +182,18 @@ int verify(const CommFlags& flags) {
   return differing > 0 ? 1 : 0;
 }
 
-int run(const CommFlags& flags) {
+// "cpu:shm,cuda:nccl", as TUTTI_TRANSPORT may say: host tensors are what is measured here.
+std::vector<std::string> of_host_tensors(const std::vector<std::string>& transports) {
+  std::vector<std::string> names;
+  for (const std::string& name : transports) {
+    if (name.starts_with("cpu:")) names.push_back(name.substr(4));
+    else if (!name.starts_with("cuda:")) names.push_back(name);
+  }
+  return names.empty() ? CommFlags().transports : names;
+}
+
+int run(CommFlags flags) {
+  flags.transports = of_host_tensors(flags.transports);
   std::vector<std::string> known;
   for (const comm::TransportInfo& info : comm::known_transports()) known.push_back(info.name);
   for (const std::string& name : flags.transports) {
@@ -201,7 +212,7 @@ int run(const CommFlags& flags) {
     comm::run_ranks(flags.ranks, [&](comm::ProcessGroup& group) {
       const int own = measure_all(group, flags);
       if (group.rank() == 0) status = own;
-    });
+    }, {.transport = "threads"});
     return status;
   }
   if (flags.transports[0] == "mpi") {
@@ -217,14 +228,14 @@ void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv) {
   flags->command_line.assign(argv, argv + argc);
   CLI::App* verb = bench.add_subcommand("comm", "Collectives between local ranks, in the terms of nccl-tests");
   verb->add_option("-n,--ranks", flags->ranks, "Ranks; with --verify: world sizes from 1 to this")->check(CLI::Range(1, 64))->capture_default_str();
-  verb->add_option("--transport", flags->transports, "shm, threads, gloo, mpi, hier; with --verify several, by commas")->delimiter(',')->capture_default_str();
+  verb->add_option("--transport", flags->transports, "shm, threads, gloo, mpi, hier; with --verify several, by commas")->delimiter(',')->envname("TUTTI_TRANSPORT")->capture_default_str();
   verb->add_option("--op", flags->ops, "Collectives, by commas")->delimiter(',')->capture_default_str();
-  verb->add_option("--bytes", flags->bytes, "Sizes as in nccl-tests, by commas")->delimiter(',')->check(CLI::Range(int64_t{0}, int64_t{1} << 34))->capture_default_str();
+  verb->add_option("--bytes", flags->bytes, "Sizes as in nccl-tests, by commas; rounded to whole floats, equally many per rank")->delimiter(',')->check(CLI::Range(int64_t{0}, int64_t{1} << 34))->capture_default_str();
   verb->add_option("--buffers", flags->buffers, "plain or symmetric memory")->check(CLI::IsMember({"plain", "symmetric"}))->capture_default_str();
   verb->add_flag("--verify", flags->verify, "Compare the output bits of every op, dtype, reduce op and size over the transports; exit status 1 when any differ");
   verb->add_option("--tune", flags->tune_to, "Measure which algorithms of symmetric memory are the fastest here and write the table to this file");
   verb->add_option("--digests-to", flags->digests_to, "For --verify: where a rank writes its digests")->group("");
-  verb->add_flag("--json", flags->json, "One object per line: op, bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing)");
+  verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing)");
   verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

@@ -31,13 +31,35 @@ TEST(BenchComm, PrintsOneObjectPerCase) {
   const auto lines = lines_of(output);
   ASSERT_EQ(lines.size(), 3u) << output.out;
   for (const auto& line : lines) {
-    EXPECT_EQ(line.size(), 11u);
-    for (const char* key : {"op", "bytes", "ranks", "transport", "buffers", "min_us", "median_us", "p99_us", "algbw_gbs", "busbw_gbs", "wrong"}) {
+    EXPECT_EQ(line.size(), 12u);
+    for (const char* key : {"op", "bytes", "asked_bytes", "ranks", "transport", "buffers", "min_us", "median_us", "p99_us", "algbw_gbs", "busbw_gbs", "wrong"}) {
       EXPECT_TRUE(line.contains(key)) << key << " in " << line;
     }
     EXPECT_EQ(line["buffers"], "symmetric");
     EXPECT_EQ(line["wrong"], 0);
   }
+}
+
+TEST(BenchComm, CountsTheBytesThatMove) {
+  Workplace work;
+  const Output output = work.tutti("bench comm -n 3 --op all_gather,all_reduce,barrier --bytes 0,8 --json", "TUTTI_TRANSPORT=cpu:threads,cuda:nccl");
+  ASSERT_EQ(output.status, 0) << output.err;
+  const int64_t expected[][2] = {{0, 12}, {8, 12}, {0, 4}, {8, 8}, {0, 0}};  // asked, moved
+  const auto lines = lines_of(output);
+  ASSERT_EQ(lines.size(), 5u) << output.out;
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(lines[i]["asked_bytes"], expected[i][0]) << lines[i];
+    EXPECT_EQ(lines[i]["bytes"], expected[i][1]) << lines[i];
+    EXPECT_EQ(lines[i]["transport"], "threads") << lines[i];
+  }
+}
+
+TEST(BenchComm, AFlagGoesBeforeTheEnvironment) {
+  Workplace work;
+  const Output output = work.tutti("bench comm --op barrier --json --transport threads", "TUTTI_TRANSPORT=gloo");
+  ASSERT_EQ(output.status, 0) << output.err;
+  EXPECT_EQ(lines_of(output)[0]["transport"], "threads") << output.out;
+  EXPECT_NE(work.tutti("bench comm --op barrier", "TUTTI_TRANSPORT=treads").err.find("did you mean 'threads'"), std::string::npos);
 }
 
 TEST(BenchComm, VerifiesTransportsAgainstEachOtherWithHierOverTwoHosts) {

@@ -57,12 +57,12 @@ with tempfile.TemporaryDirectory() as build:
             for line in done.stdout.splitlines():
                 if line.startswith("{"):
                     row = json.loads(line)
-                    times.setdefault((row["op"], row["bytes"]), {}).setdefault(name, []).append(row["median_us"])
+                    times.setdefault((row["op"], row.get("asked_bytes", row["bytes"])), {}).setdefault(name, []).append(row["median_us"])
 
 print(f"{args.ranks} ranks on {cores} cores; cache-line round trips in ns before-after: "
       + "; ".join(f"{name} {', '.join(d)}" for name, d in distances.items()) + "\n")
 names = list(programs)
-print("| op | bytes | " + " | ".join(names) + " | best: Tutti / peer |")
+print("| op | bytes asked | " + " | ".join(names) + " | best: Tutti / peer |")
 print("|---|---|" + "---|" * (len(names) + 1))
 for (op, size), row in times.items():
     medians = {name: statistics.median(values) for name, values in row.items()}
