@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tutti/comm/run_ranks.h"
@@ -56,6 +57,45 @@ TEST(Coalescing, OneAtATimeAndEndedOnce) {
     calls.all_reduce(one);
     calls.end().wait();
     EXPECT_EQ(one.item_int(), 2);
+  });
+}
+
+TEST(AllGatherCoalesced, IsAllGatherOfEachPair) {
+  run_ranks(3, [](ProcessGroup& group) {
+    const int me = group.rank();
+    for (const bool async : {false, true}) {
+      // One per rank of equal sizes, and of other sizes on every rank.
+      const std::vector<Tensor> inputs = {Tensor::of<float>({static_cast<float>(me)}), Tensor::empty({me + 1}, DType::i64)};
+      std::fill_n(inputs[1].data<int64_t>(), me + 1, me);
+      std::vector<std::vector<Tensor>> outputs(2);
+      for (int p = 0; p < 3; ++p) {
+        outputs[0].push_back(Tensor::empty({1}));
+        outputs[1].push_back(Tensor::empty({p + 1}, DType::i64));
+      }
+      const Work work = group.all_gather_coalesced(outputs, inputs, {.async = async});
+      work.wait();
+      EXPECT_EQ(work.result().size(), 6u);
+      for (int p = 0; p < 3; ++p) {
+        EXPECT_EQ(outputs[0][static_cast<size_t>(p)].item(), p);
+        for (int64_t i = 0; i <= p; ++i) EXPECT_EQ(outputs[1][static_cast<size_t>(p)].data<int64_t>()[i], p);
+      }
+    }
+  });
+}
+
+TEST(AllGatherCoalesced, IsRefusedBeforeAnyPartOfItBegins) {
+  run_ranks(2, [](ProcessGroup& group) {
+    const Tensor one = Tensor::of<float>({1}), two = Tensor::of<float>({1, 2}), whole = Tensor::of<int64_t>({1});
+    const std::vector<Tensor> good = {Tensor::empty({1}), Tensor::empty({1})};
+    const auto gather = [&](std::vector<std::vector<Tensor>> outputs, std::vector<Tensor> inputs) {
+      return complaint([&] { group.all_gather_coalesced(outputs, inputs); });
+    };
+    EXPECT_EQ(gather({}, {}), "all_gather_coalesced: no tensors given");
+    EXPECT_EQ(gather({good}, {one, one}), "all_gather_coalesced: 1 lists of outputs for 2 inputs");
+    EXPECT_EQ(gather({good, {one}}, {one, one}), "all_gather_coalesced: 1 output tensors for a group of 2 ranks; expected one per rank");
+    EXPECT_NE(gather({good, good}, {one, two}).find("differ in size: 2 and 1 elements"), std::string::npos);
+    EXPECT_NE(gather({good, good}, {one, whole}).find("differ in dtype"), std::string::npos);
+    group.barrier();  // nobody waits for a part
   });
 }
 

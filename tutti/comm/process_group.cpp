@@ -124,6 +124,27 @@ Work ProcessGroup::all_gather_single_coalesced(Tensors outputs, Tensors inputs, 
   return backend_for("all_gather_single_coalesced", inputs).all_gather_single_coalesced(outputs, inputs, options);
 }
 
+// Everything is checked before the first byte moves: a call that is refused halfway would leave the others waiting.
+Work ProcessGroup::all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) {
+  const char* op = "all_gather_coalesced";
+  TUTTI_CHECK(!inputs.empty(), "{}: no tensors given", op);
+  TUTTI_CHECK(outputs.size() == inputs.size(), "{}: {} lists of outputs for {} inputs", op, outputs.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    checks::list_length(op, "output", outputs[i].size(), size());
+    checks::tensor(op, "input", inputs[i], inputs[0].device());
+    for (const Tensor& output : outputs[i]) {
+      checks::writable(op, "output", output, inputs[0].device());
+      checks::same_dtype(op, inputs[i], output);
+    }
+    checks::same_numel(op, "input", inputs[i], "own output", outputs[i][static_cast<size_t>(rank_)]);
+  }
+  std::vector<Work> works;
+  for (size_t i = 0; i < inputs.size(); ++i) works.push_back(all_gather(outputs[i], inputs[i], {.async = true, .timeout = options.timeout}));
+  Work all = all_of(std::move(works));
+  if (!options.async) all.wait();
+  return all;
+}
+
 Work ProcessGroup::gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) {
   inspect(CollectiveKind::gather, input);
   return backend_for("gather", input).gather(outputs, input, root, options);

@@ -86,6 +86,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   Work all_gather_v(Tensors outputs, const Tensor& input, const CallOptions& options = {});
   Work all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options = {});
   Work all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options = {});
+  // outputs[i] is the list of W outputs of inputs[i], as all_gather takes it.
+  Work all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options = {});
   Work gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options = {});
   // `output` is looked at on root only; dim 0 holds the W inputs one after another.
   Work gather_single(const Tensor& output, const Tensor& input, int root, const CallOptions& options = {});
@@ -129,6 +131,11 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // give different lists, which must then be disjoint (one split into many).
   std::shared_ptr<ProcessGroup> split(const std::vector<int>& ranks, const GroupOptions& options = {});
 
+  // The group without `failed_ranks` (group ranks), the others in their order. All of these call it, and nobody else: after
+  // a PeerError, when this group has ended, or before. They meet in the store, which must have survived. UsageError on all
+  // when their lists differ; TimeoutError naming who did not call; PeerError when one more dies.
+  std::shared_ptr<ProcessGroup> shrink(std::vector<int> failed_ranks, const GroupOptions& options = {});
+
   // ---- failing
   // Ends the group on every rank: who waits, or calls later, throws PeerError with `reason`. Any thread.
   void abort(std::string_view reason);
@@ -170,6 +177,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   std::map<DeviceKind, std::shared_ptr<Backend>> backends_;
   std::atomic<bool> check_nan_{false};
   std::atomic<int64_t> splits_{0};
+  std::atomic<int64_t> shrinks_{0};
   std::atomic<bool> coalescing_{false};
   std::mutex symm_mutex_;
   symm::SymmGroup symm_;  // made when first asked for
