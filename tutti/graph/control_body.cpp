@@ -22,12 +22,7 @@ std::string to_string(const ControlBody& body) {
   std::string text;
   for (const ControlBody::Part& part : body.parts) {
     text += fmt::format("     {} of {}:\n", part.name, body.text);
-    const std::string lines = to_string(part.graph);
-    for (size_t at = 0; at < lines.size();) {
-      const size_t end = lines.find('\n', at) + 1;
-      text += "     " + lines.substr(at, end - at);
-      at = end;
-    }
+    text += indented(to_string(part.graph), "     ");
   }
   return text;
 }

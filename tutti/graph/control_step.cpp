@@ -99,12 +99,7 @@ std::string ControlStep::to_string() const {
   std::string text;
   for (const Part& part : parts_) {
     text += fmt::format("  {} of {}:\n", part.name, text_);
-    const std::string lines = part.executable->to_string();
-    for (size_t at = 0; at < lines.size();) {
-      const size_t end = lines.find('\n', at) + 1;
-      text += "    " + lines.substr(at, end - at);
-      at = end;
-    }
+    text += indented(part.executable->to_string(), "    ");
   }
   return text;
 }

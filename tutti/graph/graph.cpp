@@ -35,6 +35,16 @@ std::string to_string(const Value& v) {
   return text;
 }
 
+std::string indented(const std::string& text, const char* prefix) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    out += prefix + text.substr(at, end - at);
+    at = end;
+  }
+  return out;
+}
+
 std::string to_string(const Graph& graph) {
   std::string text;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {

@@ -64,6 +64,8 @@ struct Graph {
 };
 
 std::string to_string(const Value& value);
+// `text` with `prefix` in front of every line.
+std::string indented(const std::string& text, const char* prefix);
 // One line per node, for people.
 std::string to_string(const Graph& graph);
 
