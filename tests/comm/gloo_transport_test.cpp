@@ -1,12 +1,16 @@
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
 
+#include "tests/comm/support/forked_ranks.h"
 #include "tests/comm/support/run_command.h"
 #include "tests/comm/support/transport_ranks.h"
+#include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/store/hash_store.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
@@ -128,6 +132,36 @@ TEST(GlooTransport, KilledProcessIsNamedByTheOthers) {
 TEST(GlooTransport, WithoutAStoreItSaysWhatItNeeds) {
   if (!has_gloo()) return;
   EXPECT_SAYS(error_of([] { make_transport("gloo", seat(nullptr, 0, 2)); }), "gloo needs a store");
+}
+
+TEST(GlooTransport, WritingToAPeerThatIsGoneIsAnErrorAndNoSignal) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  close(ends[1]);
+  {
+    const BrokenPipeHeld held;
+    EXPECT_LT(write(ends[0], "x", 1), 0);
+    EXPECT_EQ(errno, EPIPE);
+  }
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
+  close(ends[0]);
+}
+
+TEST(GlooTransport, ADeathEndsNobodyElse) {
+  if (!has_gloo()) return;
+  for (int i = 0; i < 10; ++i) {
+    const auto results = run_world(4, [](ProcessGroup& group) {
+      group.barrier();
+      if (group.rank() == 1) raise(SIGKILL);
+      while (true) group.barrier();
+    }, {.transport = "gloo", .limit = std::chrono::seconds(30)});
+    for (const size_t r : {0, 2, 3}) {
+      EXPECT_EQ(results[r].wait_status, 0) << "rank " << r;
+      EXPECT_NE(results[r].error.find("rank 1 (pid "), std::string::npos) << results[r].error;
+    }
+  }
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ void expect_survivors_go_on(const std::string& transport) {
     TUTTI_CHECK(pair->name() == "pair" && sum_of_world_ranks(*pair) == 3, "another sum");
   }, {.transport = transport, .limit = 30s});
   EXPECT_TRUE(WIFSIGNALED(results[1].wait_status));
-  for (const size_t r : {0, 2, 3}) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  for (const size_t r : {0, 2, 3}) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": status " << results[r].wait_status << " " << results[r].error;
 }
 
 TEST(Shrink, SurvivorsOfADeathGoOn) {

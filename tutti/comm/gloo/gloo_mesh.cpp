@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/gloo/interface.h"
 #include "tutti/comm/message/message_transport.h"
 #include "tutti/comm/message/wire.h"
@@ -60,6 +61,7 @@ class Parked {
   };
 
   void add(Entry entry) {
+    const BrokenPipeHeld held;
     const std::lock_guard lock(mutex_);
     std::erase_if(parked_, [](Entry& e) { return all_closed(e); });
     parked_.push_back(std::move(entry));
@@ -146,6 +148,7 @@ class GlooEngine final : public MessageEngine {
       std::memcpy(box.memory.get(), &prefix, sizeof prefix);
     }
     try {
+      const BrokenPipeHeld held;
       box.buffer->send(to, kSlot, 0, static_cast<size_t>(whole));
     } catch (const std::exception& error) {
       lose(to, error.what());
@@ -290,6 +293,7 @@ std::unique_ptr<MessageEngine> make_gloo_engine(const GroupSeat& seat) {
   tcp::attr attributes;
   attributes.iface = chosen.name;
   if (chosen.name.empty()) attributes.hostname = chosen.address;
+  const BrokenPipeHeld held;  // also in the threads of gloo and of the engine, which are started here
   std::shared_ptr<Context> context;
   std::string step = fmt::format("listening on {}", chosen.address);
   try {
