@@ -80,7 +80,7 @@ std::vector<Field> make_fields() {
        .rule = {.min = 1, .max = 1024, .also = -1}},
       {TUTTI_KEY(runtime, transport), .doc = "how ranks exchange data; auto: shared memory inside a host, TCP between hosts", .unit = "",
        .rule = one_of({"auto", "shm", "gloo", "mpi", "hier"})},
-      {TUTTI_KEY(runtime, symm_backend), .doc = "symmetric memory", .unit = "", .rule = one_of({"native"})},
+      {TUTTI_KEY(runtime, symm_backend), .doc = "who makes symmetric memory; training does not use any yet", .unit = "", .rule = only("native")},
 
       {TUTTI_KEY(parallelism, data_parallel_replicate_degree),
        .doc = "ranks that hold the whole model and share the batch; -1: all ranks", .unit = "ranks",
