@@ -39,7 +39,7 @@ class Product {
   }
   std::vector<std::byte> with_cut(const GemmCut& cut, ThreadPool& pool) {
     std::fill(c_.begin(), c_.end(), std::byte{0x55});
-    run_gemm(GemmPlan(problem(), tree, cut), pool);
+    run_gemm(GemmPlan(problem(), tree, cut), pool, nullptr);
     return c_;
   }
   std::vector<std::byte> with_chooser(GemmChooser& chooser, ThreadPool& pool) {

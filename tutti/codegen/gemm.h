@@ -11,6 +11,7 @@
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/dtype.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti {
 class ThreadPool;
@@ -28,7 +29,8 @@ struct GemmOperand {
   int64_t row_stride, column_stride;
 };
 
-// Columns of C are neighbours. C must not overlap A or B.
+// Columns of C are neighbours. C must not overlap A or B. Without `data` its elements are in the blocks of
+// GemmOptions::consumer and nowhere else.
 struct GemmResult {
   void* data;
   DType dtype;
@@ -41,14 +43,25 @@ struct GemmBatch {
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;
 };
 
+// A part of C whose elements are final, while it is near: in C, or in memory that the next block reuses. Rows count
+// through the batch: row i of problem x is x * m + i.
+struct GemmBlock {
+  int64_t first_row, rows, first_column, columns;
+  void* data;  // columns are neighbours
+  int64_t row_stride;
+};
+using GemmConsumer = FunctionRef<void(const GemmBlock&)>;
+
 struct GemmOptions {
   CpuTarget target = cpu_target();
   ThreadPool* pool = nullptr;  // null: ThreadPool::current()
   GemmChooser* chooser = nullptr;  // of tiles, packing and tasks, never of bits; null: as TUTTI_GEMM_CHOICE says
+  // Called with every element of C once, from the threads that computed them; it may overwrite them. It must not call gemm().
+  const GemmConsumer* consumer = nullptr;
 };
 
 // c[m, n] = a[m, k] b[k, n]. The tree must have k elements; k = 0 stores -0.0, the identity of a sum, so that a rank
-// without rows contributes nothing. UsageError: negative sizes, other dtypes, a tree of another k.
+// without rows contributes nothing. UsageError: negative sizes, other dtypes, a tree of another k, neither C nor consumer.
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
           const ContractionTree& tree, const GemmOptions& options = {});
 

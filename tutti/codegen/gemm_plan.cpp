@@ -19,7 +19,8 @@ std::vector<ContractionChunk> cut_into_chunks(const ContractionTree& tree, int64
 }
 
 GemmPlan::GemmPlan(const GemmProblem& p, const ContractionTree& contraction, const GemmCut& cut)
-    : problem(cut.transposed ? transposed(p) : p),
+    : problem(cut.transposed ? codegen::transposed(p) : p),
+      transposed(cut.transposed),
       tree(contraction),
       depth(contraction.depth()),
       lanes(gemm_lanes(p.target, p.compute)),

@@ -26,7 +26,8 @@ struct GemmPlan {
   // `cut` must fit the problem, as usual_cut() and the candidates of gemm_choice.h do.
   GemmPlan(const GemmProblem& problem, const ContractionTree& tree, const GemmCut& cut);
 
-  GemmProblem problem;  // data pointers of batch element 0; transposed when the cut says so
+  GemmProblem problem;  // data pointers of batch element 0
+  bool transposed;      // against the one that was asked for
   const ContractionTree& tree;
   int32_t depth;
   int32_t lanes;
@@ -41,7 +42,7 @@ struct GemmPlan {
   int64_t longest_chunk() const;
 };
 
-// Computes the plan's problem, all elements of its batch. In gemm.cpp.
-void run_gemm(const GemmPlan& plan, ThreadPool& pool);
+// Computes the plan's problem, all elements of its batch. In gemm_run.cpp.
+void run_gemm(const GemmPlan& plan, ThreadPool& pool, const GemmConsumer* consumer);
 
 }  // namespace tutti::codegen

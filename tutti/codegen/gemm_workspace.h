@@ -28,7 +28,7 @@ class Workspace {
 };
 
 struct GemmWorkspaces {
-  Workspace a, b, stack, tile;
+  Workspace a, b, stack, tile, block;
 };
 
 // Those of the calling thread.

@@ -1,0 +1,214 @@
+// The walk through one plan: packing, tiles, tasks.
+#include <algorithm>
+
+#include "tutti/codegen/gemm_pack.h"
+#include "tutti/codegen/gemm_plan.h"
+#include "tutti/codegen/gemm_workspace.h"
+#include "tutti/runtime/thread_pool.h"
+
+namespace tutti::codegen {
+namespace {
+
+// Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks.
+constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 20;
+// Rows of a k-major A that stay in the first-level cache while strip after strip takes its part.
+constexpr int64_t kNearK = 32;
+// Multiply-adds below which handing a task to another thread costs more than it saves.
+constexpr int64_t kWorthATask = int64_t{1} << 18;
+constexpr int64_t kWorthPacking = int64_t{1} << 16;
+// Rows of a block that a consumer gets: with its 48 columns of f32 a quarter of a first-level cache, and enough that a
+// call of the consumer is small beside it.
+constexpr int64_t kBlockRows = 64;
+
+const std::byte* at(const void* data, DType dtype, int64_t element) {
+  return static_cast<const std::byte*>(data) + element * itemsize(dtype);
+}
+std::byte* at(void* data, DType dtype, int64_t element) {
+  return static_cast<std::byte*>(data) + element * itemsize(dtype);
+}
+
+// One GEMM of a plan: the plan's problem with the data of one batch element.
+class GemmRun {
+  struct BlockTarget;
+
+ public:
+  GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer)
+      : plan_(plan), p_(plan.problem), index_(index), a_(at(p_.a.data, p_.a.dtype, index * p_.batch.a_stride)),
+        b_(at(p_.b.data, p_.b.dtype, index * p_.batch.b_stride)),
+        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), size_(itemsize(p_.compute)) {}
+
+  void run();
+
+ private:
+  void pack_strips(int64_t first_strip, int64_t strips);
+  void run_panel(int64_t panel, int64_t first_strip, int64_t strips);
+  // B of a chunk as the tile reads it, and the distance of its rows.
+  GemmTileCall place_b(const ContractionChunk& chunk, int64_t panel, bool in_place);
+  void hand_on(int64_t panel, int64_t first_strip, int64_t end_strip, const BlockTarget& c) const;
+
+  // Chunk by chunk, strip by strip: the order of reading. Each has room for what packing writes behind it.
+  int64_t packed_offset(size_t chunk_index, int64_t strip) const {
+    const ContractionChunk& chunk = plan_.chunks[chunk_index];
+    const int64_t first_row = plan_.strips.begin(block_strip_);
+    const int64_t block_rows = plan_.strips.begin(block_strip_ + block_strips_) - first_row;
+    const int64_t slack = (static_cast<int64_t>(chunk_index) * block_strips_ + strip - block_strip_) * kPackSlack;
+    return chunk.first_k * block_rows + (plan_.strips.begin(strip) - first_row) * chunk.length + slack;
+  }
+
+  const GemmPlan& plan_;
+  const GemmProblem& p_;
+  const int64_t index_;  // in the batch
+  const std::byte* a_;
+  const std::byte* b_;
+  std::byte* c_;  // null: not kept
+  ThreadPool& pool_;
+  const GemmConsumer* consumer_;
+  const int64_t size_;
+  std::byte* packed_a_ = nullptr;
+  int64_t block_strip_ = 0, block_strips_ = 0;  // the strips that are packed
+};
+
+// Where the elements of some strips in a panel go, in the problem that is solved.
+struct GemmRun::BlockTarget {
+  std::byte* data;
+  int64_t row_stride, column_stride;
+};
+
+void GemmRun::pack_strips(int64_t first_strip, int64_t strips) {
+  const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
+  for (size_t x = 0; x < plan_.chunks.size(); ++x) {
+    const ContractionChunk& chunk = plan_.chunks[x];
+    // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
+    const int64_t longest = row_stride == 1 ? kNearK : chunk.length;
+    for (int64_t k = 0; k < chunk.length; k += longest) {
+      for (int64_t s = first_strip; s < first_strip + strips; ++s) {
+        const int64_t rows = plan_.strips.size(s);
+        const void* from = at(a_, p_.a.dtype, plan_.strips.begin(s) * row_stride + (chunk.first_k + k) * column_stride);
+        pack({from, p_.a.dtype, column_stride, row_stride}, std::min(longest, chunk.length - k), rows, p_.compute,
+             packed_a_ + (packed_offset(x, s) + k * rows) * size_, rows);
+      }
+    }
+  }
+}
+
+GemmTileCall GemmRun::place_b(const ContractionChunk& chunk, int64_t panel, bool in_place) {
+  const int64_t width = plan_.panels.size(panel) * plan_.lanes, first_column = plan_.panels.begin(panel) * plan_.lanes;
+  const void* from = at(b_, p_.b.dtype, chunk.first_k * p_.b.row_stride + first_column * p_.b.column_stride);
+  GemmTileCall call{};
+  call.b = from;
+  call.b_stride = p_.b.row_stride;
+  if (in_place) return call;
+  void* packed = gemm_workspaces().b.reserve((plan_.longest_chunk() * width + kPackSlack) * size_);
+  pack({from, p_.b.dtype, p_.b.row_stride, p_.b.column_stride}, chunk.length, plan_.panel_columns(panel), p_.compute,
+       packed, width);
+  call.b = packed;
+  call.b_stride = width;
+  return call;
+}
+
+void GemmRun::hand_on(int64_t panel, int64_t first_strip, int64_t end_strip, const BlockTarget& c) const {
+  const int64_t row = plan_.strips.begin(first_strip), rows = plan_.strips.begin(end_strip) - row;
+  const int64_t column = plan_.panels.begin(panel) * plan_.lanes, columns = plan_.panel_columns(panel);
+  if (plan_.transposed) (*consumer_)({index_ * p_.n + column, columns, row, rows, c.data, c.column_stride});
+  else (*consumer_)({index_ * p_.m + row, rows, column, columns, c.data, c.row_stride});
+}
+
+void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
+  const int64_t columns = plan_.panel_columns(panel), vectors = plan_.panels.size(panel);
+  const int64_t width = vectors * plan_.lanes;
+  const bool in_place = plan_.b_in_place && columns == width;
+  GemmWorkspaces& mine = gemm_workspaces();
+  const int64_t block_strips = std::max<int64_t>(kBlockRows / plan_.strips.largest(), 1);
+  const auto block_begin = [&](int64_t strip) { return strip - (strip - first_strip) % block_strips; };
+  BlockTarget c{c_, p_.c_row_stride, p_.c_column_stride};
+  if (c_ == nullptr) {
+    const int64_t block_rows = block_strips * plan_.strips.largest();
+    c.data = mine.block.reserve(block_rows * width * itemsize(p_.c_dtype));
+    c.row_stride = plan_.transposed ? 1 : width;
+    c.column_stride = plan_.transposed ? block_rows : 1;
+  }
+  const auto place_of = [&](int64_t strip) {
+    const int64_t row = plan_.strips.begin(strip);
+    if (c_ == nullptr) return at(c.data, p_.c_dtype, (row - plan_.strips.begin(block_begin(strip))) * c.row_stride);
+    return at(c.data, p_.c_dtype, row * c.row_stride + plan_.panels.begin(panel) * plan_.lanes * c.column_stride);
+  };
+  const bool direct = p_.c_dtype == p_.compute && c.column_stride == 1 && (columns == width || c_ == nullptr);
+  const int64_t tile_bytes = plan_.largest_tile() * size_;
+  const int64_t stack_bytes = plan_.depth * tile_bytes;
+  // A strip's pending tiles wait for the next chunk.
+  std::byte* stacks = mine.stack.reserve(stack_bytes * (plan_.chunks.size() > 1 ? strips : 1));
+  std::byte* tile = direct ? nullptr : mine.tile.reserve(tile_bytes);
+
+  const auto kernel_for_rows = [&](int64_t rows) {
+    return gemm_tile_for(
+        {p_.compute, in_place ? p_.b.dtype : p_.compute, static_cast<int32_t>(rows), static_cast<int32_t>(vectors)},
+        p_.target);
+  };
+  for (size_t x = 0; x < plan_.chunks.size(); ++x) {
+    const ContractionChunk& chunk = plan_.chunks[x];
+    GemmTileCall call = place_b(chunk, panel, in_place);
+    call.leaf_lengths = plan_.tree.leaf_lengths.data() + chunk.first_leaf;
+    call.merges = plan_.tree.merges.data() + chunk.first_leaf;
+    call.leaves = chunk.leaves;
+    call.is_last = chunk.first_k + chunk.length == p_.k;
+    int64_t kernel_rows = 0;
+    GemmTileEntry kernel = nullptr;
+    for (int64_t s = first_strip; s < first_strip + strips; ++s) {
+      const int64_t rows = plan_.strips.size(s);
+      if (rows != kernel_rows) kernel = kernel_for_rows(kernel_rows = rows);
+      std::byte* to = place_of(s);
+      call.a = packed_a_ + packed_offset(x, s) * size_;
+      call.c = direct ? to : tile;
+      call.c_stride = direct ? c.row_stride : width;
+      call.stack = stacks + (plan_.chunks.size() > 1 ? (s - first_strip) * stack_bytes : 0) +
+                   chunk.pending * rows * width * size_;
+      kernel(&call);
+      if (!call.is_last) continue;
+      if (!direct) store_tile(tile, p_.compute, width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);
+      const int64_t next = s + 1;
+      if (consumer_ && (block_begin(next) == next || next == first_strip + strips))
+        hand_on(panel, block_begin(s), next, {place_of(block_begin(s)), c.row_stride, c.column_stride});
+    }
+  }
+}
+
+void GemmRun::run() {
+  const int64_t strip_items = plan_.strips.largest() * p_.k;
+  const int64_t strip_bytes = (strip_items + static_cast<int64_t>(plan_.chunks.size()) * kPackSlack) * size_;
+  const int64_t all = plan_.strips.parts;
+  const int64_t block = all * strip_bytes <= kWholeABytes ? all : std::max<int64_t>(kBlockABytes / strip_bytes, 1);
+  packed_a_ = gemm_workspaces().a.reserve(block * strip_bytes);
+  for (block_strip_ = 0; block_strip_ < all; block_strip_ += block) {
+    const int64_t strips = block_strips_ = std::min(block, all - block_strip_);
+    pool_.parallel_for(strips, kWorthPacking / strip_items + 1,
+                       [&](int64_t begin, int64_t end) { pack_strips(block_strip_ + begin, end - begin); });
+
+    // Few panels: their strips are shared out as well.
+    const int64_t wanted = plan_.tasks_per_thread * pool_.threads();
+    const int64_t groups = std::clamp<int64_t>((wanted + plan_.panels.parts - 1) / plan_.panels.parts, 1, strips);
+    const EvenSplit group = EvenSplit::at_most(strips, (strips + groups - 1) / groups);
+    const int64_t tasks = plan_.panels.parts * group.parts;
+    const int64_t work = group.largest() * strip_items * plan_.panels.largest() * plan_.lanes;
+    pool_.parallel_for(tasks, kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t g = t % group.parts;
+        run_panel(t / group.parts, block_strip_ + group.begin(g), group.size(g));
+      }
+    });
+  }
+}
+
+}  // namespace
+
+void run_gemm(const GemmPlan& plan, ThreadPool& pool, const GemmConsumer* consumer) {
+  const GemmProblem& p = plan.problem;
+  const auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t x = begin; x < end; ++x) GemmRun(plan, x, pool, consumer).run();
+  };
+  if (p.batch.count < pool.threads())
+    run(0, p.batch.count);
+  else
+    pool.parallel_for(p.batch.count, kWorthATask / (p.m * p.n * p.k) + 1, run);
+}
+
+}  // namespace tutti::codegen
