@@ -94,7 +94,7 @@ std::vector<CompileRow> run_compile_bench(int threads) {
   return rows;
 }
 
-StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads) {
+StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads, double activation_memory_budget) {
   RankContext::current().set_threads(threads);
   models::Qwen3 model(models::qwen3_config(flavor), sequence_length);
   nn::initialize(model);
@@ -106,28 +106,30 @@ StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence
   const models::TokenBatch batch{cast(randint(0, model.config().vocab, {tokens}, random_key("tokens")), DType::i32), Tensor::of(positions),
                                  zeros({tokens}, DType::i32), rows};
   const Tensor labels = cast(randint(0, model.config().vocab, {tokens}, random_key("labels")), DType::i32), scale = full({tokens}, 1.0 / static_cast<double>(tokens));
-  const train::ShardStep eager(model, parameters, {}, false), compiled(model, parameters, {}, true);
+  const train::ShardStep eager(model, parameters, {}, false), compiled(model, parameters, {}, true, activation_memory_budget);
 
   StepRow row{.model = flavor, .tokens = tokens};
   Allocator& allocator = RankContext::current().allocator();
   const auto run = [&](const train::ShardStep& step, double* median_ms, double* peak) {
-    train::ShardGradients kept = step.run(batch, labels, scale);
     allocator.reset_peak();
-    const Timing time = measure([&] { kept = step.run(batch, labels, scale); }, 1.0, 7);
-    *median_ms = time.median_us / 1e3;
-    *peak = static_cast<double>(allocator.statistics().peak_bytes) / (1 << 20);
+    const int64_t before = allocator.statistics().current_bytes;
+    train::ShardGradients kept = step.run(batch, labels, scale);
+    *peak = static_cast<double>(allocator.statistics().peak_bytes - before) / (1 << 20);
+    *median_ms = measure([&] { kept = step.run(batch, labels, scale); }, 1.0, 7).median_us / 1e3;
     return kept;
   };
   const codegen::CacheStatistics before = codegen::cache_statistics();
-  compiled.run(batch, labels, scale);
+  const train::ShardGradients b = run(compiled, &row.compiled_ms, &row.compiled_peak_mbytes);
   const codegen::CacheStatistics after = codegen::cache_statistics();
   const CompileStatistics s = compiled.statistics();
   row.trace_ms = s.trace_ms, row.compile_ms = s.compile_ms;
   row.kernels_compiled = after.compiled - before.compiled, row.kernels_read = after.disk_hits - before.disk_hits;
   row.ops = s.last.nodes, row.kernels = s.last.kernels, row.fused_ops = s.last.fused_nodes, row.calls = s.last.calls;
+  row.kept_mbytes = static_cast<double>(s.partition.kept_bytes) / (1 << 20);
+  row.read_mbytes = static_cast<double>(s.partition.read_bytes) / (1 << 20);
+  row.recomputed = s.partition.recomputed;
   row.kernel_mbytes = s.last.kernel_bytes / (1 << 20);
   row.arena_mbytes = static_cast<double>(s.last.arena_bytes) / (1 << 20);
-  const train::ShardGradients b = run(compiled, &row.compiled_ms, &row.compiled_peak_mbytes);
   const train::ShardGradients a = run(eager, &row.eager_ms, &row.eager_peak_mbytes);
   row.same_bits = same_bits(a, b);
   return row;

@@ -24,10 +24,13 @@ struct StepRow {
   double trace_ms = 0, compile_ms = 0;               // of the first compiled call
   int64_t kernels_compiled = 0, kernels_read = 0;    // by LLVM, from the disk cache
   int64_t ops = 0, kernels = 0, fused_ops = 0, calls = 0;
+  double kept_mbytes = 0, read_mbytes = 0;           // of the forward for the backward; what the backward reads of it as traced
+  int64_t recomputed = 0;                            // ops that run again
   double kernel_mbytes = 0;                          // moved by the kernels of a call
-  double arena_mbytes = 0, eager_peak_mbytes = 0, compiled_peak_mbytes = 0;
+  double arena_mbytes = 0;
+  double eager_peak_mbytes = 0, compiled_peak_mbytes = 0;  // of a call, beyond what was there before the first one
   bool same_bits = false;                            // losses and gradients, eager and compiled
 };
-StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads);
+StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads, double activation_memory_budget = 1.0);
 
 }  // namespace tutti::bench

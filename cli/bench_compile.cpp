@@ -18,6 +18,7 @@ struct CompileFlags {
   bool json = false;
   std::string model;
   int64_t rows = 2, sequence_length = 256;
+  double budget = 1.0;
 };
 
 void print(const std::vector<bench::CompileRow>& rows, bool json) {
@@ -38,7 +39,8 @@ void print(const bench::StepRow& r, bool json) {
   const nlohmann::ordered_json line = {
       {"model", r.model}, {"tokens", r.tokens}, {"eager_ms", r.eager_ms}, {"compiled_ms", r.compiled_ms}, {"trace_ms", r.trace_ms},
       {"compile_ms", r.compile_ms}, {"kernels_compiled", r.kernels_compiled}, {"kernels_read", r.kernels_read}, {"ops", r.ops},
-      {"kernels", r.kernels}, {"fused_ops", r.fused_ops}, {"calls", r.calls}, {"kernel_mbytes", r.kernel_mbytes},
+      {"kernels", r.kernels}, {"fused_ops", r.fused_ops}, {"calls", r.calls}, {"read_mbytes", r.read_mbytes},
+      {"kept_mbytes", r.kept_mbytes}, {"recomputed", r.recomputed}, {"kernel_mbytes", r.kernel_mbytes},
       {"arena_mbytes", r.arena_mbytes}, {"eager_peak_mbytes", r.eager_peak_mbytes}, {"compiled_peak_mbytes", r.compiled_peak_mbytes},
       {"same_bits", r.same_bits}};
   if (json) {
@@ -57,6 +59,7 @@ void add_bench_compile(CLI::App& bench, Action& action) {
   sub->add_option("--model", flags->model, "A model flavor, e.g. quickstart or debugmodel");
   sub->add_option("--rows", flags->rows, "Sequences of the shard")->check(CLI::Range(1, 4096))->capture_default_str();
   sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")->check(CLI::Range(2, 1 << 20))->capture_default_str();
+  sub->add_option("--budget", flags->budget, "With --model: activation memory budget, see docs/compiler.md")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   sub->add_flag("--json", flags->json, "One object per line: what, shape, mode, min_us, median_us, gbps, kernels (--model: the keys it prints without)");
   sub->callback([flags, &action] {
     action = [flags] {
@@ -64,7 +67,7 @@ void add_bench_compile(CLI::App& bench, Action& action) {
         print(bench::run_compile_bench(flags->threads), flags->json);
         return 0;
       }
-      const bench::StepRow row = bench::run_step_bench(flags->model, flags->rows, flags->sequence_length, flags->threads);
+      const bench::StepRow row = bench::run_step_bench(flags->model, flags->rows, flags->sequence_length, flags->threads, flags->budget);
       print(row, flags->json);
       return row.same_bits ? 0 : 1;
     };

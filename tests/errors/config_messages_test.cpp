@@ -135,6 +135,9 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
   EXPECT_EQ(invalid([](Config& c) { c.training.global_batch_tokens = 256 * 9; }),
             "training.global_batch_tokens / data.sequence_length = 9 sequences cannot be divided evenly over "
             "numerics.virtual_shards = 8; try training.global_batch_tokens = 4096");
+  EXPECT_EQ(invalid([](Config& c) { c.activation_checkpoint.mode = "memory_budget"; }),
+            "activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the compiler's: set "
+            "training.compile = true, or mode = 'full'");
   EXPECT_EQ(invalid([](Config& c) { c.lr_scheduler.warmup_steps = 2000; }),
             "lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000; lower the one or raise the other");
   EXPECT_EQ(invalid([](Config& c) { c.data.paths.clear(); }),

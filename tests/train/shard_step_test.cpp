@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
@@ -62,6 +63,22 @@ TEST(ShardStep, CompiledHasTheBitsOfEager) {
       }
       EXPECT_EQ(compiled.statistics().compiles, 1);
     }
+  }
+}
+
+TEST(ShardStep, EveryMemoryBudgetHasTheBitsOfEager) {
+  const SmallModel setup(DType::bf16, false);
+  const ShardGradients expected = setup.run(ShardStep(setup.model, setup.parameters, setup.forward, false));
+  int64_t kept = std::numeric_limits<int64_t>::max();
+  for (const double budget : {1.0, 0.6, 0.3, 0.0}) {
+    const ShardStep step(setup.model, setup.parameters, setup.forward, true, budget);
+    const ShardGradients got = setup.run(step);
+    expect_same(got.losses, expected.losses);
+    for (size_t p = 0; p < got.uses.size(); ++p) {
+      for (size_t u = 0; u < got.uses[p].size(); ++u) expect_same(got.uses[p][u], expected.uses[p][u]);
+    }
+    EXPECT_LT(step.statistics().partition.kept_bytes, kept) << "budget " << budget;
+    kept = step.statistics().partition.kept_bytes;
   }
 }
 

@@ -9,6 +9,8 @@ namespace tutti::graph {
 
 CompiledCore::CompiledCore(CompileOptions options) : options_(std::move(options)) {
   TUTTI_CHECK(options_.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1", options_.recompile_limit);
+  TUTTI_CHECK(options_.activation_memory_budget >= 0 && options_.activation_memory_budget <= 1,
+              "compile: activation_memory_budget is {}; expected 0 (compute again what may be) to 1 (keep what costs time)", options_.activation_memory_budget);
   TUTTI_CHECK(options_.jobs >= 0, "compile: jobs is {}; expected 0 (all cores) or more", options_.jobs);
 }
 
@@ -53,7 +55,7 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   }
   double trace_ms = 0;
   const int jobs = options_.jobs > 0 ? options_.jobs : usable_cores();
-  auto made = specialize(arguments, trace, {options_.name, {.fuse = options_.fuse}, jobs}, &trace_ms);
+  auto made = specialize(arguments, trace, {options_.name, {options_.activation_memory_budget}, {.fuse = options_.fuse}, jobs}, &trace_ms);
   std::unique_lock lock(mutex_);
   if (static_cast<int>(specializations_.size()) >= options_.recompile_limit) {
     specializations_.erase(specializations_.begin());
@@ -63,6 +65,7 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   reasons_.push_back(std::move(reason));
   ++statistics_.compiles;
   statistics_.trace_ms += trace_ms;
+  statistics_.partition = made->partition;
   statistics_.last = made->forward->statistics();
   statistics_.compile_ms += statistics_.last.compile_ms;
   if (made->backward) {
@@ -88,6 +91,10 @@ std::string CompiledCore::explain() const {
       text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops, {} calls; arena {} bytes (side by side {})\n{}", what,
                           t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.calls, t.arena_bytes, t.unplanned_bytes, e.to_string());
     };
+    if (s.partition.read_bytes > 0) {
+      text += fmt::format("the backward reads {} bytes of the forward; {} are kept, {} ops run again for the rest\n", s.partition.read_bytes,
+                          s.partition.kept_bytes, s.partition.recomputed);
+    }
     describe_executable("forward", *s.forward);
     if (s.backward) describe_executable("backward", *s.backward->executable);
   }

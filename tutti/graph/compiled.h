@@ -17,6 +17,9 @@ namespace tutti {
 
 struct CompileOptions {
   std::string name = "function";  // in errors and traces
+  // Of the memory between forward and backward that costs little time to keep: 1 keeps it, 0 computes all again that may be,
+  // see passes/partition.h. Equal bits at every budget.
+  double activation_memory_budget = 1.0;
   bool fuse = true;               // false: every op by itself, for looking at what fusion does
   int recompile_limit = 16;       // specializations of one function
   // What happens at the limit.
@@ -39,6 +42,7 @@ struct CompileStatistics {
   int64_t compiles = 0;      // specializations made
   int64_t eager_calls = 0;   // past the limit
   double trace_ms = 0, compile_ms = 0;
+  graph::PartitionStatistics partition;       // of the newest specialization
   graph::ExecutableStatistics last;           // of the newest specialization's forward
   graph::ExecutableStatistics last_backward;  // and backward, if it has one
 };

@@ -30,6 +30,7 @@ ControlStep::ControlStep(const ControlBody& body, const BuildOptions& options)
   for (const ControlBody::Part& part : body.parts) {
     BuildOptions own = options;
     own.name = fmt::format("{}: {} of {}", options.name, part.name, body.text);
+    own.partition = {};  // a part lives too shortly for a budget
     parts_.push_back({part.name, part.feeds, std::make_unique<const Executable>(part.graph, own)});
   }
 }

@@ -18,6 +18,9 @@ std::vector<std::vector<int32_t>> dependencies_of(const Graph& graph) {
       if (writer[b] >= 0) mine.push_back(writer[b]);
       readers[b].push_back(static_cast<int32_t>(n));
     }
+    for (const Value& v : node.after) {
+      if (writer[static_cast<size_t>(v.buffer)] >= 0) mine.push_back(writer[static_cast<size_t>(v.buffer)]);
+    }
     for (const Value& v : node.outputs) {
       const auto b = static_cast<size_t>(v.buffer);
       if (writer[b] >= 0) mine.push_back(writer[b]);

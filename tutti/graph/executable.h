@@ -11,6 +11,7 @@
 
 #include "tutti/graph/kernel_step.h"
 #include "tutti/graph/passes/fuse.h"
+#include "tutti/graph/passes/partition.h"
 
 namespace tutti::graph {
 
@@ -42,18 +43,20 @@ struct ExecutableStatistics {
   int64_t calls = 0;       // ops called by themselves
   int64_t arena_bytes = 0, unplanned_bytes = 0;
   double kernel_bytes = 0;  // moved by the kernels of a call
+  PartitionStatistics partition;  // of a backward inside
   double compile_ms = 0;
 };
 
 struct BuildOptions {
   std::string name;   // of the function, in errors, dumps and traces
-  FuseOptions fuse;
+  PartitionOptions partition = {};
+  FuseOptions fuse = {};
   int jobs = 1;       // kernels compiled at once
 };
 
 class Executable {
  public:
-  // Compiles: merges equal nodes, leaves out unused ones, fuses, plans memory, compiles kernels.
+  // Compiles: merges equal nodes, leaves out unused ones, chooses what is kept for a backward inside, fuses, plans memory, compiles kernels.
   Executable(Graph graph, const BuildOptions& options);
   ~Executable();
 

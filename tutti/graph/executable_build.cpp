@@ -68,6 +68,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   dump_stage(options.name, "captured", [&] { return graph::to_string(graph_); });
   statistics_.merged = merge_equal(graph_);
   statistics_.unused = remove_unused(graph_);
+  statistics_.partition = partition(graph_, options.partition);
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
   graph_key_ = graph_key_of(graph_, options.name);
   name_lines(graph_);

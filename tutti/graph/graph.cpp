@@ -82,6 +82,7 @@ void check(const Graph& graph) {
     const Node& node = graph.nodes[n];
     const std::string where = fmt::format("node {} ({})", n, node.op->name);
     for (const Value& v : node.inputs) check_read(v, where);
+    for (const Value& v : node.after) check_value(v, where);
     for (const Value& v : node.outputs) {
       check_value(v, where);
       int32_t& newest = written[static_cast<size_t>(v.buffer)];

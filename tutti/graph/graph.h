@@ -54,6 +54,7 @@ struct Node {
   std::vector<Value> inputs;
   std::vector<Value> outputs;
   Origin origin;
+  std::vector<Value> after = {};  // values that must be there before it runs, though it does not read them
   std::shared_ptr<const ControlBody> control = nullptr;  // of a node that decides while it runs, see control_body.h
 };
 

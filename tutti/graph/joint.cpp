@@ -54,6 +54,10 @@ JointTrace::JointTrace(Trace& trace, const std::string& name, std::span<const Te
   for (const Tensor& g : grads) grads_.push_back(g.defined() ? trace.value_of(g) : Value{});
 }
 
+PartitionStatistics JointTrace::partition(const JointSplit& split, Trace& trace, const PartitionOptions& options) const {
+  return graph::partition(trace.graph(), options, {.first_node = split.nodes, .results = grads_, .runs_later = true});
+}
+
 std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) {
   const Graph& whole = trace.graph();
   Graph graph;
@@ -86,6 +90,7 @@ std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace
   for (size_t n = split.nodes; n < whole.nodes.size(); ++n) {
     Node node = whole.nodes[n];
     for (Value& v : node.inputs) v = rename(v);
+    for (Value& v : node.after) v = rename(v);
     for (Value& v : node.outputs) v = rename(v);
     graph.nodes.push_back(std::move(node));
   }

@@ -26,6 +26,8 @@ class JointTrace {
   // start: the place in forward order where the trace began. CaptureError when the function used a tensor that was
   // computed outside of it and requires grad.
   JointTrace(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted, const autograd::Order& start);
+  // Chooses what the backward reads of the forward; call it once, before the graph is cut.
+  PartitionStatistics partition(const JointSplit& split, Trace& trace, const PartitionOptions& options) const;
   // Cuts the graph. `forward` gets what the backward reads as further results.
   std::unique_ptr<JointBackward> finish(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options);
 

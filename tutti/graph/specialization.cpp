@@ -71,9 +71,11 @@ class Specializer {
     for (const Captured& c : made_->captured)
       made_->held.push_back({c.tensor.storage().get(), c.tensor.offset(), c.tensor.extents(), c.tensor.strides()});
     made_->sources = {trace_.sources().begin(), trace_.sources().begin() + split_.sources};
+    if (joint_) made_->partition = joint_->partition(split_, trace_, options.partition);
     Graph forward = split_.forward(trace_.graph());
     if (joint_) made_->backward = joint_->finish(split_, trace_, forward, named("backward"));
     made_->forward = std::make_unique<Executable>(std::move(forward), named("forward"));
+    if (!joint_) made_->partition = made_->forward->statistics().partition;
     return made_;
   }
 

@@ -61,6 +61,7 @@ struct Specialization {
   std::vector<GradWrite> grad_writes;
   std::vector<Rebinding> rebindings;
   std::unique_ptr<JointBackward> backward;
+  PartitionStatistics partition;  // between forward and backward, in one graph or two
   std::shared_ptr<const void> structure;
 
   // Whether the arguments share memory with captured tensors just as they did in the trace, and captured leaves have

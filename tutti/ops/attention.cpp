@@ -65,6 +65,7 @@ const OpDef kSdpa{.name = "sdpa", .num_inputs = 5, .num_outputs = 2, .infer = in
                   .gradient = {.vjp = vjp, .saves_inputs = 0b11111, .saves_outputs = 0b11},
                   .kernel = attention::kernel,  // matrix products and row recipes in turn on tiles: no single loop nest
                   .sharding = [](const OpCall&) { return std::string("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] -> o[bSHD] l[bSH] | |"); },
+                  .recompute = Recompute::costly,
                   .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
                   .samples = [] { return attention::samples(kSdpa, false); }, .tolerance = {.f32 = 2e-5}};
 const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs = 3, .infer = infer_backward,

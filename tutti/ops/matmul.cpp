@@ -165,6 +165,7 @@ const OpDef kMatmul{.name = "matmul",
                     .gradient = {.vjp = vjp, .saves_inputs = 0b11},
                     .kernel = kernel,  // the tree GEMM of codegen: register tiles and packing are no loop recipe
                     .sharding = sharding,
+                    .recompute = Recompute::costly,
                     .cost = cost,
                     .samples = samples,
                     .tolerance = {.f32 = 2e-5}};

@@ -103,6 +103,7 @@ const OpDef kRope{.name = "rope", .num_inputs = 3, .infer = infer, .reference = 
                   .gradient = {.vjp = vjp, .saves_inputs = 0b110, .constant_inputs = 0b110},
                   .kernel = kernel,  // two calls of the recipe below on the halves of the last dim
                   .sharding = [](const OpCall&) { return std::string("x[tkH] #c[tI] #s[tI] -> y[tkH] | | lin"); },
+                  .recompute = Recompute::costly,
                   .samples = samples};
 const OpDef kRotate{.name = "rope_half_", .num_inputs = 5, .writes = {4, -1, -1, -1}, .infer = infer_rotate,
                     .reference = reference_rotate, .gradient = {.none = "writes in place; rope has the gradient"},

@@ -73,6 +73,7 @@ const OpDef kSort{
           const std::string x = facets::dim_letters(call[0].ndim(), 1u << attrs_of(call).dim);
           return fmt::format("#x[{0}] -> v[{0}] #i[{0}]", x);
         },
+    .recompute = Recompute::costly,
     .samples = sort_samples,
     .tolerance = {.f32 = 0, .f64 = 0},
 };

@@ -76,6 +76,7 @@ const OpDef kTopk{
           y[static_cast<size_t>(attrs_of(call).dim)] = 'Z';
           return fmt::format("#x[{0}] -> v[{1}] #i[{1}]", x, y);
         },
+    .recompute = Recompute::costly,
     .samples = topk_samples,
     .tolerance = {.f32 = 0, .f64 = 0},
 };

@@ -26,6 +26,9 @@ void validate(const Config& config) {
   TUTTI_CHECK(config.lr_scheduler.warmup_steps <= config.training.steps,
               "lr_scheduler.warmup_steps = {} is more than training.steps = {}; lower the one or raise the other",
               config.lr_scheduler.warmup_steps, config.training.steps);
+  TUTTI_CHECK(config.activation_checkpoint.mode != "memory_budget" || config.training.compile,
+              "activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the compiler's: set "
+              "training.compile = true, or mode = 'full'");
   TUTTI_CHECK(!config.data.paths.empty(), "data.paths is empty; name at least one file or folder of text");
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",

@@ -75,6 +75,7 @@ struct LrSchedulerConfig {
 
 struct ActivationCheckpointConfig {
   std::string mode = "none";
+  double memory_budget = 0.5;
 };
 
 struct ValidationConfig {

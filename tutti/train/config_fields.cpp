@@ -120,8 +120,12 @@ std::vector<Field> make_fields() {
        .rule = between(0, 1)},
 
       {TUTTI_KEY(activation_checkpoint, mode),
-       .doc = "full: keep only the inputs of each block and compute the block again in backward", .unit = "",
-       .rule = one_of({"none", "full"})},
+       .doc = "full: keep only the inputs of each block and compute the block again in backward; memory_budget: compute again what "
+              "memory_budget asks for, needs training.compile", .unit = "",
+       .rule = one_of({"none", "full", "memory_budget"})},
+      {TUTTI_KEY(activation_checkpoint, memory_budget),
+       .doc = "of the memory between the least and what costs no time: 0 computes most again, 1 nothing dear", .unit = "",
+       .rule = between(0, 1)},
 
       {TUTTI_KEY(validation, every), .doc = "validate after this many steps; 0: never", .unit = "steps",
        .rule = at_least(0)},

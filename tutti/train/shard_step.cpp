@@ -18,7 +18,8 @@ struct tutti::graph::Fields<tutti::train::ShardGradients> {
 
 namespace tutti::train {
 
-ShardStep::ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled) {
+ShardStep::ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled,
+                     double activation_memory_budget) {
   const auto step = [&model, parameters = std::move(parameters), forward](const models::TokenBatch& batch, const Tensor& labels,
                                                                           const Tensor& scale) {
     const Tensor losses = [&] {
@@ -35,7 +36,7 @@ ShardStep::ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters,
     run_ = step;
     return;
   }
-  const auto function = compile(step, {.name = "shard step"});
+  const auto function = compile(step, {.name = "shard step", .activation_memory_budget = activation_memory_budget});
   run_ = function;
   statistics_ = [function] { return function.statistics(); };
   explain_ = [function] { return function.explain(); };

@@ -17,8 +17,9 @@ struct ShardGradients {
 
 class ShardStep {
  public:
-  // `parameters` of `model`, which must outlive this.
-  ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled);
+  // `parameters` of `model`, which must outlive this. activation_memory_budget: see CompileOptions; compiled only.
+  ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled,
+            double activation_memory_budget = 1.0);
 
   // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. Equal bits, compiled or not.
   ShardGradients run(const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) const { return run_(batch, labels, scale); }

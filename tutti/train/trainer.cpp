@@ -67,7 +67,8 @@ class Trainer {
     rows_per_shard_ = rows / config.numerics.virtual_shards;
     std::vector<Tensor> parameters;
     for (const nn::NamedTensor& p : optimizer_->parameters()) parameters.push_back(p.tensor);
-    shard_step_.emplace(model_, std::move(parameters), forward_, config.training.compile);
+    shard_step_.emplace(model_, std::move(parameters), forward_, config.training.compile,
+                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
     nn::initialize(model_);

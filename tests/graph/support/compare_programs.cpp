@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "tests/graph/support/random_program.h"
+#include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
+#include "tutti/ops.h"
 
 namespace tutti::graph_test {
 namespace {
@@ -39,7 +41,76 @@ std::string difference(const Program& program, bool fuse) {
   return "";
 }
 
+// Zero or the sum of squares of all floats that the program makes.
+Tensor total_of(const Program& program, const std::vector<Tensor>& arguments) {
+  Tensor total = full({}, 0.0);
+  std::vector<Tensor> pool = arguments;
+  for (Tensor& t : pool) t = is_floating(t.dtype()) ? mul(t, 1.0) : t;  // writes in place are to these
+  pool = run_program(program, pool);
+  for (size_t i = arguments.size(); i < pool.size(); ++i) {
+    if (!is_floating(pool[i].dtype())) continue;
+    const Tensor x = cast(pool[i], DType::f32);
+    total = add(total, sum(mul(x, x)));
+  }
+  return total;
+}
+
+std::vector<Tensor> leaves_of(const std::vector<Tensor>& arguments) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& t : arguments) {
+    if (is_floating(t.dtype())) leaves.push_back(requires_grad_(t));
+  }
+  return leaves;
+}
+
+// The total, then a gradient per leaf; nothing when it depends on none.
+std::vector<Tensor> gradients_of(const Tensor& total, const std::vector<Tensor>& leaves) {
+  std::vector<Tensor> all = {detach(total)};
+  if (!requires_grad(total)) return all;
+  for (const Tensor& g : grad(std::span(&total, 1), leaves)) all.push_back(g);
+  return all;
+}
+
+std::string gradient_difference(const Program& program, double budget) {
+  const std::vector<Tensor> arguments = arguments_of(program);
+  const std::vector<Tensor> leaves = leaves_of(arguments);
+  std::vector<Tensor> expected;
+  try {
+    expected = gradients_of(total_of(program, arguments), leaves);
+  } catch (const UsageError&) {
+    return "";
+  }
+  const CompileOptions options{.activation_memory_budget = budget};
+  const auto inside = compile([&](const std::vector<Tensor>& a) { return gradients_of(total_of(program, a), leaves_of(a)); }, options);
+  const auto outside = compile([&](const std::vector<Tensor>& a) { return total_of(program, a); }, options);
+  const auto compare = [&](const char* what, const std::vector<Tensor>& got) -> std::string {
+    if (got.size() != expected.size()) return fmt::format("{}: {} results, expected {}", what, got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (got[i].defined() != expected[i].defined()) return fmt::format("{}: gradient {} is {}defined", what, i, got[i].defined() ? "" : "not ");
+      if (got[i].defined() && !same_bits(got[i], expected[i]))
+        return fmt::format("{}: gradient {} is\n{}\nexpected\n{}", what, i, to_string(got[i]), to_string(expected[i]));
+    }
+    return "";
+  };
+  try {
+    const std::string difference = compare("backward inside", inside(arguments));
+    return difference.empty() ? compare("backward outside", gradients_of(outside(arguments), leaves)) : difference;
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
 }  // namespace
+
+std::string first_gradient_difference(uint64_t first, uint64_t count, double budget) {
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    const Program program = make_program(seed);
+    if (gradient_difference(program, budget).empty()) continue;
+    const Program small = shrink(program, [&](const Program& p) { return !gradient_difference(p, budget).empty(); });
+    return fmt::format("program {}: {}\n{}", seed, gradient_difference(small, budget), describe(small));
+  }
+  return "";
+}
 
 std::string first_difference(uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; ++seed) {

@@ -9,4 +9,8 @@ namespace tutti::graph_test {
 // "" when programs [first, first + count) agree; else the first that does not, made as short as it can be.
 std::string first_difference(uint64_t first, uint64_t count);
 
+// The same for the gradients of the sum of squares of what the programs return, with CompileOptions::activation_memory_budget,
+// the backward inside of the compiled function and of its result. Programs whose eager backward is an error are left out.
+std::string first_gradient_difference(uint64_t first, uint64_t count, double budget);
+
 }  // namespace tutti::graph_test

@@ -27,6 +27,9 @@ struct FuseOptions {
 // the innermost dims of their space keep a kernel of their own, which runs in vectors across rows.
 std::vector<Group> fuse(const Graph& graph, const FuseOptions& options);
 
+// Whether kernels can be made of the op's recipe; others are called by themselves.
+bool has_kernel_recipe(const OpDef& op);
+
 // The points that `node`'s kernel visits; nothing when the op has no recipe that kernels can be made of.
 struct NodeSpace {
   Space space;

@@ -21,7 +21,7 @@ uint64_t hash_of(const Node& node) {
 }
 
 bool is_same_call(const Node& a, const Node& b) {
-  return a.op == b.op && a.origin.region == b.origin.region && a.inputs == b.inputs && a.control == b.control &&
+  return a.op == b.op && a.origin.region == b.origin.region && a.inputs == b.inputs && a.after == b.after && a.control == b.control &&
          std::ranges::equal(a.attrs.bytes(), b.attrs.bytes());
 }
 
@@ -40,7 +40,9 @@ int64_t merge_equal(Graph& graph) {
   std::multimap<uint64_t, size_t> seen;
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
-    for (Value& v : node.inputs) v.buffer = same_as[static_cast<size_t>(v.buffer)];
+    for (std::vector<Value>* list : {&node.inputs, &node.after}) {
+      for (Value& v : *list) v.buffer = same_as[static_cast<size_t>(v.buffer)];
+    }
     const bool may_merge = !has_effect(node) && std::all_of(node.outputs.begin(), node.outputs.end(), is_fixed);
     const uint64_t hash = may_merge ? hash_of(node) : 0;
     bool merged = false;

@@ -5,7 +5,7 @@
 
 namespace tutti::graph {
 
-// Equal op, attrs and inputs, no effects, outputs that nobody writes later, and the same checkpointed region: what is
+// Equal op, attrs, inputs and Node::after, no effects, outputs that nobody writes later, and the same checkpointed region: what is
 // recomputed to save memory stays recomputed. Returns how many nodes were merged into earlier ones.
 int64_t merge_equal(Graph& graph);
 

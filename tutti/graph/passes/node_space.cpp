@@ -23,9 +23,14 @@ int64_t product(const Extents& sizes) {
 
 }  // namespace
 
+bool has_kernel_recipe(const OpDef& op) {
+  const Recipe& recipe = op.recipe;
+  return recipe.build != nullptr && recipe.pick == nullptr && !recipe.moves_bits && recipe.kind != LoopKind::scan;
+}
+
 std::optional<NodeSpace> space_of(const Node& node, const Graph& graph) {
   const Recipe& recipe = node.op->recipe;
-  if (recipe.build == nullptr || recipe.pick != nullptr || recipe.moves_bits || recipe.kind == LoopKind::scan) return std::nullopt;
+  if (!has_kernel_recipe(*node.op)) return std::nullopt;
   for (const Value& v : node.inputs) {
     if (graph.buffers[static_cast<size_t>(v.buffer)].device.kind != DeviceKind::cpu) return std::nullopt;
   }

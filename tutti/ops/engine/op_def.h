@@ -153,6 +153,14 @@ struct Cost {
   double bytes = 0;
 };
 
+// Whether a compiled backward may compute what the forward made again, instead of keeping it until then.
+enum class Recompute : uint8_t {
+  by_kind,  // a recipe: cheap, scans costly, and never where it shrinks rows; a kernel of its own: never
+  cheap,    // at memory speed, in the kernel that reads it
+  costly,   // where a memory budget asks for it
+  never,    // another run may give other bits, or does more than give its outputs
+};
+
 // A call for the contract tests.
 struct Sample {
   std::string name;
@@ -193,6 +201,7 @@ struct OpDef {
   std::string (*sharding)(const OpCall&) = nullptr;
   // Attrs of the call by which a rank computes its `part` of output 0 of the whole call; absent: the attrs as they are.
   Attrs (*local_attrs)(const OpCall& whole, const LocalBox& part) = nullptr;
+  Recompute recompute = Recompute::by_kind;
   Cost (*cost)(const OpCall&) = nullptr;  // absent: one flop per output element, operands once
   std::vector<Sample> (*samples)() = nullptr;
   Tolerance tolerance = {};
