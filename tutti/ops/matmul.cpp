@@ -61,17 +61,23 @@ codegen::GemmOperand operand(const Tensor& t, int64_t batch) {
           t.strides()[n - 2], t.strides()[n - 1]};
 }
 
-void kernel(const OpCall& call, std::span<const Tensor> outputs) {
+// c undefined: its elements go to the consumer only.
+void multiply(const OpCall& call, const Tensor& c, const BlockConsumer* consumer) {
   const Problem p = problem_of(call);
-  const codegen::ContractionTree tree = tree_for(call.attrs.as<MatmulAttrs>().axis, p.k);
-  const Tensor& c = outputs[0];
-  char* out = static_cast<char*>(c.raw_data());
+  const auto& attrs = call.attrs.as<MatmulAttrs>();
+  const codegen::ContractionTree tree = tree_for(attrs.axis, p.k);
+  char* out = c.defined() ? static_cast<char*>(c.raw_data()) : nullptr;
   const auto one = [&](int64_t b) {
+    const auto hand_on = [&](const codegen::GemmBlock& block) {
+      (*consumer)({b * p.m + block.first_row, block.rows, block.first_column, block.columns, block.data, block.row_stride});
+    };
+    const codegen::GemmConsumer with_batch(hand_on);
     codegen::gemm(p.m, p.n, p.k, operand(call[0], b), operand(call[1], b),
-                  {out + b * p.m * p.n * itemsize(c.dtype()), c.dtype(), p.n}, tree);
+                  {out ? out + b * p.m * p.n * itemsize(attrs.out_dtype) : nullptr, attrs.out_dtype, p.n}, tree,
+                  {.consumer = consumer ? &with_batch : nullptr});
   };
   KernelTrace::note_extern(call.op, [&] {
-    return codegen::describe_gemm(p.m, p.n, p.k, operand(call[0], 0), operand(call[1], 0), {out, c.dtype(), p.n}, tree);
+    return codegen::describe_gemm(p.m, p.n, p.k, operand(call[0], 0), operand(call[1], 0), {out, attrs.out_dtype, p.n}, tree);
   });
   // Small products run side by side, large ones take the threads one after the other.
   if (p.batch == 1 || p.m * p.n * p.k >= 1 << 21) {
@@ -81,6 +87,12 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   ThreadPool::current().parallel_for(p.batch, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) one(b);
   });
+}
+
+void kernel(const OpCall& call, std::span<const Tensor> outputs) { multiply(call, outputs[0], nullptr); }
+
+void kernel_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockConsumer& consumer) {
+  multiply(call, outputs[0], &consumer);
 }
 
 // The tree of the contract with every leaf and node in double.
@@ -164,6 +176,7 @@ const OpDef kMatmul{.name = "matmul",
                     .reference = reference,
                     .gradient = {.vjp = vjp, .saves_inputs = 0b11},
                     .kernel = kernel,  // the tree GEMM of codegen: register tiles and packing are no loop recipe
+                    .kernel_in_blocks = kernel_in_blocks,
                     .sharding = sharding,
                     .recompute = Recompute::costly,
                     .cost = cost,

@@ -91,7 +91,8 @@ namespace {
 
 // Runs outer positions [begin, end) (row-major over dims [0, outer_end)) and inner elements [i0, i1).
 void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_t begin, int64_t end, int64_t i0,
-               int64_t i1, uint32_t* error) {
+               int64_t i1, uint32_t* error, const MovedOperand* moved = nullptr) {
+  const int64_t first = begin;
   const int last = outer_end - 1;  // the outer loop of the kernel
   const int64_t n_last = outer_end > 0 ? nest.sizes[last] : 1;
   codegen::OperandCall operands[kMaxNestOperands];
@@ -112,13 +113,18 @@ void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_
     for (size_t k = 0; k < nest.operands.size(); ++k) {
       const NestOperand& source = nest.operands[k];
       const int64_t inner = in >= 0 ? source.strides[in] : 0;
-      char* const first = run.data ? run.data[k] : source.data;
-      operands[k] = {.data = first + (offsets[k] + i0 * inner) * source.itemsize,
+      const bool is_moved = moved && moved->operand == k;
+      char* const start = is_moved ? moved->data : run.data ? run.data[k] : source.data;
+      operands[k] = {.data = start + (offsets[k] + i0 * inner) * source.itemsize,
                      .outer = outer_end > 0 ? source.strides[last] : 0,
                      .inner = inner,
                      .reduce = re >= 0 ? source.strides[re] : 0,
                      .pick = source.pick,
                      .extent = source.extent};
+      if (!is_moved) continue;
+      operands[k].data = start + (begin - first) * moved->row_stride * source.itemsize;
+      operands[k].outer = moved->row_stride;
+      operands[k].inner = 1;
     }
     const codegen::KernelCall call{.operands = operands,
                                    .params = run.params,
@@ -190,6 +196,13 @@ uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
     });
   }
   return errors;
+}
+
+uint32_t run_nest_part(const LoopNest& nest, int outer_end, const KernelRun& run, const NestPart& part, const MovedOperand* moved) {
+  TUTTI_ASSERT(nest.operands.size() <= kMaxNestOperands, "a kernel has {} operands", nest.operands.size());
+  uint32_t error = 0;
+  run_range(nest, outer_end, run, part.begin, part.end, part.inner_begin, part.inner_end, &error, moved);
+  return error;
 }
 
 }  // namespace tutti

@@ -61,4 +61,19 @@ struct KernelRun {
 // The outer dims are [0, outer_end). Returns what the kernel reported in KernelCall::error.
 [[nodiscard]] uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run);
 
+// Outer positions [begin, end), row-major over the outer dims, and inner elements [inner_begin, inner_end) of a nest.
+struct NestPart {
+  int64_t begin, end, inner_begin, inner_end;
+};
+// An operand of a part that lies elsewhere than the nest says: `data` is its element at the first position and inner element,
+// the next position is row_stride elements further, inner elements are neighbours.
+struct MovedOperand {
+  size_t operand;
+  char* data;
+  int64_t row_stride;
+};
+// The part on the calling thread. Returns what the kernel reported.
+[[nodiscard]] uint32_t run_nest_part(const LoopNest& nest, int outer_end, const KernelRun& run, const NestPart& part,
+                                     const MovedOperand* moved = nullptr);
+
 }  // namespace tutti

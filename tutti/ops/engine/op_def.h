@@ -12,6 +12,7 @@
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/expr.h"
 #include "tutti/ops/engine/attrs.h"
+#include "tutti/runtime/function_ref.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
@@ -116,6 +117,16 @@ struct Recipe {
   bool moves_bits = false;
 };
 
+// ---- blocks ---------------------------------------------------------------------------------------------------------
+
+// A part of output 0 whose elements are final, while it is near. Rows are the positions of all dims but the last, in order.
+struct OutputBlock {
+  int64_t first_row, rows, first_column, columns;
+  void* data;  // elements of the output's dtype; columns are neighbours
+  int64_t row_stride;
+};
+using BlockConsumer = FunctionRef<void(const OutputBlock&)>;
+
 // ---- gradient -------------------------------------------------------------------------------------------------------
 
 // What a vjp sees. Inputs and outputs that the op did not ask to save hold sizes and dtype only.
@@ -196,6 +207,9 @@ struct OpDef {
   // Exactly one of these three says how it runs.
   Recipe recipe = {};
   void (*kernel)(const OpCall&, std::span<const Tensor> outputs) = nullptr;  // outputs allocated, dense
+  // With `kernel`: the same elements, handed on as they become final; every element once, from any thread. The consumer may
+  // overwrite what it gets. outputs[0] may be undefined: then its elements are in the blocks and nowhere else.
+  void (*kernel_in_blocks)(const OpCall&, std::span<const Tensor> outputs, const BlockConsumer& consumer) = nullptr;
   Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
   // Rule in the notation of docs/sharding_rules.md for the ranks of this call.
   std::string (*sharding)(const OpCall&) = nullptr;
