@@ -79,6 +79,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_CACHE_DIR", "where kernels, tokenizers and tokenized data are kept"},
     {"TUTTI_CACHE_LIMIT_MB", "size that the kernel cache may reach"},
     {"TUTTI_CHECK_EFFECTS", "1: find kernels that change inputs without declaring it"},
+    {"TUTTI_CHECK_EPILOGUES", "1: compare kernels inside matrix products with the same kernels after them"},
     {"TUTTI_COMPILE_DUMP", "folder for the stages of what compile() makes"},
     {"TUTTI_GEMM_CHOICE", "tiles of matrix products: heuristic, or measure; further options as name=value after commas"},
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},

@@ -55,7 +55,9 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   }
   double trace_ms = 0;
   const int jobs = options_.jobs > 0 ? options_.jobs : usable_cores();
-  auto made = specialize(arguments, trace, {options_.name, {options_.activation_memory_budget}, {.fuse = options_.fuse}, jobs}, &trace_ms);
+  const BuildOptions build{.name = options_.name, .partition = {options_.activation_memory_budget}, .fuse = {.fuse = options_.fuse},
+                           .epilogues = options_.epilogues, .check_epilogues = options_.check_epilogues, .jobs = jobs};
+  auto made = specialize(arguments, trace, build, &trace_ms);
   std::unique_lock lock(mutex_);
   if (static_cast<int>(specializations_.size()) >= options_.recompile_limit) {
     specializations_.erase(specializations_.begin());
@@ -88,8 +90,11 @@ std::string CompiledCore::explain() const {
     text += fmt::format("specialization {}: {}\n", i, reasons_[i]);
     const auto describe_executable = [&](const char* what, const Executable& e) {
       const ExecutableStatistics& t = e.statistics();
-      text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops, {} calls; arena {} bytes (side by side {})\n{}", what,
-                          t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.calls, t.arena_bytes, t.unplanned_bytes, e.to_string());
+      text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops, {} calls, {} with epilogues that save {:.0f} bytes; "
+                          "arena {} bytes (side by side {})\n{}", what,
+                          t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.calls, t.epilogues, t.epilogue_saved_bytes, t.arena_bytes,
+                          t.unplanned_bytes, e.to_string());
+      for (const std::string& line : t.apart) text += "apart: " + line + "\n";
     };
     if (s.partition.read_bytes > 0) {
       text += fmt::format("the backward reads {} bytes of the forward; {} are kept, {} ops run again for the rest\n", s.partition.read_bytes,

@@ -21,6 +21,8 @@ struct CompileOptions {
   // see passes/partition.h. Equal bits at every budget.
   double activation_memory_budget = 1.0;
   bool fuse = true;               // false: every op by itself, for looking at what fusion does
+  bool epilogues = true;          // false: kernels run after the matrix products they follow, not on blocks of them
+  bool check_epilogues = false;   // runs them both ways and throws InternalError where a bit differs; as TUTTI_CHECK_EPILOGUES=1
   int recompile_limit = 16;       // specializations of one function
   // What happens at the limit.
   enum class OnLimit : uint8_t {

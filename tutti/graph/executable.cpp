@@ -1,6 +1,7 @@
 #include "tutti/graph/executable_frame.h"
 
 #include "tutti/graph/control_step.h"
+#include "tutti/graph/epilogue_check.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/effect_check.h"
@@ -107,18 +108,35 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
   context.phase = step.origin.phase;
   context.place = step.origin.place;
   const TraceContextScope scope(context);
-  fill(step.outputs, call.kept_outputs, call.outputs);
+  if (step.epilogue && !step.epilogue->keeps_output) call.outputs.resize(step.outputs.size());
+  else fill(step.outputs, call.kept_outputs, call.outputs);
   if (step.control) {
     step.control->run(call.inputs, call.outputs);
     return;
   }
   const EffectCheck effects(op_call);
   {
-    const KernelTrace trace(op_call);
-    if (step.op->kernel) step.op->kernel(op_call, call.outputs);
+    const KernelTrace trace(op_call, step.epilogue ? step.epilogue->kernel.trace : nullptr);
+    if (step.epilogue) run_with_epilogue(step, op_call, call.outputs, frame);
+    else if (step.op->kernel) step.op->kernel(op_call, call.outputs);
     else run_recipe(op_call, call.outputs);
   }
   effects.finish();
+}
+
+void Executable::run_with_epilogue(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const {
+  const BlockStep& epilogue = *step.epilogue;
+  std::optional<EpilogueCheck> check;
+  if (check_epilogues_) check.emplace(epilogue, call, step.outputs[0], graph_, frame.bases);
+  char* data[kMaxNestOperands];
+  for (size_t k = 0; k < epilogue.kernel.operands.size(); ++k) {
+    const OperandPlace& place = epilogue.kernel.operands[k];
+    char* base = frame.bases[static_cast<size_t>(place.buffer)];
+    data[k] = base ? base + place.byte_offset : nullptr;  // none of an output that is not kept
+  }
+  const uint32_t error = run_block_step(epilogue, call, outputs, data);
+  if (error & codegen::kDividedByZero) throw IntegerDivideByZero(epilogue.kernel.ops);
+  if (check) check->finish(frame.bases);
 }
 
 std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::span<const Tensor> into) const {
@@ -165,6 +183,11 @@ std::string Executable::to_string() const {
       const CallStep& call = std::get<CallStep>(step);
       text += fmt::format("{} {}", call.check_only ? "check" : "call", call.op->name);
       for (const Value& v : call.outputs) text += " " + graph::to_string(v);
+      if (call.epilogue) {
+        const KernelStep& kernel = call.epilogue->kernel;
+        text += fmt::format(", on its blocks {}: {} operands, {:.0f} bytes, output {}", kernel.ops, kernel.operands.size(), kernel.bytes,
+                            call.epilogue->keeps_output ? "kept" : "nowhere else");
+      }
       text += "\n";
       if (call.control) text += call.control->to_string();
     }

@@ -6,9 +6,11 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <variant>
 #include <vector>
 
+#include "tutti/graph/block_step.h"
 #include "tutti/graph/kernel_step.h"
 #include "tutti/graph/passes/fuse.h"
 #include "tutti/graph/passes/partition.h"
@@ -26,6 +28,7 @@ struct CallStep {
   bool check_only = false;       // looks at the operands, as an eager call would before it runs
   Origin origin = {};
   std::shared_ptr<const ControlStep> control = nullptr;  // what runs in the place of the op's kernel
+  std::optional<BlockStep> epilogue = {};                // what runs on the blocks of the output
 };
 
 // Memory that exists before a call: where a given buffer begins.
@@ -39,8 +42,11 @@ struct ExecutableStatistics {
   int64_t merged = 0;      // left out because another node computes the same
   int64_t unused = 0;      // left out because nobody reads their outputs
   int64_t kernels = 0;     // kernel launches of a call
-  int64_t fused_nodes = 0; // nodes inside kernels
+  int64_t fused_nodes = 0; // nodes inside kernels and epilogues
   int64_t calls = 0;       // ops called by themselves
+  int64_t epilogues = 0;   // of them with a kernel on the blocks of their output; it is no launch of its own
+  double epilogue_saved_bytes = 0;     // that therefore do not move
+  std::vector<std::string> apart = {}; // kernels that read such an output and stay apart: which, and why
   int64_t arena_bytes = 0, unplanned_bytes = 0;
   double kernel_bytes = 0;  // moved by the kernels of a call
   PartitionStatistics partition;  // of a backward inside
@@ -51,7 +57,9 @@ struct BuildOptions {
   std::string name;   // of the function, in errors, dumps and traces
   PartitionOptions partition = {};
   FuseOptions fuse = {};
-  int jobs = 1;       // kernels compiled at once
+  bool epilogues = true;         // kernels run on blocks of the matrix products that they follow
+  bool check_epilogues = false;  // and each time also after it, to compare bits
+  int jobs = 1;                  // kernels compiled at once
 };
 
 class Executable {
@@ -81,6 +89,7 @@ class Executable {
 
   void add_steps(const std::vector<Group>& groups, const BuildOptions& options);
   void add_call(const Node& node, bool check_only, const BuildOptions& options);
+  void add_epilogue(const Group& call, const std::vector<bool>& escapes);
   void plan_buffers();
   void plan_waits();
   void compile_kernels(int jobs);
@@ -88,6 +97,7 @@ class Executable {
   Tensor tensor_of(const Value& v, const Frame& frame) const;
   void run_kernel(const KernelStep& step, const Frame& frame) const;
   void run_call(size_t index, const CallStep& step, Frame& frame) const;
+  void run_with_epilogue(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const;
 
   Graph graph_;
   const char* graph_key_ = "";  // names the graph in traces
@@ -97,6 +107,7 @@ class Executable {
   std::vector<bool> is_result_;           // made buffers that the caller gets: memory of their own
   std::vector<int32_t> only_result_;      // per buffer: the one result that is all of it; -1: none, or several
   std::vector<int32_t> written_;          // given buffers that a call writes
+  bool check_epilogues_ = false;
   int64_t arena_bytes_ = 0;
   ExecutableStatistics statistics_;
   mutable std::mutex frames_mutex_;

@@ -7,8 +7,10 @@
 
 #include "tutti/graph/control_step.h"
 #include "tutti/graph/dump.h"
+#include "tutti/graph/epilogue_check.h"
 #include "tutti/graph/executable_frame.h"
 #include "tutti/graph/node_call.h"
+#include "tutti/graph/passes/epilogue.h"
 #include "tutti/graph/passes/merge_equal.h"
 #include "tutti/graph/passes/plan_memory.h"
 #include "tutti/graph/passes/remove_unused.h"
@@ -27,7 +29,7 @@ std::vector<bool> escapes_of(const std::vector<Group>& groups, const Graph& grap
   }
   std::vector<int32_t> touched_by(graph.buffers.size(), -1);
   for (size_t g = 0; g < groups.size(); ++g) {
-    for (const int32_t n : groups[g].nodes) {
+    for_each_node(groups[g], [&](int32_t n) {
       const Node& node = graph.nodes[static_cast<size_t>(n)];
       for (const auto* values : {&node.inputs, &node.outputs}) {
         for (const Value& v : *values) {
@@ -36,7 +38,7 @@ std::vector<bool> escapes_of(const std::vector<Group>& groups, const Graph& grap
           who = static_cast<int32_t>(g);
         }
       }
-    }
+    });
   }
   return outside;
 }
@@ -72,7 +74,15 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
   graph_key_ = graph_key_of(graph_, options.name);
   name_lines(graph_);
-  add_steps(fuse(graph_, options.fuse), options);
+  check_epilogues_ = options.check_epilogues || EpilogueCheck::is_on();
+  std::vector<Group> groups = fuse(graph_, options.fuse);
+  if (options.epilogues && options.fuse.fuse) {
+    EpiloguePlan plan = attach_epilogues(graph_, std::move(groups));
+    groups = std::move(plan.groups);
+    statistics_.epilogue_saved_bytes = plan.saved_bytes;
+    statistics_.apart = std::move(plan.apart);
+  }
+  add_steps(groups, options);
   dump_stage(options.name, "steps", [&] { return to_string(); });
   plan_waits();
   plan_buffers();
@@ -86,6 +96,19 @@ void Executable::add_call(const Node& node, bool check_only, const BuildOptions&
                             node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr});
 }
 
+void Executable::add_epilogue(const Group& call, const std::vector<bool>& escapes) {
+  const Node& node = graph_.nodes[static_cast<size_t>(call.nodes[0])];
+  const Group& kernel = call.epilogue[0];
+  auto made = make_block_step(kernel, graph_, escapes, node.outputs[0]);
+  TUTTI_ASSERT(std::holds_alternative<BlockStep>(made), "an epilogue of {} was planned, but {}", node.op->name, std::get<const char*>(made));
+  BlockStep& step = std::get<BlockStep>(made);
+  ++statistics_.epilogues;
+  statistics_.fused_nodes += static_cast<int64_t>(kernel.nodes.size());
+  statistics_.kernel_bytes += step.kernel.bytes;
+  step.kernel.trace = &provenance_of(step, call, graph_, graph_key_);
+  std::get<CallStep>(steps_.back()).epilogue = std::move(step);
+}
+
 void Executable::add_steps(const std::vector<Group>& groups, const BuildOptions& options) {
   const std::vector<bool> escapes = escapes_of(groups, graph_);
   for (const Group& group : groups) {
@@ -94,6 +117,7 @@ void Executable::add_steps(const std::vector<Group>& groups, const BuildOptions&
     if (group.is_kernel && tangled_inputs(first, graph_).empty()) step = make_kernel_step(group, graph_, escapes);
     if (!step) {
       for (const int32_t n : group.nodes) add_call(graph_.nodes[static_cast<size_t>(n)], false, options);
+      if (!group.epilogue.empty()) add_epilogue(group, escapes);
       continue;
     }
     if (first.op->check) add_call(first, true, options);
@@ -117,7 +141,13 @@ void for_each_buffer(const std::variant<KernelStep, CallStep>& step, Visit visit
   }
   const CallStep& call = std::get<CallStep>(step);
   for (const Value& v : call.inputs) visit(v.buffer);
-  for (const Value& v : call.outputs) visit(v.buffer);
+  const bool is_kept = !call.epilogue || call.epilogue->keeps_output;
+  if (is_kept) for (const Value& v : call.outputs) visit(v.buffer);
+  if (!call.epilogue) return;
+  const std::vector<OperandPlace>& operands = call.epilogue->kernel.operands;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (is_kept || k != call.epilogue->block_operand) visit(operands[k].buffer);
+  }
 }
 
 }  // namespace
@@ -193,6 +223,7 @@ void Executable::compile_kernels(int jobs) {
   std::vector<KernelStep*> kernels;
   for (Step& step : steps_) {
     if (auto* kernel = std::get_if<KernelStep>(&step)) kernels.push_back(kernel);
+    else if (auto& epilogue = std::get<CallStep>(step).epilogue) kernels.push_back(&epilogue->kernel);
   }
   std::atomic<size_t> next{0};
   std::mutex mutex;

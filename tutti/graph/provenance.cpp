@@ -19,6 +19,24 @@ std::string common_module(const std::string& a, const std::string& b) {
   }
 }
 
+// What the nodes of a group and its epilogue add: ops, work, and where they come from.
+void add_nodes(KernelInfo& info, const Group& group, const Graph& graph) {
+  bool first = true;
+  for_each_node(group, [&](int32_t n) {
+    const Node& node = graph.nodes[static_cast<size_t>(n)];
+    info.ops.push_back({node.op->name, n});
+    info.flops += cost_of(NodeCall(node, graph).call).flops;
+    const std::string module = node.origin.place ? node.origin.place->module_path : "";
+    info.module_path = first ? module : common_module(info.module_path, module);
+    if (first) info.phase = node.origin.phase;
+    first = false;
+    if (node.origin.place == nullptr) return;
+    for (const std::string& line : node.origin.place->stack) {
+      if (std::find(info.stack.begin(), info.stack.end(), line) == info.stack.end()) info.stack.push_back(line);
+    }
+  });
+}
+
 }  // namespace
 
 void name_lines(Graph& graph) {
@@ -35,20 +53,21 @@ const TraceKernel& provenance_of(const KernelStep& step, const Group& group, con
   KernelInfo info{.kernel_id = fmt::format("{}_{:012x}", step.spec.name, hash64(step.spec.key()) >> 16), .graph_key = graph_key, .bytes = step.bytes,
                   .choice = fmt::format("generated {}", codegen::name_of(codegen::cpu_target())),
                   .specialization = fmt::format("sizes={}", group.space.sizes)};
-  bool first = true;
-  for (const int32_t n : group.nodes) {
-    const Node& node = graph.nodes[static_cast<size_t>(n)];
-    info.ops.push_back({node.op->name, n});
-    info.flops += cost_of(NodeCall(node, graph).call).flops;
-    const std::string module = node.origin.place ? node.origin.place->module_path : "";
-    info.module_path = first ? module : common_module(info.module_path, module);
-    if (first) info.phase = node.origin.phase;
-    first = false;
-    if (node.origin.place == nullptr) continue;
-    for (const std::string& line : node.origin.place->stack) {
-      if (std::find(info.stack.begin(), info.stack.end(), line) == info.stack.end()) info.stack.push_back(line);
-    }
-  }
+  add_nodes(info, group, graph);
+  return intern_kernel(info);
+}
+
+const TraceKernel& provenance_of(const BlockStep& step, const Group& call, const Graph& graph, const char* graph_key) {
+  const Node& node = graph.nodes[static_cast<size_t>(call.nodes[0])];
+  const codegen::KernelSpec& spec = step.kernel.spec;
+  double bytes = step.kernel.bytes;
+  const auto add = [&](const Value& v) { bytes += static_cast<double>(numel_of(v.sizes) * itemsize(v.dtype)); };
+  for (const Value& v : node.inputs) add(v);
+  if (step.keeps_output) add(node.outputs[0]);
+  KernelInfo info{.kernel_id = fmt::format("{}+{}_{:012x}", node.op->name, spec.name, hash64(spec.key()) >> 16), .graph_key = graph_key, .bytes = bytes,
+                  .choice = fmt::format("{} on its blocks, output {}", step.kernel.ops, step.keeps_output ? "kept" : "nowhere else"),
+                  .specialization = fmt::format("sizes={}", node.outputs[0].sizes)};
+  add_nodes(info, call, graph);
   return intern_kernel(info);
 }
 

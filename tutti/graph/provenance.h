@@ -1,7 +1,7 @@
 // Where the kernels of a compiled graph come from: for traces.
 #pragma once
 
-#include "tutti/graph/kernel_step.h"
+#include "tutti/graph/block_step.h"
 
 namespace tutti::graph {
 
@@ -14,5 +14,8 @@ const char* graph_key_of(const Graph& graph, const std::string& name);
 // The facts about `step`, which was made of `group`: its ops with their nodes, the source lines and the module that they
 // share, phase, work of one run.
 const TraceKernel& provenance_of(const KernelStep& step, const Group& group, const Graph& graph, const char* graph_key);
+
+// The facts about a call with an epilogue: its op, then those of the kernel.
+const TraceKernel& provenance_of(const BlockStep& step, const Group& call, const Graph& graph, const char* graph_key);
 
 }  // namespace tutti::graph

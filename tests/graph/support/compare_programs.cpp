@@ -18,7 +18,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 // What differs, "" when nothing does. The compiled function is called twice, on fresh arguments.
 std::string difference(const Program& program, bool fuse) {
-  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments); }, {.fuse = fuse});
+  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments); }, {.fuse = fuse, .check_epilogues = true});
   for (int call = 0; call < 2; ++call) {
     const std::vector<Tensor> eager = arguments_of(program), given = arguments_of(program);
     const std::vector<Tensor> expected = run_program(program, eager);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <queue>
 
 #include "tutti/graph/dependencies.h"
+#include "tutti/graph/passes/group_order.h"
 
 namespace tutti::graph {
 namespace {
@@ -48,7 +48,7 @@ class Fuser {
       const int32_t g = spaces_[n] && options_.fuse ? find_group(static_cast<int32_t>(n)) : -1;
       place(static_cast<int32_t>(n), g);
     }
-    return ordered();
+    return in_order(graph_, before_, std::move(groups_));
   }
 
  private:
@@ -170,37 +170,6 @@ class Fuser {
       if (depends_[h].has(static_cast<size_t>(g))) depends_[h].add(added);
     }
     for (const Value& v : node.inputs) readers_[{v.buffer, v.version}].push_back(n);
-  }
-
-  // By the place of their last node, as far as what they need allows.
-  std::vector<Group> ordered() {
-    std::vector<std::vector<int32_t>> after(groups_.size());
-    std::vector<int32_t> missing(groups_.size(), 0);
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      for (const int32_t p : before_[n]) {
-        const int32_t from = group_of_[static_cast<size_t>(p)], to = group_of_[n];
-        if (from == to) continue;
-        after[static_cast<size_t>(from)].push_back(to);
-        ++missing[static_cast<size_t>(to)];
-      }
-    }
-    using Item = std::pair<int32_t, int32_t>;  // last node, group
-    std::priority_queue<Item, std::vector<Item>, std::greater<>> ready;
-    const auto push = [&](int32_t g) { ready.push({group(g).nodes.back(), g}); };
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      if (missing[g] == 0) push(static_cast<int32_t>(g));
-    }
-    std::vector<Group> order;
-    while (!ready.empty()) {
-      const int32_t g = ready.top().second;
-      ready.pop();
-      for (const int32_t h : after[static_cast<size_t>(g)]) {
-        if (--missing[static_cast<size_t>(h)] == 0) push(h);
-      }
-      order.push_back(std::move(group(g)));
-    }
-    TUTTI_ASSERT(order.size() == groups_.size(), "{} of {} groups wait for each other", groups_.size() - order.size(), groups_.size());
-    return order;
   }
 
   const Graph& graph_;

@@ -14,7 +14,15 @@ struct Group {
   Space space;             // of a kernel
   int64_t leaf = 512;      // of its reduction trees
   uint64_t region = 0;
+  std::vector<Group> epilogue = {};  // of a call: the kernel, at most one, that runs on blocks of its output; see epilogue.h
 };
+
+// Calls visit(node) for the nodes of the group and of its epilogue.
+template <class Visit>
+void for_each_node(const Group& group, Visit visit) {
+  for (const int32_t n : group.nodes) visit(n);
+  for (const Group& kernel : group.epilogue) for_each_node(kernel, visit);
+}
 
 struct FuseOptions {
   bool fuse = true;        // false: one group per node

@@ -24,8 +24,9 @@ const TraceKernel& KernelTrace::describe_extern(const OpDef& op, const std::stri
   return intern_kernel({.kernel_id = id_of(op.name, choice), .ops = {{.name = op.name}}, .choice = choice});
 }
 
-void KernelTrace::begin(const OpCall& call) noexcept {
+void KernelTrace::begin(const OpCall& call, const TraceKernel* compiled) noexcept {
   call_ = &call;
+  compiled_ = compiled;
   outer_ = std::exchange(noted, nullptr);
   begin_ns_ = trace_now_ns();
 }
@@ -40,7 +41,13 @@ void KernelTrace::end() noexcept {
   if (kernel == nullptr && !is_extern) return;  // there was no element to compute
   try {
     if (kernel == nullptr) kernel = &describe_extern(call_->op, "hand-written");
-    const Cost cost = cost_of(*call_);
+    Cost cost = cost_of(*call_);
+    if (compiled_ != nullptr) {
+      KernelInfo all = compiled_->info;
+      all.choice = kernel->info.choice + "; " + all.choice;
+      kernel = &intern_kernel(all);
+      cost = {all.flops, all.bytes};
+    }
     TraceRecorder::record({.category = is_extern ? TraceCategory::extern_call : TraceCategory::kernel, .name = kernel->info.kernel_id.c_str(),
                            .begin_ns = begin_ns_, .end_ns = end_ns, .kernel = kernel, .bytes = cost.bytes, .flops = cost.flops});
   } catch (const std::exception&) {

@@ -13,8 +13,9 @@ namespace tutti {
 // relaxed load.
 class KernelTrace {
  public:
-  explicit KernelTrace(const OpCall& call) noexcept {
-    if (TraceRecorder::is_on()) [[unlikely]] begin(call);
+  // compiled: what is known of a call that runs more than its op; what the kernel notes adds to its choice.
+  explicit KernelTrace(const OpCall& call, const TraceKernel* compiled = nullptr) noexcept {
+    if (TraceRecorder::is_on()) [[unlikely]] begin(call, compiled);
   }
   ~KernelTrace() {
     if (call_ != nullptr) [[unlikely]] end();
@@ -35,10 +36,11 @@ class KernelTrace {
 
  private:
   static inline constinit thread_local const TraceKernel* noted = nullptr;
-  void begin(const OpCall& call) noexcept;
+  void begin(const OpCall& call, const TraceKernel* compiled) noexcept;
   void end() noexcept;
 
   const OpCall* call_ = nullptr;
+  const TraceKernel* compiled_ = nullptr;
   const TraceKernel* outer_ = nullptr;  // of the call around
   int64_t begin_ns_ = 0;
 };

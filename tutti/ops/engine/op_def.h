@@ -207,7 +207,7 @@ struct OpDef {
   // Exactly one of these three says how it runs.
   Recipe recipe = {};
   void (*kernel)(const OpCall&, std::span<const Tensor> outputs) = nullptr;  // outputs allocated, dense
-  // With `kernel`: the same elements, handed on as they become final; every element once, from any thread. The consumer may
+  // With `kernel`, of ops with one output: the same elements, handed on as they become final; every element once, from any thread. The consumer may
   // overwrite what it gets. outputs[0] may be undefined: then its elements are in the blocks and nowhere else.
   void (*kernel_in_blocks)(const OpCall&, std::span<const Tensor> outputs, const BlockConsumer& consumer) = nullptr;
   Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0

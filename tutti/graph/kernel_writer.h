@@ -1,0 +1,43 @@
+// The recipes of a group, written into one kernel: its operands, its specification, its nest before anything is collapsed.
+#pragma once
+
+#include "tutti/graph/kernel_step.h"
+
+namespace tutti::graph {
+
+class KernelWriter {
+ public:
+  // escapes: per buffer, whether anything outside of the group reads it; what does not is not stored.
+  KernelWriter(const Group& group, const Graph& graph, const std::vector<bool>& escapes);
+
+  struct Output {
+    Access access;
+    bool per_row;
+    Expr value;
+  };
+  KernelBody body;
+  std::vector<Access> inputs;
+  std::vector<Output> outputs;
+  std::vector<codegen::ParamValue> params;
+  std::string ops;
+
+  // The group's space with the operands of the kernel: inputs, then outputs.
+  LoopNest nest() const;
+  // Fills in what follows from the shape of the step: nest, run and spec.kind.
+  void finish(KernelStep& step);
+
+ private:
+  struct Known {
+    Access access;
+    Expr value;
+  };
+  Expr element(const Access& access);
+  void write(const Node& node);
+
+  const Group& group_;
+  const Graph& graph_;
+  const std::vector<bool>& escapes_;
+  std::vector<Known> known_;
+};
+
+}  // namespace tutti::graph
