@@ -245,7 +245,7 @@ TEST(CompileErrors, IntegerDivisionByZeroInsideAKernel) {
 }
 
 TEST(CompileErrors, RecompileLimitListsWhatDiffered) {
-  const auto f = compile([](const Tensor& x) { return exp(x); }, {.name = "growing", .recompile_limit = 2});
+  const auto f = compile([](const Tensor& x) { return exp(x); }, {.name = "growing", .recompile_limit = 2, .sizes = CompileOptions::Sizes::fixed});
   f(values({2}, 1)), f(values({3}, 1));
   try {
     f(values({4}, 1));
@@ -253,12 +253,17 @@ TEST(CompileErrors, RecompileLimitListsWhatDiffered) {
   } catch (const RecompileLimit& e) {
     EXPECT_NE(std::string(e.what()).find("shape of tensor 0 is [3], was [2]"), std::string::npos) << e.what();
   }
-  const auto h = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::forget});
+  const auto h = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::forget, .sizes = CompileOptions::Sizes::fixed});
   for (int64_t n = 2; n < 9; ++n) expect_same(h(values({n}, 1)), exp(values({n}, 1)));
   EXPECT_EQ(h.statistics().compiles, 7);
   const auto g = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 1, .on_limit = CompileOptions::OnLimit::eager});
   for (int64_t n = 2; n < 5; ++n) expect_same(g(values({n}, 1)), exp(values({n}, 1)));
   EXPECT_EQ(g.statistics().eager_calls, 2);
+  const auto m = compile([](const Tensor& x) { return exp(x); },
+                         {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::generalize, .sizes = CompileOptions::Sizes::fixed});
+  for (int64_t n = 2; n < 9; ++n) expect_same(m(values({n}, 1)), exp(values({n}, 1)));
+  EXPECT_EQ(m.statistics().compiles, 3);
+  EXPECT_THROW(m(values({3, 3}, 1)), RecompileLimit);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ class Engine {
                   output.numel());
       cotangent = full_like(output, 1.0);
     }
-    TUTTI_CHECK(cotangent.extents() == output.extents(), "backward: the cotangent is {}, the output {}; shapes must agree",
+    TUTTI_CHECK(cotangent.sizes() == output.sizes(), "backward: the cotangent is {}, the output {}; shapes must agree",
                 describe(cotangent), describe(output));
     send(autograd::edge_of(output), {Order{}, 0, cotangent});
   }

@@ -173,7 +173,7 @@ Meta& ensure_meta(const Tensor& t) {
 
 // Other rooms' stages stay: the elements are as much theirs as before.
 Tensor detached(const Tensor& t) {
-  Tensor result = t.view_as(t.extents(), t.strides(), t.offset());
+  Tensor result = t.alias();
   result.impl()->stages = static_cast<StageMask>(t.stages() & ~mask_of(StageBit::autograd));
   return result;
 }

@@ -21,7 +21,7 @@ std::string to_string(const Extents& extents) { return list_to_string(extents); 
 
 Extents concrete(const Shape& shape) {
   Extents result;
-  for (SymInt s : shape) result.push_back(s.value());
+  for (SymInt s : shape) result.push_back(s.guard_int());
   return result;
 }
 

@@ -75,7 +75,7 @@ using Dims = InlineDims<int64_t>;      // a list of dimension numbers
 std::string to_string(const Shape& shape);      // "[2, 3]"
 std::string to_string(const Extents& extents);  // "[2, 3]"
 
-// The integers of a shape; UsageError when a size is symbolic.
+// The integers of a shape. While tracing, a symbolic size becomes what it is in the traced call, and that a guard.
 Extents concrete(const Shape& shape);
 Shape to_shape(const Extents& extents);
 

@@ -1,6 +1,7 @@
 #include "tutti/core/sym_graph.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "tutti/core/error.h"
@@ -60,22 +61,106 @@ SymInt SymGraph::symbol(std::string name, int64_t hint) {
   Scope scope(*this);
   names_.push_back(std::move(name));
   hints_.push_back(hint);
-  nodes_.push_back({SymOp::symbol, static_cast<int64_t>(names_.size()) - 1, 0});
-  return SymInt::of_node(static_cast<int64_t>(nodes_.size()) - 1);
+  return SymInt::of_node(intern(SymOp::symbol, static_cast<int64_t>(names_.size()) - 1, 0));
 }
 
-int64_t SymGraph::constant(int64_t value) {
-  const auto [it, inserted] = interned_.try_emplace({SymOp::constant, value, 0}, nodes_.size());
-  if (inserted) nodes_.push_back({SymOp::constant, value, 0});
+int64_t SymGraph::constant(int64_t value) { return intern(SymOp::constant, value, 0); }
+
+int64_t SymGraph::intern(SymOp op, int64_t a, int64_t b) {
+  const auto [it, inserted] = interned_.try_emplace({op, a, b}, nodes_.size());
+  if (!inserted) return it->second;
+  nodes_.push_back({op, a, b});
+  forms_.push_back(op == SymOp::constant ? SymForm::of_constant(a) : SymForm::of_factor(it->second));
   return it->second;
+}
+
+int64_t SymGraph::node_of(const SymForm& form) {
+  const auto step = [&](SymOp op, int64_t a, int64_t b, SymForm part) {
+    const int64_t node = intern(op, a, b);
+    forms_[static_cast<size_t>(node)] = std::move(part);
+    return node;
+  };
+  // What is added first, then what is taken away: y - x has a value where -x + y would have none on the way.
+  SymForm so_far;
+  int64_t sum = -1;
+  const auto append = [&](int64_t node, bool take_away, const SymForm& part) {
+    so_far = *add(so_far, part, take_away ? -1 : 1);
+    sum = sum >= 0 ? step(take_away ? SymOp::sub : SymOp::add, sum, node, so_far) : take_away ? step(SymOp::neg, node, node, so_far) : node;
+  };
+  const auto append_terms = [&](bool negative) {
+    for (const SymForm::Term& t : form.terms) {
+      const bool take_away = t.coefficient < 0 && t.coefficient != std::numeric_limits<int64_t>::min();
+      if (take_away != negative) continue;
+      SymForm part = SymForm::of_factor(t.factors[0]);
+      int64_t product = t.factors[0];
+      for (size_t i = 1; i < t.factors.size(); ++i) {
+        part.terms[0].factors.push_back(t.factors[i]);
+        product = step(SymOp::mul, product, t.factors[i], part);
+      }
+      part.terms[0].coefficient = negative ? -t.coefficient : t.coefficient;
+      if (part.terms[0].coefficient != 1) product = step(SymOp::mul, product, constant(part.terms[0].coefficient), part);
+      append(product, negative, part);
+    }
+  };
+  if (form.is_constant()) return constant(form.constant);
+  append_terms(false);
+  if (form.constant != 0) append(constant(form.constant), false, SymForm::of_constant(form.constant));
+  append_terms(true);
+  return sum;
+}
+
+// Nothing when no rule speaks of it. Each rule holds for all values that its condition admits; a condition on values is
+// made a guard.
+std::optional<int64_t> SymGraph::simplified(SymOp op, int64_t a, int64_t b) {
+  const SymForm fa = forms_[static_cast<size_t>(a)], fb = forms_[static_cast<size_t>(b)];
+  const auto made = [&](const std::optional<SymForm>& form) -> std::optional<int64_t> {
+    if (!form) return std::nullopt;
+    return node_of(*form);
+  };
+  switch (op) {
+    case SymOp::add: return made(add(fa, fb, 1));
+    case SymOp::sub: return made(add(fa, fb, -1));
+    case SymOp::neg: return made(multiply(fa, SymForm::of_constant(-1)));
+    case SymOp::mul: {
+      // A sum that is multiplied is one factor.
+      const auto factor = [](const SymForm& form, int64_t node) { return form.is_constant() || form.is_product() ? form : SymForm::of_factor(node); };
+      if (auto form = multiply(fa, fb)) return node_of(*form);
+      return made(multiply(factor(fa, a), factor(fb, b)));
+    }
+    case SymOp::floordiv:
+    case SymOp::truncdiv:
+    case SymOp::remainder:
+    case SymOp::fmod: {
+      // Exact division, when the divisor is not 0.
+      const auto quotient = divide_exactly(fa, fb);
+      if (!quotient) return std::nullopt;
+      if (!fb.is_constant() && guard(make(SymOp::ne, b, constant(0))) == 0) return std::nullopt;
+      return op == SymOp::floordiv || op == SymOp::truncdiv ? node_of(*quotient) : constant(0);
+    }
+    case SymOp::minimum:
+    case SymOp::maximum: return a == b ? std::optional(a) : std::nullopt;
+    case SymOp::eq:
+    case SymOp::ne:
+    case SymOp::lt:
+    case SymOp::le:
+    case SymOp::gt:
+    case SymOp::ge: {
+      const auto difference = add(fa, fb, -1);
+      if (!difference || !difference->is_constant()) return std::nullopt;
+      return constant(evaluate_sym_op(op, difference->constant, 0));
+    }
+    case SymOp::constant:
+    case SymOp::symbol:
+    case SymOp::pow: return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 int64_t SymGraph::make(SymOp op, int64_t a, int64_t b) {
   if (node(a).op == SymOp::constant && node(b).op == SymOp::constant)
     return constant(evaluate_sym_op(op, node(a).a, node(b).a));
-  const auto [it, inserted] = interned_.try_emplace({op, a, b}, nodes_.size());
-  if (inserted) nodes_.push_back({op, a, b});
-  return it->second;
+  if (const auto simple = simplified(op, a, b)) return *simple;
+  return intern(op, a, b);
 }
 
 // Operands come before their users, so one pass down finds the nodes that matter and one pass up computes them: linear
@@ -110,9 +195,56 @@ int64_t SymGraph::evaluate(SymInt expression, std::span<const int64_t> bindings)
 }
 
 int64_t SymGraph::guard(int64_t index) {
+  for (const Guard& g : guards_) {
+    if (g.node == index) return g.answer;
+  }
   const int64_t answer = evaluate_node(index, hints_);
   guards_.push_back({index, answer});
   return answer;
+}
+
+uint64_t SymGraph::symbols_in(int64_t index) const {
+  std::vector<uint64_t> found(static_cast<size_t>(index) + 1, 0);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const SymNode& n = nodes_[i];
+    if (n.op == SymOp::symbol) found[i] = n.a < 64 ? uint64_t{1} << n.a : 0;
+    else if (n.op != SymOp::constant) found[i] = found[static_cast<size_t>(n.a)] | found[static_cast<size_t>(n.b)];
+  }
+  return found.back();
+}
+
+SymValues::SymValues(const SymGraph& graph, std::span<const int64_t> bindings)
+    : graph_(graph), bindings_(bindings.begin(), bindings.end()), values_(graph.nodes_.size(), 0), has_value_(graph.nodes_.size(), false) {
+  // Operands come before their users.
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const SymNode& n = graph.nodes_[i];
+    const auto a = static_cast<size_t>(n.a), b = static_cast<size_t>(n.b);
+    const bool is_leaf = n.op == SymOp::constant || n.op == SymOp::symbol;
+    if (!is_leaf && !(has_value_[a] && has_value_[b])) continue;
+    if (n.op == SymOp::symbol && a >= bindings_.size()) continue;
+    try {
+      values_[i] = n.op == SymOp::constant ? n.a : n.op == SymOp::symbol ? bindings_[a] : evaluate_sym_op(n.op, values_[a], values_[b]);
+      has_value_[i] = true;
+    } catch (const Error&) {  // whoever needs the value is told then
+    }
+  }
+}
+
+int64_t SymValues::operator()(SymInt expression) const {
+  return expression.is_symbolic() ? of_node(expression.node()) : expression.value();
+}
+
+int64_t SymValues::of_node(int64_t node) const {
+  const auto i = static_cast<size_t>(node);
+  return has_value_.at(i) ? values_[i] : graph_.evaluate_node(node, bindings_);
+}
+
+bool SymValues::guards_hold() const {
+  for (const SymGraph::Guard& g : graph_.guards()) {
+    const auto i = static_cast<size_t>(g.node);
+    if (!has_value_[i] || values_[i] != g.answer) return false;
+  }
+  return true;
 }
 
 std::string SymGraph::to_string(int64_t index) const { return to_string(index, 0); }

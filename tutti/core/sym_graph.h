@@ -1,17 +1,19 @@
 // The expressions behind symbolic sizes.
 //
-// One SymGraph belongs to one trace and is used by the thread that traces. Nodes are interned: the same operation on
-// the same operands is the same node, so equal expressions compare by index. Folding happens when a node is made and
-// uses the same number protocol as everything else.
+// One SymGraph belongs to one trace and is used by the thread that traces. Nodes are interned and in normal form
+// (sym_form.h), so equal expressions compare by index. Folding happens when a node is made and uses the same number
+// protocol as everything else.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "tutti/core/sym_form.h"
 #include "tutti/core/symint.h"
 
 namespace tutti {
@@ -41,6 +43,7 @@ class SymGraph {
   SymInt symbol(std::string name, int64_t hint);
   int64_t constant(int64_t value);
   int64_t make(SymOp op, int64_t a, int64_t b);
+  bool has_node(int64_t index) const { return index >= 0 && index < static_cast<int64_t>(nodes_.size()); }
   const SymNode& node(int64_t index) const { return nodes_.at(static_cast<size_t>(index)); }
 
   // The value of `expression` when symbol i has bindings[i]. Throws SymIntOverflow or IntegerDivideByZero.
@@ -52,17 +55,44 @@ class SymGraph {
     int64_t node;
     int64_t answer;
   };
-  int64_t guard(int64_t node);  // evaluates at the hints and records
+  int64_t guard(int64_t node);  // evaluates at the hints and records, each node once
   const std::vector<Guard>& guards() const { return guards_; }
 
+  // The value in this trace, without a guard.
+  int64_t hint_of(SymInt expression) const { return evaluate(expression, hints_); }
+  // Bit i is set when symbol i (below 64) occurs in the node.
+  uint64_t symbols_in(int64_t node) const;
+
  private:
+  friend class SymValues;
   int64_t evaluate_node(int64_t index, std::span<const int64_t> bindings) const;
   std::string to_string(int64_t index, int depth) const;
+  int64_t intern(SymOp op, int64_t a, int64_t b);
+  std::optional<int64_t> simplified(SymOp op, int64_t a, int64_t b);
+  int64_t node_of(const SymForm& form);
   std::vector<SymNode> nodes_;
+  std::vector<SymForm> forms_;  // of the nodes
   std::vector<std::string> names_;
   std::vector<int64_t> hints_;
   std::map<std::tuple<SymOp, int64_t, int64_t>, int64_t> interned_;
   std::vector<Guard> guards_;
+};
+
+// The values of all expressions of a graph for one binding of its symbols. The graph outlives it.
+class SymValues {
+ public:
+  SymValues(const SymGraph& graph, std::span<const int64_t> bindings);
+  // Throws SymIntOverflow or IntegerDivideByZero when the expression has no value.
+  int64_t operator()(SymInt expression) const;
+  int64_t of_node(int64_t node) const;
+  // Whether every guard of the graph has the answer it had in the trace.
+  bool guards_hold() const;
+  const SymGraph& graph() const { return graph_; }
+
+ private:
+  const SymGraph& graph_;
+  std::vector<int64_t> bindings_, values_;
+  std::vector<bool> has_value_;
 };
 
 // One integer operation of the protocol, checked. The single definition that SymInt and SymGraph share.

@@ -11,8 +11,9 @@ namespace tutti {
 namespace {
 
 constexpr int64_t kTagBase = std::numeric_limits<int64_t>::min();
-// Tags below this are interned constants (the same for all threads), the rest are nodes of the current graph.
-constexpr int64_t kFirstNodeTag = int64_t{1} << 20;
+// Tags below this are interned constants (the same for all threads), the rest are nodes of the current graph. An odd place,
+// so that a word which is no size does not look like a node by chance: neither an extreme of int64 nor a tiny double.
+constexpr int64_t kFirstNodeTag = 0x2b7e1517;
 
 struct ConstantTable {
   std::mutex mutex;

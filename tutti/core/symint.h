@@ -68,6 +68,11 @@ class SymInt {
 
   // The raw 8 bytes: equal for equal integers and for the same symbol. For hashing and cache keys.
   int64_t raw() const { return rep_; }
+  static SymInt of_raw(int64_t raw) {
+    SymInt result;
+    result.rep_ = raw;
+    return result;
+  }
   static SymInt of_node(int64_t node);  // node of SymGraph::current()
   int64_t node() const;                 // its node; a constant makes one
 

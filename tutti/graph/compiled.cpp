@@ -7,6 +7,9 @@
 
 namespace tutti::graph {
 
+// Specializations of families that are kept; a further one drops the oldest, which can be made again in milliseconds.
+constexpr int64_t kMaxMembers = 64;
+
 CompiledCore::CompiledCore(CompileOptions options) : options_(std::move(options)) {
   TUTTI_CHECK(options_.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1", options_.recompile_limit);
   TUTTI_CHECK(options_.activation_memory_budget >= 0 && options_.activation_memory_budget <= 1,
@@ -20,8 +23,8 @@ bool CompiledCore::calls_inline() { return Trace::current() != nullptr; }
 
 std::shared_ptr<const Specialization> CompiledCore::find(const Leaves& arguments) const {
   std::shared_lock lock(mutex_);
-  for (const auto& s : specializations_) {
-    if (s->guards.hold(arguments) && s->captured_state_holds(arguments)) return s;
+  for (const Entry& e : entries_) {
+    if (e.specialization->guards.hold(arguments) && e.specialization->captured_state_holds(arguments)) return e.specialization;
   }
   return nullptr;
 }
@@ -36,36 +39,128 @@ CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace)
 std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& arguments, TraceFn trace) {
   std::lock_guard one(compile_mutex_);
   if (auto made = find(arguments)) return made;  // by another thread, meanwhile
-  std::string reason = "first call";
-  {
+  if (auto made = further_member(arguments)) return made;
+  using OnLimit = CompileOptions::OnLimit;
+  const std::string reason = reason_for(arguments);
+  const bool at_limit = traces_ >= options_.recompile_limit;
+  if (at_limit && options_.on_limit == OnLimit::eager) {
     std::unique_lock lock(mutex_);
-    if (!specializations_.empty()) reason = specializations_.back()->guards.first_difference(arguments);
-    if (reason.empty()) reason = "an argument shares memory with a tensor that the function holds, or no longer does";
-    if (static_cast<int>(specializations_.size()) >= options_.recompile_limit && options_.on_limit != CompileOptions::OnLimit::forget) {
-      if (options_.on_limit == CompileOptions::OnLimit::eager) {
-        ++statistics_.eager_calls;
-        return nullptr;
-      }
-      std::string list;
-      for (const std::string& r : reasons_) list += "\n  " + r;
-      throw RecompileLimit(fmt::format("TUTTI-CAPTURE-030 '{}' was compiled {} times and this call needs one more: {}. Reasons so far:{}\nPass what "
-                                       "changes as a tensor, pad to a few shapes, raise recompile_limit, or set on_limit to eager",
-                                       options_.name, specializations_.size(), reason, list));
-    }
+    ++statistics_.eager_calls;
+    return nullptr;
   }
-  double trace_ms = 0;
-  const int jobs = options_.jobs > 0 ? options_.jobs : usable_cores();
-  const BuildOptions build{.name = options_.name, .partition = {options_.activation_memory_budget}, .fuse = {.fuse = options_.fuse},
-                           .epilogues = options_.epilogues, .check_epilogues = options_.check_epilogues, .jobs = jobs};
-  auto made = specialize(arguments, trace, build, &trace_ms);
+  const bool generalize = at_limit && options_.on_limit == OnLimit::generalize && !std::exchange(generalized_, true);
+  const Symbols symbols = symbols_for(arguments, generalize);
+  if (at_limit && options_.on_limit != OnLimit::forget && (!generalize || symbols.empty())) refuse_one_more(reason);
+  std::shared_ptr<const Specialization> made = symbols.empty() ? nullptr : trace_family(symbols, arguments, trace);
+  if (!made) {
+    double trace_ms = 0;
+    made = specialize(arguments, trace, build_options(), &trace_ms);
+    add(made, nullptr, trace_ms);
+  }
   std::unique_lock lock(mutex_);
-  if (static_cast<int>(specializations_.size()) >= options_.recompile_limit) {
-    specializations_.erase(specializations_.begin());
-    reasons_.erase(reasons_.begin());
-  }
-  specializations_.push_back(made);
-  reasons_.push_back(std::move(reason));
   ++statistics_.compiles;
+  ++traces_;
+  reasons_.push_back(reason);
+  return made;
+}
+
+std::shared_ptr<const Specialization> CompiledCore::further_member(const Leaves& arguments) {
+  for (const auto& family : families_) {
+    if (!family->takes(arguments)) continue;
+    double trace_ms = 0;
+    auto made = family->member(arguments, build_options(), &trace_ms);
+    if (!made || !made->captured_state_holds(arguments)) continue;
+    add(made, family, trace_ms);
+    std::unique_lock lock(mutex_);
+    ++statistics_.members;
+    return made;
+  }
+  return nullptr;
+}
+
+Symbols CompiledCore::symbols_for(const Leaves& arguments, bool generalize) const {
+  Symbols symbols = Symbols::declared(options_.dynamic, options_.name, arguments);
+  if (options_.sizes == CompileOptions::Sizes::fixed && !generalize) return symbols;
+  for (const Entry& e : entries_) {
+    const Guards& guards = e.specialization->guards;
+    if (guards.hold(arguments, [](size_t, size_t) { return true; })) symbols.add_varying(guards, arguments, fixed_dims_);
+  }
+  return symbols;
+}
+
+// Null when the sizes have to be integers after all.
+std::shared_ptr<const Specialization> CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace) {
+  const auto refuse = [&](const std::string& why) {
+    if (!options_.dynamic.empty()) throw CaptureError(31, fmt::format("'{}' cannot have the sizes that dynamic() declares: {}", options_.name, why));
+    std::unique_lock lock(mutex_);
+    fixed_.push_back(why);
+    for (const DynamicDim& d : symbols.dims()) fixed_dims_.emplace_back(d.tensor, d.dim);
+  };
+  std::shared_ptr<const Specialization> first;
+  std::shared_ptr<const Family> family;
+  double trace_ms = 0;
+  try {
+    family = Family::trace(symbols, arguments, trace, build_options(), &trace_ms, first);
+  } catch (const NotSymbolic& e) {
+    refuse(e.what());
+    return nullptr;
+  } catch (const UsageError& e) {
+    // Perhaps only because sizes were symbols. If not, it comes again.
+    if (!options_.dynamic.empty()) throw;
+    refuse(e.what());
+    return nullptr;
+  }
+  bool is_free = false;
+  for (size_t s = 0; s < symbols.dims().size(); ++s) {
+    const DynamicDim& d = symbols.dims()[s];
+    const std::string why = family->what_fixes(s);
+    is_free = is_free || why.empty();
+    if (why.empty()) continue;
+    const std::string text = fmt::format("dim {} of tensor {}, s{}: {}", d.dim, d.tensor, s, why);
+    if (s < options_.dynamic.size()) refuse(text);
+    std::unique_lock lock(mutex_);
+    fixed_.push_back(text);
+    fixed_dims_.emplace_back(d.tensor, d.dim);
+  }
+  if (!is_free) family = nullptr;
+  add(first, family, trace_ms);
+  if (family) {
+    std::unique_lock lock(mutex_);
+    families_.push_back(family);
+  }
+  return first;
+}
+
+std::string CompiledCore::reason_for(const Leaves& arguments) const {
+  if (entries_.empty()) return "first call";
+  const std::string difference = entries_.back().specialization->guards.first_difference(arguments);
+  return !difference.empty() ? difference : "an argument shares memory with a tensor that the function holds, or no longer does";
+}
+
+void CompiledCore::refuse_one_more(const std::string& reason) const {
+  std::string list;
+  for (const std::string& r : reasons_) list += "\n  " + r;
+  for (const std::string& f : fixed_) list += "\nSizes that are no symbols: " + f;
+  throw RecompileLimit(fmt::format("TUTTI-CAPTURE-030 '{}' was compiled {} times and this call needs one more: {}. Reasons so far:{}\nPass what "
+                                   "changes as a tensor, pad to a few shapes, raise recompile_limit, or set on_limit to eager",
+                                   options_.name, traces_, reason, list));
+}
+
+BuildOptions CompiledCore::build_options() const {
+  return {.name = options_.name, .partition = {options_.activation_memory_budget}, .fuse = {.fuse = options_.fuse},
+          .epilogues = options_.epilogues, .check_epilogues = options_.check_epilogues, .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
+}
+
+void CompiledCore::add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms) {
+  std::unique_lock lock(mutex_);
+  const auto drop_oldest = [&](bool member) {
+    const auto oldest = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return (e.family != nullptr) == member; });
+    if (oldest == entries_.end()) return;
+    entries_.erase(oldest);
+  };
+  const auto members = std::count_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.family != nullptr; });
+  if (family && members >= kMaxMembers) drop_oldest(true);
+  if (!family && static_cast<int64_t>(entries_.size()) - members >= options_.recompile_limit) drop_oldest(false);
   statistics_.trace_ms += trace_ms;
   statistics_.partition = made->partition;
   statistics_.last = made->forward->statistics();
@@ -74,7 +169,7 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
     statistics_.last_backward = made->backward->executable->statistics();
     statistics_.compile_ms += statistics_.last_backward.compile_ms;
   }
-  return made;
+  entries_.push_back({std::move(made), std::move(family)});
 }
 
 CompileStatistics CompiledCore::statistics() const {
@@ -84,10 +179,14 @@ CompileStatistics CompiledCore::statistics() const {
 
 std::string CompiledCore::explain() const {
   std::shared_lock lock(mutex_);
-  std::string text = fmt::format("'{}': {} specializations\n", options_.name, specializations_.size());
-  for (size_t i = 0; i < specializations_.size(); ++i) {
-    const Specialization& s = *specializations_[i];
-    text += fmt::format("specialization {}: {}\n", i, reasons_[i]);
+  std::string text = fmt::format("'{}': traced {} times, {} specializations\n", options_.name, traces_, entries_.size());
+  for (size_t i = 0; i < reasons_.size(); ++i) text += fmt::format("trace {}: {}\n", i, reasons_[i]);
+  for (size_t i = 0; i < families_.size(); ++i) text += fmt::format("family {} of sizes:\n{}", i, families_[i]->to_string());
+  for (const std::string& f : fixed_) text += fmt::format("no symbols: {}\n", f);
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Specialization& s = *entries_[i].specialization;
+    const auto family = std::find(families_.begin(), families_.end(), entries_[i].family);
+    text += fmt::format("specialization {}{}\n", i, family == families_.end() ? "" : fmt::format(" of family {}", family - families_.begin()));
     const auto describe_executable = [&](const char* what, const Executable& e) {
       const ExecutableStatistics& t = e.statistics();
       text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops, {} calls, {} with epilogues that save {:.0f} bytes; "

@@ -10,7 +10,7 @@
 
 #include "tutti/graph/capture_error.h"
 #include "tutti/graph/executable.h"
-#include "tutti/graph/guards.h"
+#include "tutti/graph/symbols.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti {
@@ -26,11 +26,19 @@ struct CompileOptions {
   int recompile_limit = 16;       // specializations of one function
   // What happens at the limit.
   enum class OnLimit : uint8_t {
-    error,  // RecompileLimit, which lists what differed
-    eager,  // further kinds of arguments run op by op
-    forget, // the oldest specialization makes room: for sizes that vary without end and seldom come again
+    error,       // RecompileLimit, which lists what differed
+    eager,       // further kinds of arguments run op by op
+    forget,      // the oldest specialization makes room: for sizes that vary without end and seldom come again
+    generalize,  // sizes that vary become symbols, with Sizes::fixed too; when that is not enough, RecompileLimit
   };
   OnLimit on_limit = OnLimit::error;
+  // Sizes of arguments.
+  enum class Sizes : uint8_t {
+    automatic,  // one that comes with a second value becomes a symbol
+    fixed,      // each combination is compiled for itself
+  };
+  Sizes sizes = Sizes::automatic;
+  std::vector<DynamicDim> dynamic = {};  // symbols from the first call on; CaptureError when the function needs one value
   int jobs = 0;                   // kernels compiled at once; 0: the cores this process may use
 };
 
@@ -41,7 +49,8 @@ class RecompileLimit : public UsageError {
 };
 
 struct CompileStatistics {
-  int64_t compiles = 0;      // specializations made
+  int64_t compiles = 0;      // times that the function was traced
+  int64_t members = 0;       // specializations made for further sizes of a trace
   int64_t eager_calls = 0;   // past the limit
   double trace_ms = 0, compile_ms = 0;
   graph::PartitionStatistics partition;       // of the newest specialization
@@ -52,6 +61,7 @@ struct CompileStatistics {
 namespace graph {
 
 struct Specialization;
+class Family;
 
 class CompiledCore {
  public:
@@ -76,11 +86,28 @@ class CompiledCore {
  private:
   std::shared_ptr<const Specialization> find(const Leaves& arguments) const;
   std::shared_ptr<const Specialization> compile(const Leaves& arguments, TraceFn trace);
+  std::shared_ptr<const Specialization> further_member(const Leaves& arguments);
+  std::string reason_for(const Leaves& arguments) const;
+  [[noreturn]] void refuse_one_more(const std::string& reason) const;
+  Symbols symbols_for(const Leaves& arguments, bool generalize) const;
+  std::shared_ptr<const Specialization> trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace);
+  BuildOptions build_options() const;
+  void add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms);
 
   const CompileOptions options_;
   mutable std::shared_mutex mutex_;  // of specializations_ and what follows
-  std::vector<std::shared_ptr<const Specialization>> specializations_;
-  std::vector<std::string> reasons_;  // why each was made
+  // What can be called now; members of a family know it.
+  struct Entry {
+    std::shared_ptr<const Specialization> specialization;
+    std::shared_ptr<const Family> family;  // null: traced for itself
+  };
+  std::vector<Entry> entries_;
+  std::vector<std::shared_ptr<const Family>> families_;
+  std::vector<std::string> reasons_;  // why the function was traced, each time
+  std::vector<std::string> fixed_;    // why sizes that vary are no symbols
+  std::vector<std::pair<int, int>> fixed_dims_;  // those of tensor, dim
+  int traces_ = 0;         // that count towards the limit
+  bool generalized_ = false;
   CompileStatistics statistics_;
   std::mutex compile_mutex_;         // one compile at a time
 };

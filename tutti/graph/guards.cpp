@@ -44,6 +44,21 @@ bool Guards::hold(const Leaves& arguments) const {
   return true;
 }
 
+bool Guards::hold(const Leaves& arguments, FunctionRef<bool(size_t tensor, size_t dim)> is_free) const {
+  if (arguments.tensors.size() != tensors.size()) return false;
+  Guards like_here = *this;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Extents& now = arguments.tensors[i].extents();
+    Extents& then = like_here.tensors[i].sizes;
+    if (then.ndim() != now.ndim()) return false;
+    for (size_t d = 0; d < then.size(); ++d) {
+      if (is_free(i, d)) then[d] = now[d];
+    }
+    like_here.tensors[i].strides = arguments.tensors[i].strides();
+  }
+  return like_here.hold(arguments);
+}
+
 std::string Guards::first_difference(const Leaves& arguments) const {
   if (grad_enabled != is_grad_enabled()) return fmt::format("gradients are {}, were {}", grad_enabled ? "off" : "on", grad_enabled ? "on" : "off");
   if (token_grain != tutti::token_grain()) return fmt::format("the token grain is {}, was {}", tutti::token_grain(), token_grain);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tutti/graph/tree.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::graph {
 
@@ -29,6 +30,8 @@ struct Guards {
   static Guards of(const Leaves& arguments);
   // Compares without making guards for the call; no allocation.
   bool hold(const Leaves& arguments) const;
+  // The same for a family of sizes: those of the dims that `is_free` names, and all strides, may be others.
+  bool hold(const Leaves& arguments, FunctionRef<bool(size_t tensor, size_t dim)> is_free) const;
   // The first thing that does not hold, with both values; "" when all do.
   std::string first_difference(const Leaves& arguments) const;
 };

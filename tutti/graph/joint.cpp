@@ -22,17 +22,17 @@ Graph JointSplit::forward(const Graph& whole) const {
   return graph;
 }
 
-JointTrace::JointTrace(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted,
-                       const autograd::Order& start)
-    : made_(std::make_unique<JointBackward>()) {
+JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted,
+                          const autograd::Order& start) {
+  JointTrace made;
   std::vector<Tensor> leaves;
   for (size_t i = 0; i < stand_ins.size(); ++i) {
     if (!requires_grad(stand_ins[i])) continue;
-    made_->argument_leaves.push_back(static_cast<int32_t>(i));
+    made.argument_leaves.push_back(static_cast<int32_t>(i));
     leaves.push_back(stand_ins[i]);
   }
-  for (size_t i = 0; i < trace.captured().size(); ++i) {
-    const Tensor& t = trace.captured()[i].tensor;
+  for (const Captured& captured : trace.captured()) {
+    const Tensor& t = captured.tensor;
     const autograd::Meta* meta = autograd::meta_of(t);
     if (meta == nullptr || !requires_grad(t)) continue;
     if (meta->node) {
@@ -42,28 +42,40 @@ JointTrace::JointTrace(Trace& trace, const std::string& name, std::span<const Te
       }
       continue;
     }
-    made_->captured_leaves.push_back(static_cast<int32_t>(i));
+    made.captured_leaves.push_back(t);
     leaves.push_back(t);
   }
+  std::vector<Tensor> cotangents;
   for (const Tensor& t : wanted) {
-    cotangents_.push_back(trace.add_later(t.extents(), t.dtype(), t.device()));
-    made_->cotangent_dtypes.push_back(t.dtype());
+    cotangents.push_back(trace.add_cotangent(t));
+    made.cotangent_dtypes.push_back(t.dtype());
   }
   Trace::Scope scope(trace);
-  const std::vector<Tensor> grads = grad(wanted, leaves, cotangents_);
-  for (const Tensor& g : grads) grads_.push_back(g.defined() ? trace.value_of(g) : Value{});
+  made.grads = grad(wanted, leaves, cotangents);
+  return made;
+}
+
+std::vector<Value> JointTrace::grad_values(Trace& trace) const {
+  std::vector<Value> values;
+  for (const Tensor& g : grads) values.push_back(g.defined() ? trace.value_of(g) : Value{});
+  return values;
 }
 
 PartitionStatistics JointTrace::partition(const JointSplit& split, Trace& trace, const PartitionOptions& options) const {
-  return graph::partition(trace.graph(), options, {.first_node = split.nodes, .results = grads_, .runs_later = true});
+  return graph::partition(trace.graph(), options, {.first_node = split.nodes, .results = grad_values(trace), .runs_later = true});
 }
 
-std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) {
+std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) const {
+  auto made = std::make_unique<JointBackward>();
+  made->argument_leaves = argument_leaves;
+  for (const Tensor& t : captured_leaves) made->captured_leaves.push_back(trace.index_of_captured(t));
+  made->cotangent_dtypes = cotangent_dtypes;
+  const std::vector<Value> results = grad_values(trace);
   const Graph& whole = trace.graph();
   Graph graph;
   std::vector<int32_t> renamed(whole.buffers.size(), -1);
-  auto later = static_cast<int32_t>(cotangents_.size());
-  made_->first_saved = static_cast<int32_t>(forward.results.size());
+  auto later = static_cast<int32_t>(cotangent_dtypes.size());
+  made->first_saved = static_cast<int32_t>(forward.results.size());
   const auto base = [&](size_t b) { return b < split.buffers ? split.versions[b] : 0; };
   const auto rename = [&](Value v) {
     if (v.buffer < 0) return v;
@@ -73,14 +85,14 @@ std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace
       Buffer buffer = whole.buffers[b];
       buffer.versions -= base(b);
       if (buffer.kind == Buffer::Kind::given) {
-        made_->sources.push_back(trace.sources()[static_cast<size_t>(buffer.source)]);
+        made->sources.push_back(trace.sources()[static_cast<size_t>(buffer.source)]);
       } else if (b < split.buffers) {
         // Made by the forward: kept as bytes.
         buffer.kind = Buffer::Kind::given;
-        made_->sources.push_back({Trace::Source::Kind::later, later++, 0, 0});
+        made->sources.push_back({Trace::Source::Kind::later, later++, 0, 0});
         forward.results.push_back({.buffer = v.buffer, .version = base(b), .dtype = DType::u8, .sizes = {buffer.nbytes}, .strides = {1}});
       }
-      if (buffer.kind == Buffer::Kind::given) buffer.source = static_cast<int32_t>(made_->sources.size()) - 1;
+      if (buffer.kind == Buffer::Kind::given) buffer.source = static_cast<int32_t>(made->sources.size()) - 1;
       graph.buffers.push_back(buffer);
     }
     v.buffer = renamed[b];
@@ -94,9 +106,9 @@ std::unique_ptr<JointBackward> JointTrace::finish(const JointSplit& split, Trace
     for (Value& v : node.outputs) v = rename(v);
     graph.nodes.push_back(std::move(node));
   }
-  for (const Value& v : grads_) graph.results.push_back(rename(v));
-  made_->executable = std::make_unique<Executable>(std::move(graph), options);
-  return std::move(made_);
+  for (const Value& v : results) graph.results.push_back(rename(v));
+  made->executable = std::make_unique<Executable>(std::move(graph), options);
+  return made;
 }
 
 }  // namespace tutti::graph

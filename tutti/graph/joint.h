@@ -20,21 +20,24 @@ struct JointSplit {
   Graph forward(const Graph& whole) const;
 };
 
-// The backward of `wanted`, traced after the function has returned.
-class JointTrace {
- public:
-  // start: the place in forward order where the trace began. CaptureError when the function used a tensor that was
-  // computed outside of it and requires grad.
-  JointTrace(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted, const autograd::Order& start);
+// The backward of the differentiable results, as it was traced behind the forward.
+struct JointTrace {
+  std::vector<int32_t> argument_leaves;  // arguments whose gradients it gives, then
+  std::vector<Tensor> captured_leaves;   // held tensors
+  std::vector<DType> cotangent_dtypes;   // of the results
+  std::vector<Tensor> grads;             // of the leaves; undefined: zero
+
+  // Traces it. start: the place in forward order where the trace began. CaptureError when the function used a tensor that
+  // was computed outside of it and requires grad.
+  static JointTrace of(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted,
+                       const autograd::Order& start);
   // Chooses what the backward reads of the forward; call it once, before the graph is cut.
   PartitionStatistics partition(const JointSplit& split, Trace& trace, const PartitionOptions& options) const;
   // Cuts the graph. `forward` gets what the backward reads as further results.
-  std::unique_ptr<JointBackward> finish(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options);
+  std::unique_ptr<JointBackward> cut(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) const;
 
  private:
-  std::unique_ptr<JointBackward> made_;
-  std::vector<Tensor> cotangents_;
-  std::vector<Value> grads_;  // buffer -1: undefined
+  std::vector<Value> grad_values(Trace& trace) const;  // buffer -1: undefined
 };
 
 }  // namespace tutti::graph

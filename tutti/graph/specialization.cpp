@@ -32,122 +32,248 @@ class Restorer {
   const Trace& trace_;
 };
 
+// What a traced function left behind, in tensors of the trace.
+struct Outcome {
+  std::vector<ResultSource> results;
+  std::vector<GradWrite> grad_writes;
+  std::vector<Rebinding> rebindings;
+  std::vector<Tensor> held_results, held_grad_leaves, held_rebound;  // per entry of the lists above: the held tensor it speaks of
+  std::vector<Tensor> of_graph;                                      // what the forward returns
+  std::shared_ptr<const void> structure;
+  bool has_backward = false;
+  JointTrace backward;
+};
+
+// Makes a specialization out of a trace.
 class Specializer {
  public:
-  Specializer(const std::string& name, const Leaves& arguments) : name_(name), arguments_(arguments), trace_(name), made_(std::make_shared<Specialization>()) {
+  Specializer(const BuildOptions& options, const Leaves& arguments, Program* program = nullptr)
+      : options_(options), arguments_(arguments), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
     made_->guards = Guards::of(arguments);
   }
 
-  std::shared_ptr<const Specialization> run(FunctionRef<std::shared_ptr<const void>(std::span<const Tensor>, std::vector<Tensor>&)> fn,
-                                            const BuildOptions& options, double* trace_ms) {
-    const auto named = [&](const char* part) {
-      BuildOptions copy = options;
-      copy.name += std::string(" ") + part;
-      return copy;
-    };
-    const auto begin = std::chrono::steady_clock::now();
+  // Runs the function. sizes: of the arguments, when a program is written.
+  void trace(TraceFn fn, std::span<const Shape> sizes) {
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> results;
+    Restorer restorer(trace_);
+    trace_.add_arguments(arguments_.tensors, stand_ins_, sizes);
     {
-      Restorer restorer(trace_);
-      trace_.add_arguments(arguments_.tensors, stand_ins_);
-      {
-        Trace::Scope scope(trace_);
-        made_->structure = fn(stand_ins_, results);
-      }
-      for (const Tensor& t : results) add_result(t);
-      add_grad_writes();
-      add_rebindings();
-      split_ = JointSplit::at_end_of(trace_);
-      std::vector<Tensor> wanted;
-      for (size_t i = 0; i < results.size(); ++i) {
-        if (made_->results[i].differentiable) wanted.push_back(results[i]);
-      }
-      if (!wanted.empty()) joint_ = std::make_unique<JointTrace>(trace_, name_, stand_ins_, wanted, start);
+      Trace::Scope scope(trace_);
+      outcome_.structure = fn(stand_ins_, results);
     }
-    *trace_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    for (const Tensor& t : results) add_result(t);
+    add_grad_writes();
+    for (const Captured& c : trace_.captured()) {
+      if (c.grad_of >= 0 && trace_.program() != nullptr) trace_.program()->refuse("the function reads the gradient of a tensor that it holds");
+    }
+    add_rebindings();
+    split_ = JointSplit::at_end_of(trace_);
+    std::vector<Tensor> wanted;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (outcome_.results[i].differentiable) wanted.push_back(results[i]);
+    }
+    if (trace_.program() != nullptr) trace_.program()->begin_backward();
+    if (wanted.empty()) return;
+    outcome_.has_backward = true;
+    outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, wanted, start);
+  }
 
+  // Traces the calls of a program again. False when they would not be the same.
+  bool replay(const Program& program, const Outcome& recorded, const SymValues& values) {
+    trace_.add_arguments(arguments_.tensors, stand_ins_);
+    Program::Replay replay(program, trace_, values, stand_ins_);
+    if (!replay.forward()) return false;
+    outcome_ = recorded;
+    for (Tensor& t : outcome_.of_graph) {
+      t = replay.at(t);
+      trace_.graph().results.push_back(t.defined() ? trace_.value_of(t) : Value{});
+    }
+    for (auto* held : {&outcome_.held_results, &outcome_.held_grad_leaves}) {
+      for (const Tensor& t : *held) {
+        if (t.defined()) trace_.value_of(t);
+      }
+    }
+    split_ = JointSplit::at_end_of(trace_);
+    if (!recorded.has_backward) return true;
+    if (!replay.backward()) return false;
+    for (Tensor& t : outcome_.backward.grads) t = replay.at(t);
+    return true;
+  }
+
+  std::shared_ptr<const Specialization> build() {
+    if (outcome_.has_backward) made_->partition = outcome_.backward.partition(split_, trace_, options_.partition);
+    Graph forward = split_.forward(trace_.graph());
+    if (outcome_.has_backward) made_->backward = outcome_.backward.cut(split_, trace_, forward, named("backward"));
+    made_->structure = outcome_.structure;
+    made_->results = outcome_.results;
+    made_->grad_writes = outcome_.grad_writes;
+    made_->rebindings = outcome_.rebindings;
+    const auto point = [&](int32_t& index, const Tensor& held) {
+      if (held.defined()) index = trace_.index_of_captured(held);
+    };
+    for (size_t i = 0; i < made_->results.size(); ++i) point(made_->results[i].index, outcome_.held_results[i]);
+    for (size_t i = 0; i < made_->grad_writes.size(); ++i) point(made_->grad_writes[i].captured, outcome_.held_grad_leaves[i]);
+    for (size_t i = 0; i < made_->rebindings.size(); ++i) point(made_->rebindings[i].captured, outcome_.held_rebound[i]);
     made_->captured = trace_.captured();
     for (const Captured& c : made_->captured)
       made_->held.push_back({c.tensor.storage().get(), c.tensor.offset(), c.tensor.extents(), c.tensor.strides()});
     made_->sources = {trace_.sources().begin(), trace_.sources().begin() + split_.sources};
-    if (joint_) made_->partition = joint_->partition(split_, trace_, options.partition);
-    Graph forward = split_.forward(trace_.graph());
-    if (joint_) made_->backward = joint_->finish(split_, trace_, forward, named("backward"));
     made_->forward = std::make_unique<Executable>(std::move(forward), named("forward"));
-    if (!joint_) made_->partition = made_->forward->statistics().partition;
+    if (!outcome_.has_backward) made_->partition = made_->forward->statistics().partition;
     return made_;
   }
 
+  // The outcome for later replays: its tensors know nothing of autograd.
+  Outcome recorded() const {
+    Outcome copy = outcome_;
+    for (auto* list : {&copy.of_graph, &copy.backward.grads}) {
+      for (Tensor& t : *list) {
+        if (t.defined() && trace_.is_traced(t)) t = t.alias();
+      }
+    }
+    return copy;
+  }
+
  private:
+  BuildOptions named(const char* part) const {
+    BuildOptions copy = options_;
+    copy.name += std::string(" ") + part;
+    return copy;
+  }
+
   void add_result(const Tensor& t) {
     using Kind = ResultSource::Kind;
+    outcome_.held_results.emplace_back();
     for (size_t i = 0; i < stand_ins_.size(); ++i) {
       if (t.is_same(stand_ins_[i])) {
-        made_->results.push_back({Kind::argument, static_cast<int32_t>(i)});
+        outcome_.results.push_back({Kind::argument, static_cast<int32_t>(i)});
         return;
       }
     }
-    const Value v = trace_.value_of(t);
     if (!trace_.is_traced(t)) {
+      trace_.value_of(t);
       const autograd::Meta* meta = autograd::meta_of(t);
       if (meta != nullptr && meta->node) {
         throw CaptureError(24, fmt::format("'{}' returns a view {} of a tensor that it holds and that requires grad; return detach() of it, or pass "
-                                           "the tensor as an argument", name_, describe(t)));
+                                           "the tensor as an argument", options_.name, describe(t)));
       }
-      const auto& captured = trace_.captured();
-      const auto it = std::find_if(captured.begin(), captured.end(), [&](const Captured& c) { return c.tensor.is_same(t); });
-      made_->results.push_back({Kind::captured, static_cast<int32_t>(it - captured.begin())});
+      outcome_.results.push_back({Kind::captured, -1});
+      outcome_.held_results.back() = t;
       return;
     }
-    made_->results.push_back({Kind::graph, add_graph_result(v), made_->guards.grad_enabled && requires_grad(t)});
+    const int32_t index = add_to_graph(t);
+    outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t)});
   }
 
-  int32_t add_graph_result(const Value& v) {
-    trace_.graph().results.push_back(v);
-    return static_cast<int32_t>(trace_.graph().results.size()) - 1;
+  int32_t add_to_graph(const Tensor& t) {
+    trace_.graph().results.push_back(trace_.value_of(t));
+    outcome_.of_graph.push_back(t);
+    return static_cast<int32_t>(outcome_.of_graph.size()) - 1;
   }
 
   void add_grad_writes() {
-    const auto result_of = [&](const Tensor& grad) { return grad.defined() ? add_graph_result(trace_.value_of(grad)) : -1; };
+    const auto add = [&](int32_t argument, const Tensor& held, const Tensor& grad) {
+      outcome_.grad_writes.push_back({.argument = argument, .result = grad.defined() ? add_to_graph(grad) : -1});
+      outcome_.held_grad_leaves.push_back(held);
+    };
     for (size_t i = 0; i < stand_ins_.size(); ++i) {
       const Tensor grad = grad_of(stand_ins_[i]);
-      if (grad.defined()) made_->grad_writes.push_back({.argument = static_cast<int32_t>(i), .result = result_of(grad)});
+      if (grad.defined()) add(static_cast<int32_t>(i), {}, grad);
     }
     for (size_t i = 0; i < trace_.captured().size(); ++i) {
       const Captured c = trace_.captured()[i];
-      if (autograd::meta_of(c.tensor) == nullptr || Restorer::is_same_grad(c)) continue;
-      made_->grad_writes.push_back({.captured = static_cast<int32_t>(i), .result = result_of(grad_of(c.tensor))});
+      if (autograd::meta_of(c.tensor) != nullptr && !Restorer::is_same_grad(c)) add(-1, c.tensor, grad_of(c.tensor));
     }
   }
 
   void add_rebindings() {
     for (const Rebound& r : trace_.rebound()) {
-      const auto is_it = [&](const Tensor& t) { return t.is_same(r.tensor); };
-      const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), is_it);
-      const auto held = std::find_if(trace_.captured().begin(), trace_.captured().end(), [&](const Captured& c) { return is_it(c.tensor); });
-      if (argument == stand_ins_.end() && held == trace_.captured().end()) continue;  // lives inside only
-      const int32_t result = add_graph_result(trace_.value_of(r.tensor));
-      if (argument != stand_ins_.end()) made_->rebindings.push_back({.argument = static_cast<int32_t>(argument - stand_ins_.begin()), .result = result});
-      else made_->rebindings.push_back({.captured = static_cast<int32_t>(held - trace_.captured().begin()), .result = result});
+      const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& t) { return t.is_same(r.tensor); });
+      const bool is_argument = argument != stand_ins_.end();
+      if (!is_argument && trace_.index_of_captured(r.tensor) < 0) continue;  // lives inside only
+      const auto index = static_cast<int32_t>(argument - stand_ins_.begin());
+      outcome_.rebindings.push_back({.argument = is_argument ? index : -1, .result = add_to_graph(r.tensor)});
+      outcome_.held_rebound.push_back(is_argument ? Tensor{} : r.tensor);
     }
   }
 
-  const std::string& name_;
+  const BuildOptions& options_;
   const Leaves& arguments_;
   Trace trace_;
   std::shared_ptr<Specialization> made_;
   std::vector<Tensor> stand_ins_;
+  Outcome outcome_;
   JointSplit split_;
-  std::unique_ptr<JointTrace> joint_;
 };
+
+double milliseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
 
 }  // namespace
 
-std::shared_ptr<const Specialization> specialize(const Leaves& arguments,
-                                                 FunctionRef<std::shared_ptr<const void>(std::span<const Tensor>, std::vector<Tensor>&)> trace,
-                                                 const BuildOptions& options, double* trace_ms) {
-  return Specializer(options.name, arguments).run(trace, options, trace_ms);
+std::shared_ptr<const Specialization> specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms) {
+  const auto begin = std::chrono::steady_clock::now();
+  Specializer specializer(options, arguments);
+  specializer.trace(trace, {});
+  *trace_ms = milliseconds_since(begin);
+  return specializer.build();
+}
+
+// ---- a family ---------------------------------------------------------------------------------------------------------
+
+struct Family::Recording {
+  Program program;
+  Outcome outcome;
+};
+
+Family::Family(Symbols symbols, const Leaves& arguments) : symbols_(std::move(symbols)), guards_(Guards::of(arguments)) {}
+Family::~Family() = default;
+
+std::shared_ptr<Family> Family::trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn, const BuildOptions& options, double* trace_ms,
+                                      std::shared_ptr<const Specialization>& first) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto made = std::shared_ptr<Family>(new Family(symbols, arguments));
+  made->recording_ = std::make_unique<Recording>();
+  Program& program = made->recording_->program;
+  Specializer specializer(options, arguments, &program);
+  specializer.trace(fn, made->symbols_.sizes_of(arguments, program.symbols()));
+  if (!program.refusal().empty()) throw NotSymbolic(program.refusal());
+  program.note_guards("the function");
+  made->recording_->outcome = specializer.recorded();
+  *trace_ms = milliseconds_since(begin);
+  first = specializer.build();
+  program.end();
+  return made;
+}
+
+bool Family::takes(const Leaves& arguments) const {
+  return guards_.hold(arguments, [&](size_t tensor, size_t dim) { return symbols_.index_of(tensor, dim) >= 0; }) && symbols_.in_range(arguments) &&
+         SymValues(recording_->program.symbols(), symbols_.values_in(arguments)).guards_hold();
+}
+
+std::shared_ptr<const Specialization> Family::member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const {
+  const auto begin = std::chrono::steady_clock::now();
+  Specializer specializer(options, arguments);
+  const SymValues values(recording_->program.symbols(), symbols_.values_in(arguments));
+  if (!specializer.replay(recording_->program, recording_->outcome, values)) return nullptr;
+  *trace_ms = milliseconds_since(begin);
+  return specializer.build();
+}
+
+std::string Family::what_fixes(size_t symbol) const { return recording_->program.what_fixes(static_cast<int64_t>(symbol)); }
+
+std::string Family::to_string() const {
+  std::string text = symbols_.to_string();
+  const SymGraph& graph = recording_->program.symbols();
+  for (size_t i = 0; i < graph.guards().size(); ++i) {
+    const SymGraph::Guard& g = graph.guards()[i];
+    const bool is_truth = graph.node(g.node).op >= SymOp::eq;
+    text += fmt::format("  guard {} {} ({})\n", graph.to_string(g.node), is_truth ? (g.answer != 0 ? "holds" : "does not hold") : fmt::format("is {}", g.answer),
+                        recording_->program.place_of_guard(i));
+  }
+  return text;
 }
 
 bool Specialization::captured_state_holds(const Leaves& arguments) const {

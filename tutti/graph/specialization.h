@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tutti/graph/executable.h"
-#include "tutti/graph/guards.h"
+#include "tutti/graph/symbols.h"
 #include "tutti/graph/trace.h"
 #include "tutti/runtime/function_ref.h"
 
@@ -72,9 +72,39 @@ struct Specialization {
                                      std::span<const Tensor> later) const;
 };
 
+// Runs the function on stand-ins for the argument tensors; gives the tensors of its result and the result itself.
+using TraceFn = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> stand_ins, std::vector<Tensor>& results)>;
+
 // Traces and compiles. Throws what the function throws, and CaptureError.
-std::shared_ptr<const Specialization> specialize(const Leaves& arguments, FunctionRef<std::shared_ptr<const void>(std::span<const Tensor>, std::vector<Tensor>&)> trace,
-                                                 const BuildOptions& options, double* trace_ms);
+std::shared_ptr<const Specialization> specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms);
+
+// Specializations that differ in sizes only: the function was traced once with symbols for them, and each is made from
+// what was written down then. Immutable; any thread.
+class Family {
+ public:
+  ~Family();
+  // Traces, and makes the specialization for `arguments`. Throws as specialize(), and NotSymbolic.
+  static std::shared_ptr<Family> trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn, const BuildOptions& options, double* trace_ms,
+                                       std::shared_ptr<const Specialization>& first);
+  // Whether sizes and everything else are such that the function would do the same.
+  bool takes(const Leaves& arguments) const;
+  // The specialization for arguments that it takes; null when strides of these sizes lead to other calls.
+  std::shared_ptr<const Specialization> member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const;
+
+  const Symbols& symbols() const { return symbols_; }
+  // Why symbol `index` can have one value only; empty when it can have others.
+  std::string what_fixes(size_t index) const;
+  // Symbols and guards, for people.
+  std::string to_string() const;
+
+ private:
+  struct Recording;
+  Family(Symbols symbols, const Leaves& arguments);
+  Symbols symbols_;
+  Guards guards_;
+  std::unique_ptr<Recording> recording_;
+};
+
 // Replays. `self` is held by what the results remember of it.
 std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments);
 

@@ -21,6 +21,10 @@ class TracedMemory final : public StoragePlaceholder {
                                        "which ops it calls. Compute the value outside and pass it in, or return the tensor and read the "
                                        "result", state->name));
   }
+  bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const override {
+    if (running == nullptr || running->state() != state) refuse_data();
+    return running->decide(t, question, about);
+  }
   const std::shared_ptr<TraceState> state;
   const int32_t buffer;
 };
@@ -63,14 +67,16 @@ std::pair<int64_t, int64_t> byte_range(const Tensor& t) {
 
 }  // namespace
 
-Trace::Trace(std::string name) : state_(std::make_shared<TraceState>()) { state_->name = std::move(name); }
+Trace::Trace(std::string name, Program* program) : state_(std::make_shared<TraceState>()), program_(program) { state_->name = std::move(name); }
 Trace::~Trace() { state_->ended = true; }
 
 Trace* Trace::current() { return running; }
 
 Trace::Scope::Scope(Trace& trace)
     : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0),
-      kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
+      kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {
+  if (trace.program_ != nullptr) symbols_.emplace(trace.program_->symbols());
+}
 Trace::Scope::~Scope() {
   running = previous_;
   TraceContext::current().keeps_places = kept_places_;
@@ -96,7 +102,7 @@ Tensor Trace::make_traced(int32_t buffer, const Value& v) {
   return t;
 }
 
-void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced) {
+void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, std::span<const Shape> sizes) {
   struct Group {
     int64_t first, last;
     int32_t argument, buffer = -1;
@@ -137,6 +143,7 @@ void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& t
       same.impl()->stages |= mask_of(StageBit::capture);
       traced.push_back(same);
     }
+    if (program_ != nullptr) traced.back() = program_->add(traced.back(), sizes[traced.size() - 1]);
     if (requires_grad(t)) requires_grad_(traced.back());
   }
 }
@@ -154,6 +161,11 @@ Tensor Trace::add_later(const Tensor& like) {
   return make_traced(buffer, {.dtype = like.dtype(), .offset = lead / item, .sizes = like.extents(), .strides = like.strides()});
 }
 
+int32_t Trace::index_of_captured(const Tensor& t) const {
+  const auto it = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) { return c.tensor.is_same(t); });
+  return it == captured_.end() ? -1 : static_cast<int32_t>(it - captured_.begin());
+}
+
 // `t` has memory, or belongs to a trace around this one.
 Value Trace::captured_value(const Tensor& t) {
   Value v{.dtype = t.dtype(), .offset = t.offset(), .sizes = t.extents(), .strides = t.strides()};
@@ -162,8 +174,7 @@ Value Trace::captured_value(const Tensor& t) {
   if (is_new) {
     add_given({Source::Kind::captured, static_cast<int32_t>(captured_.size()), 0, 0}, t.storage()->nbytes(), t.device());
   }
-  const bool met = std::any_of(captured_.begin(), captured_.end(), [&](const Captured& c) { return c.tensor.is_same(t); });
-  if (is_new || !met) {
+  if (is_new || index_of_captured(t) < 0) {
     const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) {
       return c.grad_before.defined() && c.grad_before.is_same(t);
     });
@@ -174,7 +185,8 @@ Value Trace::captured_value(const Tensor& t) {
   return v;
 }
 
-Value Trace::value_of(const Tensor& t) {
+Value Trace::value_of(const Tensor& handle) {
+  const Tensor t = as_called(handle);
   const TracedMemory* memory = traced_memory(t);
   if (memory != nullptr && memory->state != state_ && !reads_from(*memory->state)) refuse_foreign(*memory, name());
   Value v = memory == nullptr || memory->state != state_
@@ -216,11 +228,16 @@ void Trace::rebind_inputs(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
+  if (program_ == nullptr) record(call, outputs, nullptr);
+  else record_symbolic(call, outputs);
+}
+
+void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* given) {
   const OpDef& op = call.op;
   if (outer_ != nullptr) refuse_outer_writes(call);
   if (op.view) {
     if (!is_traced(call.inputs[0])) value_of(call.inputs[0]);  // meets a leaf of which only views are used
-    if (TraceContext::current().sequence >= 0) site_of(TraceContext::current());  // for the node of its gradient
+    if (given == nullptr && TraceContext::current().sequence >= 0) site_of(TraceContext::current());  // for the node of its gradient
     outputs[0] = op.view(call);
     if (traced_memory(outputs[0]) != nullptr) outputs[0].impl()->stages |= mask_of(StageBit::capture);
     rebind_inputs(call, outputs);
@@ -229,7 +246,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
   OutputMetas metas;
   op.infer(call, metas);
   begin_writes(call);
-  Node node{.op = &op, .attrs = call.attrs, .origin = origin()};
+  Node node{.op = &op, .attrs = call.attrs, .origin = given != nullptr ? *given : origin()};
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
   for (int k = 0; k < metas.count; ++k) {

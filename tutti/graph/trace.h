@@ -7,12 +7,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/capture_error.h"
-#include "tutti/graph/graph.h"
+#include "tutti/graph/program.h"
 
 namespace tutti::graph {
 
@@ -36,7 +37,8 @@ struct Captured {
 
 class Trace {
  public:
-  explicit Trace(std::string name);
+  // program: written down as well, for sizes that are symbols of it.
+  explicit Trace(std::string name, Program* program = nullptr);
   // Of a part of what `outer` traces that runs by itself: it may read tensors of the traces around it, which become captured
   // inputs, and may not write them. `outer` lives longer.
   Trace(const std::string& part, Trace& outer);
@@ -56,24 +58,31 @@ class Trace {
    private:
     Trace* previous_;
     StageScope stage_;
+    std::optional<SymGraph::Scope> symbols_;
     bool kept_places_;  // whether ModuleScopes were noted before
   };
 
   // Stands for the argument `actual` in the trace. Arguments that share a storage share a buffer, whose start is the
-  // lowest byte that any of `group` reaches.
-  void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced);
+  // lowest byte that any of `group` reaches. sizes: of each, when a program is written; empty: as they are.
+  void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, std::span<const Shape> sizes = {});
   // The stand-in for a tensor that exists only when the graph runs (a cotangent), dense.
   Tensor add_later(const Extents& sizes, DType dtype, Device device);
   // The same with the sizes and strides of `like`.
   Tensor add_later(const Tensor& like);
+  // The same for the cotangent of `of`.
+  Tensor add_cotangent(const Tensor& of);
 
   // What `t` is in the graph now. A tensor with memory that the trace has not met becomes a captured input.
   Value value_of(const Tensor& t);
   bool is_traced(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs);
+  // Records a call of another trace; sizes are integers.
+  void repeat(const OpCall& call, std::span<Tensor> outputs, const Origin& origin) { record(call, outputs, &origin); }
+  bool decide(const Tensor& t, TensorQuestion question, const Shape& about) { return program_->decide(t, question, about); }
   // Appends a node that is no call of an op; gives its outputs, dense.
   std::vector<Tensor> append(Node node, std::span<const OutputMeta> metas, Device device);
 
+  Program* program() const { return program_; }
   const std::string& name() const { return state_->name; }
   // Tells traces apart, also after one has ended.
   const std::shared_ptr<TraceState>& state() const { return state_; }
@@ -88,9 +97,14 @@ class Trace {
   };
   const std::vector<Source>& sources() const { return sources_; }
   const std::vector<Captured>& captured() const { return captured_; }
+  int32_t index_of_captured(const Tensor& t) const;  // -1: none
   const std::vector<Rebound>& rebound() const { return rebound_; }
 
  private:
+  void record(const OpCall& call, std::span<Tensor> outputs, const Origin* origin);
+  void record_symbolic(const OpCall& call, std::span<Tensor> outputs);
+  // What a tensor with symbolic sizes stands for in the traced call; others are themselves.
+  Tensor as_called(const Tensor& t) const { return program_ != nullptr && is_traced(t) ? program_->as_called(t) : t; }
   std::shared_ptr<const CallSite> site_of(const TraceContext& context);
   Value captured_value(const Tensor& t);
   bool reads_from(const TraceState& other) const;
@@ -103,6 +117,7 @@ class Trace {
 
   std::shared_ptr<TraceState> state_;
   Trace* outer_ = nullptr;
+  Program* program_ = nullptr;
   Graph graph_;
   std::vector<Source> sources_;
   std::vector<Captured> captured_;

@@ -3,7 +3,10 @@
 
 namespace tutti::graph {
 
-Trace::Trace(const std::string& part, Trace& outer) : Trace(fmt::format("{}: {}", outer.name(), part)) { outer_ = &outer; }
+Trace::Trace(const std::string& part, Trace& outer) : Trace(fmt::format("{}: {}", outer.name(), part)) {
+  outer_ = &outer;
+  if (outer.program_ != nullptr) outer.program_->refuse(fmt::format("'{}' runs by itself", name()));
+}
 
 bool Trace::reads_from(const TraceState& other) const {
   for (const Trace* t = outer_; t != nullptr; t = t->outer_) {

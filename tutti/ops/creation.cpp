@@ -77,7 +77,8 @@ const OpDef kFull{
 // ---- arange ---------------------------------------------------------------------------------------------------------
 
 struct ArangeAttrs {
-  int64_t count, start, step, dtype;
+  SymInt count, start;
+  int64_t step, dtype;
 };
 
 const OpDef kArange{
@@ -91,7 +92,7 @@ const OpDef kArange{
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           const ArangeAttrs& a = call.attrs.as<ArangeAttrs>();
-          for (int64_t i = 0; i < a.count; ++i) facets::write_int64(outputs[0], i, a.start + i * a.step);
+          for (int64_t i = 0; i < a.count; ++i) facets::write_int64(outputs[0], i, a.start.value() + i * a.step);
         },
     .gradient = {.none = kNoInputs},
     .recipe = {.build =
@@ -101,7 +102,7 @@ const OpDef kArange{
                    },
                .params =
                    [](const OpCall& call, codegen::ParamValue* params) {
-                     params[0].i = call.attrs.as<ArangeAttrs>().start;
+                     params[0].i = call.attrs.as<ArangeAttrs>().start.value();
                      params[1].i = call.attrs.as<ArangeAttrs>().step;
                      return 2;
                    }},
@@ -130,7 +131,8 @@ enum class Band : int64_t { equal, lower, upper };
 
 // One where column - row compares to `diagonal`. `diagonal` is that of the part: it absorbs the part's offsets.
 struct BandAttrs {
-  int64_t rows, columns, diagonal;
+  SymInt rows, columns;
+  int64_t diagonal;
   Band band;
   int64_t dtype;
 };
@@ -171,14 +173,14 @@ const OpDef kBand{
           const BandAttrs& a = call.attrs.as<BandAttrs>();
           for (int64_t r = 0; r < a.rows; ++r) {
             for (int64_t c = 0; c < a.columns; ++c)
-              facets::write_int64(outputs[0], r * a.columns + c, in_band(a.band, c - r, a.diagonal));
+              facets::write_int64(outputs[0], r * a.columns.value() + c, in_band(a.band, c - r, a.diagonal));
           }
         },
     .gradient = {.none = kNoInputs},
     .recipe = {.build = band_recipe,
                .params =
                    [](const OpCall& call, codegen::ParamValue* params) {
-                     params[0].i = call.attrs.as<BandAttrs>().columns;
+                     params[0].i = call.attrs.as<BandAttrs>().columns.value();
                      params[1].i = call.attrs.as<BandAttrs>().diagonal;
                      return 2;
                    },
@@ -196,7 +198,7 @@ const OpDef kBand{
     .tolerance = {.f32 = 0, .f64 = 0},
 };
 
-Tensor band(int64_t rows, int64_t columns, int64_t diagonal, Band kind, DType dtype, const char* where) {
+Tensor band(SymInt rows, SymInt columns, int64_t diagonal, Band kind, DType dtype, const char* where) {
   TUTTI_CHECK(rows >= 0 && columns >= 0, "{}: sizes [{}, {}] hold a negative size", where, rows, columns);
   return apply1(kBand, {}, Attrs::of(BandAttrs{rows, columns, diagonal, kind, static_cast<int64_t>(dtype)}));
 }
@@ -213,21 +215,21 @@ Tensor full_like(const Tensor& x, double value) { return full(x.sizes(), value, 
 Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
 Tensor ones_like(const Tensor& x) { return full_like(x, 1.0); }
 
-Tensor arange(int64_t start, int64_t end, int64_t step, DType dtype) {
+Tensor arange(SymInt start, SymInt end, int64_t step, DType dtype) {
   TUTTI_CHECK(step != 0, "arange: the step from {} to {} is 0; give a positive or negative one", start, end);
-  const int64_t span = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
-  const int64_t count = span <= 0 ? 0 : (span + stride - 1) / stride;
+  const SymInt span = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
+  const SymInt count = span <= 0 ? SymInt(0) : stride == 1 ? span : floordiv(span + stride - 1, stride);
   return apply1(kArange, {}, Attrs::of(ArangeAttrs{count, start, step, static_cast<int64_t>(dtype)}));
 }
-Tensor arange(int64_t end) { return arange(0, end); }
+Tensor arange(SymInt end) { return arange(0, end); }
 
-Tensor eye(int64_t rows, int64_t columns, DType dtype) {
+Tensor eye(SymInt rows, SymInt columns, DType dtype) {
   return band(rows, columns < 0 ? rows : columns, 0, Band::equal, dtype, "eye");
 }
-Tensor tril_mask(int64_t rows, int64_t columns, int64_t diagonal) {
+Tensor tril_mask(SymInt rows, SymInt columns, int64_t diagonal) {
   return band(rows, columns, diagonal, Band::lower, DType::boolean, "tril_mask");
 }
-Tensor triu_mask(int64_t rows, int64_t columns, int64_t diagonal) {
+Tensor triu_mask(SymInt rows, SymInt columns, int64_t diagonal) {
   return band(rows, columns, diagonal, Band::upper, DType::boolean, "triu_mask");
 }
 

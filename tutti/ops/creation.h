@@ -18,14 +18,14 @@ Tensor ones_like(const Tensor& x);
 
 // start, start + step, ... before `end` (step may be negative, not 0), computed in int64 and converted to `dtype`.
 // Shape: [ceil((end - start) / step)], empty when `end` lies behind `start`.
-Tensor arange(int64_t start, int64_t end, int64_t step = 1, DType dtype = DType::i64);
-Tensor arange(int64_t end);  // 0, 1, ..., end - 1 in i64
+Tensor arange(SymInt start, SymInt end, int64_t step = 1, DType dtype = DType::i64);
+Tensor arange(SymInt end);  // 0, 1, ..., end - 1 in i64
 
 // Ones where column == row, zeros elsewhere. Shape: [rows, columns]; columns < 0 means rows.
-Tensor eye(int64_t rows, int64_t columns = -1, DType dtype = DType::f32);
+Tensor eye(SymInt rows, SymInt columns = -1, DType dtype = DType::f32);
 // True where column - row <= diagonal: the lower triangle, e.g. the keys a query may see. Shape: [rows, columns].
-Tensor tril_mask(int64_t rows, int64_t columns, int64_t diagonal = 0);
+Tensor tril_mask(SymInt rows, SymInt columns, int64_t diagonal = 0);
 // True where column - row >= diagonal: the upper triangle.
-Tensor triu_mask(int64_t rows, int64_t columns, int64_t diagonal = 0);
+Tensor triu_mask(SymInt rows, SymInt columns, int64_t diagonal = 0);
 
 }  // namespace tutti

@@ -186,7 +186,8 @@ Tensor reshape(const Tensor& x, const Shape& sizes) {
   if (full == x.sizes()) return x;
   TUTTI_CHECK(numel_of(full) == numel_of(x.sizes()), "reshape: sizes {} hold {} elements, {} has {}", full, numel_of(full),
               describe(x), numel_of(x.sizes()));
-  const bool viewable = x.is_contiguous() || view_strides(x, concrete(full)).has_value();
+  const auto has_strides = [](const Tensor& t, const Shape& about) { return view_strides(t, concrete(about)).has_value(); };
+  const bool viewable = x.is_contiguous() || decide(x, has_strides, full);
   return call_op(kView, Attrs::of(ViewAttrs{full}), viewable ? x : clone(x));
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tutti/core/dtype.h"
+#include "tutti/core/symint.h"
 
 namespace tutti {
 
@@ -25,16 +26,22 @@ class Scalar {
   template <std::floating_point T>
   constexpr Scalar(T value) : f_(static_cast<double>(value)), kind_(Kind::floating) {}  // NOLINT
 
+  // A size; while it is symbolic, reading the number makes it a guard.
+  Scalar(SymInt value) : i_(value.is_symbolic() ? value.raw() : value.value()), kind_(Kind::integer), is_size_(true) {}  // NOLINT
+
   constexpr Kind kind() const { return kind_; }
   constexpr bool is_floating() const { return kind_ == Kind::floating; }
-  constexpr double to_double() const { return is_floating() ? f_ : static_cast<double>(i_); }
-  constexpr int64_t to_int64() const { return is_floating() ? static_cast<int64_t>(f_) : i_; }
+  constexpr double to_double() const { return is_floating() ? f_ : static_cast<double>(integer()); }
+  constexpr int64_t to_int64() const { return is_floating() ? static_cast<int64_t>(f_) : integer(); }
   std::string to_string() const;
 
  private:
+  constexpr int64_t integer() const { return is_size_ && SymInt::of_raw(i_).is_symbolic() ? SymInt::of_raw(i_).guard_int() : i_; }
+
   double f_ = 0.0;
-  int64_t i_ = 0;
+  int64_t i_ = 0;  // of a symbolic size: its raw bytes
   Kind kind_ = Kind::integer;
+  bool is_size_ = false;
 };
 
 // The type of a tensor of `tensor` combined with `scalar`.

@@ -22,9 +22,7 @@ double row_mean(const Tensor& x, const std::vector<int64_t>& offsets) {
   return total / static_cast<double>(offsets.size());
 }
 
-double row_size(const VjpCall& c) {
-  return static_cast<double>(rows::row_length(c.input_metas[0].sizes, c.attrs.as<ReduceAttrs>().dims).guard_int());
-}
+SymInt row_size(const VjpCall& c) { return rows::row_length(c.input_metas[0].sizes, c.attrs.as<ReduceAttrs>().dims); }
 
 Tensor kept(const VjpCall& c, const Tensor& t) {
   return rows::keep_dims(t, c.input_metas[0].sizes, c.attrs.as<ReduceAttrs>().dims);
@@ -95,7 +93,7 @@ void var_vjp(const VjpCall& c, std::span<Tensor> grads) {
   const ReduceAttrs& a = c.attrs.as<ReduceAttrs>();
   const Tensor& x = c.inputs[0];
   const Tensor centered = a.dims.empty() ? sub(x, x) : sub(x, mean(x, {.dims = a.dims, .keepdim = true}));
-  const double degrees = std::max(row_size(c) - a.correction, 0.0);
+  const double degrees = std::max(static_cast<double>(row_size(c).guard_int()) - a.correction, 0.0);
   grads[0] = cast(mul(centered, truediv(mul(kept(c, c.grads[0]), 2.0), degrees)), c.input_metas[0].dtype);
 }
 

@@ -16,6 +16,7 @@ void rebind(const Tensor& target, const Tensor& source) {
   to.numel = from.numel;
   to.contiguous = from.contiguous;
   to.stages = from.stages;
+  to.traced = from.traced;
   to.storage = from.storage;
 }
 

@@ -5,6 +5,10 @@
 
 namespace tutti {
 
+bool StoragePlaceholder::decide(const Tensor&, TensorQuestion, const Shape&) const {
+  throw InternalError("a tensor whose sizes are integers was asked as if they were symbolic");
+}
+
 Storage* Storage::allocate(int64_t nbytes, Device device) {
   auto* storage = new Storage;
   StorageRef guard = StorageRef::adopt(storage);

@@ -10,9 +10,15 @@
 #include <utility>
 
 #include "tutti/core/device.h"
+#include "tutti/core/shape.h"
 #include "tutti/runtime/allocator.h"
 
 namespace tutti {
+
+class Tensor;
+
+// A question about sizes and strides of a tensor; `about` may hold what else it needs.
+using TensorQuestion = bool (*)(const Tensor& t, const Shape& about);
 
 // What stands in the place of memory that does not exist: tensors of a trace have sizes but no elements.
 class StoragePlaceholder {
@@ -20,6 +26,8 @@ class StoragePlaceholder {
   virtual ~StoragePlaceholder() = default;
   // Somebody wants the bytes of a tensor that has none. Throws.
   [[noreturn]] virtual void refuse_data() const = 0;
+  // Somebody asks something of a tensor whose sizes are symbolic, and takes the answer for the traced call as the answer.
+  virtual bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const;
 };
 
 class Storage {

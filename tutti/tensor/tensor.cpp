@@ -97,6 +97,24 @@ Tensor Tensor::view_as(const Extents& sizes, const Extents& strides, int64_t off
   return over(impl_->storage, sizes, strides, offset, dtype());
 }
 
+Tensor Tensor::alias() const {
+  Tensor t = over(impl_->storage, impl_->extents, impl_->strides, impl_->offset, dtype());
+  t.impl_->sizes = impl_->sizes;
+  t.impl_->stages = impl_->stages;
+  t.impl_->traced = impl_->traced;
+  return t;
+}
+
+void Tensor::fix_sizes() const { concrete(sizes()); }
+
+void Tensor::fix_strides() const {
+  decide(*this, [](const Tensor& t, const Shape& about) { return t.strides() == concrete(about); }, to_shape(impl_->strides));
+}
+
+void Tensor::fix_offset() const {
+  decide(*this, [](const Tensor& t, const Shape& about) { return t.offset() == about[0].value(); }, {impl_->offset});
+}
+
 static void check_one_element(const Tensor& t) {
   TUTTI_CHECK(t.defined(), "item: the tensor is undefined");
   TUTTI_CHECK(t.numel() == 1, "item: the tensor {} has {} elements; expected exactly one", describe(t), t.numel());

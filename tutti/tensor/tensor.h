@@ -30,10 +30,11 @@ using StageMask = uint16_t;
 struct TensorImpl {
   std::atomic<int32_t> references{1};
   StageMask stages = 0;
+  int32_t traced = -1;  // the number by which a trace with symbolic sizes knows the tensor; -1: none does
   DType dtype = DType::f32;
   Device device;
   Shape sizes;
-  Extents extents;  // the integers of sizes; meaningless while a size is symbolic
+  Extents extents;  // the integers of sizes; while some are symbolic, this and what follows is of the traced call
   Extents strides;  // in elements
   int64_t offset = 0;  // in elements
   int64_t numel = 0;
@@ -88,13 +89,30 @@ class Tensor {
   int ndim() const { return impl_->sizes.ndim(); }
   SymInt size(int64_t dim) const { return impl_->sizes[static_cast<size_t>(normalize_dim(dim, ndim(), "size"))]; }
   const Shape& sizes() const { return impl_->sizes; }
-  const Extents& extents() const { return impl_->extents; }
-  int64_t extent(int64_t dim) const { return impl_->extents[static_cast<size_t>(normalize_dim(dim, ndim(), "extent"))]; }
-  const Extents& strides() const { return impl_->strides; }
-  int64_t offset() const { return impl_->offset; }
-  int64_t numel() const { return impl_->numel; }
+  // While tracing with symbolic sizes, what follows is answered for the traced call, and the answer becomes a guard.
+  const Extents& extents() const {
+    if (impl_->traced >= 0) [[unlikely]] fix_sizes();
+    return impl_->extents;
+  }
+  int64_t extent(int64_t dim) const { return size(dim).guard_int(); }
+  const Extents& strides() const {
+    if (impl_->traced >= 0) [[unlikely]] fix_strides();
+    return impl_->strides;
+  }
+  int64_t offset() const {
+    if (impl_->traced >= 0) [[unlikely]] fix_offset();
+    return impl_->offset;
+  }
+  int64_t numel() const {
+    if (impl_->traced >= 0) [[unlikely]] return numel_of(sizes()).guard_int();
+    return impl_->numel;
+  }
   int64_t nbytes() const { return numel() * itemsize(dtype()); }
-  bool is_contiguous() const { return impl_->contiguous; }
+  bool is_contiguous() const { return impl_->traced < 0 ? impl_->contiguous : decide(*this, &is_dense, {}); }
+  // The answer to a question about sizes and strides of `t`, which is asked with a tensor whose sizes are integers.
+  friend bool decide(const Tensor& t, TensorQuestion question, const Shape& about) {
+    return t.impl_->traced < 0 ? question(t, about) : t.storage()->placeholder()->decide(t, question, about);
+  }
 
   // First element. The caller keeps the tensor alive while using the pointer.
   void* raw_data() const {
@@ -116,8 +134,14 @@ class Tensor {
 
   // Another view of the same storage; knows nothing of autograd (the view ops in tutti/ops do).
   Tensor view_as(const Extents& sizes, const Extents& strides, int64_t offset) const;
+  // The same view as a tensor of its own, with the same stages, unknown to autograd.
+  Tensor alias() const;
 
  private:
+  static bool is_dense(const Tensor& t, const Shape&) { return t.impl_->contiguous; }
+  void fix_sizes() const;
+  void fix_strides() const;
+  void fix_offset() const;
   Counted<TensorImpl> impl_;
 };
 

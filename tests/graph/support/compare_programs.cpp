@@ -1,5 +1,6 @@
 #include "tests/graph/support/compare_programs.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/graph/support/random_program.h"
@@ -16,11 +17,13 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
-// What differs, "" when nothing does. The compiled function is called twice, on fresh arguments.
-std::string difference(const Program& program, bool fuse) {
+// What differs, "" when nothing does. The compiled function is called twice on fresh arguments, then on larger ones, for
+// which it becomes a family of sizes.
+std::string difference(const Program& program, bool fuse, int64_t* members = nullptr) {
   const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments); }, {.fuse = fuse, .check_epilogues = true});
-  for (int call = 0; call < 2; ++call) {
-    const std::vector<Tensor> eager = arguments_of(program), given = arguments_of(program);
+  for (int call = 0; call < 6; ++call) {
+    const int64_t growth = std::max(call - 1, 0);
+    const std::vector<Tensor> eager = arguments_of(program, growth), given = arguments_of(program, growth);
     const std::vector<Tensor> expected = run_program(program, eager);
     std::vector<Tensor> got;
     try {
@@ -38,6 +41,7 @@ std::string difference(const Program& program, bool fuse) {
         return fmt::format("call {}: argument {} became\n{}\nexpected\n{}", call, i, to_string(given[i]), to_string(eager[i]));
     }
   }
+  if (members != nullptr) *members += function.statistics().members;
   return "";
 }
 
@@ -112,10 +116,10 @@ std::string first_gradient_difference(uint64_t first, uint64_t count, double bud
   return "";
 }
 
-std::string first_difference(uint64_t first, uint64_t count) {
+std::string first_difference(uint64_t first, uint64_t count, int64_t* members) {
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Program program = make_program(seed);
-    if (difference(program, true).empty()) continue;
+    if (difference(program, true, members).empty()) continue;
     const Program small = shrink(program, [](const Program& p) { return !difference(p, true).empty(); });
     return fmt::format("program {}: {}\n{}{} without fusion", seed, difference(small, true), describe(small),
                        difference(small, false).empty() ? "right" : "wrong");

@@ -7,7 +7,8 @@
 namespace tutti::graph_test {
 
 // "" when programs [first, first + count) agree; else the first that does not, made as short as it can be.
-std::string first_difference(uint64_t first, uint64_t count);
+// members: grows by the calls that were made from what was traced for other sizes.
+std::string first_difference(uint64_t first, uint64_t count, int64_t* members = nullptr);
 
 // The same for the gradients of the sum of squares of what the programs return, with CompileOptions::activation_memory_budget,
 // the backward inside of the compiled function and of its result. Programs whose eager backward is an error are left out.

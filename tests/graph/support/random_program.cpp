@@ -47,12 +47,12 @@ Tensor view_of(uint32_t op, const Tensor& x, uint32_t b, uint32_t c) {
   const int64_t d = b % static_cast<uint32_t>(dims), e = c % static_cast<uint32_t>(dims);
   switch (op % 8) {
     case 0: return transpose(x, d, e);
-    case 1: return slice(x, d, static_cast<int64_t>(c % 3), x.extent(d));
-    case 2: return slice(x, d, 0, x.extent(d), 2);
+    case 1: return slice(x, d, static_cast<int64_t>(c % 3), x.size(d));
+    case 2: return slice(x, d, 0, x.size(d), 2);
     case 3: return select(x, d, static_cast<int64_t>(c) % std::max<int64_t>(x.extent(d), 1));
     case 4: return flatten(x);
     case 5: return unsqueeze(x, d);
-    case 6: return reshape(x, {x.numel() / 2, 2});
+    case 6: return reshape(x, {floordiv(numel_of(x.sizes()), 2), 2});
     default: return expand(unsqueeze(x, 0), [&] {
       Shape sizes = x.sizes();
       sizes.insert(0, static_cast<int64_t>(c % 3 + 1));
@@ -103,10 +103,11 @@ Program make_program(uint64_t seed) {
   return program;
 }
 
-std::vector<Tensor> arguments_of(const Program& program) {
+std::vector<Tensor> arguments_of(const Program& program, int64_t growth) {
   std::mt19937_64 random(program.seed);
   const auto size = [&] { return static_cast<int64_t>(random() % 12 == 0 ? random() % 2 : 1 + random() % 9); };
-  const int64_t rows = size(), columns = random() % 4 == 0 ? 60 + size() : size();
+  const auto grown = [&](int64_t n) { return n > 1 ? n + growth : n; };
+  const int64_t rows = grown(size()), columns = random() % 4 == 0 ? 60 + size() : grown(size());
   const DType dtype = dtype_of_number(static_cast<uint32_t>(random()));
   const auto values = [&](const Extents& sizes, DType type) { return facets::sample_tensor(random(), sizes, type); };
   std::vector<Tensor> arguments = {values({rows, columns}, dtype), values({rows, columns}, DType::f32), values({columns}, dtype)};

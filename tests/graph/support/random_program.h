@@ -22,8 +22,8 @@ struct Program {
 };
 
 Program make_program(uint64_t seed);
-// Fresh arguments: the same values at every call. Some share memory.
-std::vector<Tensor> arguments_of(const Program& program);
+// Fresh arguments: the same values at every call. Some share memory. growth: how much longer dims are than at first.
+std::vector<Tensor> arguments_of(const Program& program, int64_t growth = 0);
 // All tensors that the program makes. An instruction that its operands do not allow does nothing.
 std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& arguments);
 // The program as it ran on these arguments, one line per instruction that did something.

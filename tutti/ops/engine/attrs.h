@@ -36,6 +36,16 @@ class Attrs {
     TUTTI_ASSERT(size_ == sizeof(T), "attrs hold {} bytes, {} were expected", size_, sizeof(T));
     return *reinterpret_cast<const T*>(bytes_);
   }
+  // Puts map(word) in the place of each of the 8-byte words.
+  template <class Map>
+  void replace_words(Map&& map) {
+    for (size_t at = 0; at + 8 <= size_; at += 8) {
+      int64_t word;
+      std::memcpy(&word, bytes_ + at, 8);
+      word = map(word);
+      std::memcpy(bytes_ + at, &word, 8);
+    }
+  }
   bool empty() const { return size_ == 0; }
   // Equal bytes mean equal attrs; the reverse need not hold (padding).
   std::span<const std::byte> bytes() const { return {bytes_, size_}; }

@@ -1,0 +1,112 @@
+#include "tutti/graph/program.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/graph/trace.h"
+#include "tutti/ops/engine/dispatch.h"
+
+namespace tutti::graph {
+
+Attrs with_values(const Attrs& attrs, const SymGraph& symbols, FunctionRef<int64_t(SymInt)> value_of) {
+  Attrs result = attrs;
+  result.replace_words([&](int64_t word) {
+    const SymInt size = SymInt::of_raw(word);
+    return size.is_symbolic() && symbols.has_node(size.node()) ? SymInt(value_of(size)).raw() : word;
+  });
+  return result;
+}
+
+Tensor Program::add(const Tensor& called, const Shape& sizes) {
+  Tensor t = called.alias();
+  t.impl()->sizes = sizes;
+  t.impl()->traced = static_cast<int32_t>(called_.size());
+  t.impl()->stages |= mask_of(StageBit::capture);
+  called_.push_back(called);
+  tensors_ = called_.size();
+  return t;
+}
+
+Tensor Program::as_called(const Tensor& t) const {
+  const int32_t number = t.impl()->traced;
+  return number < 0 ? t : called_.at(static_cast<size_t>(number));
+}
+
+void Program::append(Item item) { items_.push_back(std::move(item)); }
+
+bool Program::decide(const Tensor& t, TensorQuestion question, const Shape& about) {
+  const auto hint = [&](SymInt s) { return symbols_.hint_of(s); };
+  Shape known;
+  for (const SymInt s : about) known.push_back(hint(s));
+  const bool answer = question(as_called(t), known);
+  append(Fact{t.alias(), question, about, answer});
+  return answer;
+}
+
+void Program::note_guards(const std::string& where) { guard_places_.resize(symbols_.guards().size(), where); }
+
+void Program::refuse(const std::string& reason) {
+  refusal_ = reason;
+  throw NotSymbolic(reason);
+}
+
+std::string Program::what_fixes(int64_t index) const {
+  const uint64_t bit = uint64_t{1} << index;
+  for (size_t i = 0; i < symbols_.guards().size(); ++i) {
+    const SymGraph::Guard& g = symbols_.guards()[i];
+    if ((symbols_.symbols_in(g.node) & bit) == 0) continue;
+    const SymNode& n = symbols_.node(g.node);
+    const bool is_comparison = n.op >= SymOp::eq;
+    const bool equals_constant = n.op == SymOp::eq && g.answer == 1 &&
+                                 (symbols_.node(n.a).op == SymOp::constant || symbols_.node(n.b).op == SymOp::constant);
+    if (is_comparison && !equals_constant) continue;
+    const std::string text = symbols_.to_string(g.node);
+    return fmt::format("{} asks for {}", guard_places_[i], is_comparison ? text : fmt::format("the integer {} = {}", text, g.answer));
+  }
+  return "";
+}
+
+Program::Replay::Replay(const Program& program, Trace& trace, const SymValues& values, std::span<const Tensor> arguments)
+    : program_(program), trace_(trace), values_(values), tensors_(program.tensors_) {
+  std::copy(arguments.begin(), arguments.end(), tensors_.begin());
+}
+
+bool Program::Replay::forward() { return run(0, program_.forward_items_); }
+bool Program::Replay::backward() { return run(program_.forward_items_, program_.items_.size()); }
+
+Tensor Program::Replay::at(const Tensor& t) const {
+  const int32_t number = t.defined() ? t.impl()->traced : -1;
+  return number < 0 ? t : tensors_[static_cast<size_t>(number)];
+}
+
+bool Program::Replay::run(size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    if (!std::visit([&](const auto& item) { return run(item); }, program_.items_[i])) return false;
+  }
+  return true;
+}
+
+bool Program::Replay::run(const Call& call) {
+  std::vector<Tensor> inputs, outputs(call.outputs.size());
+  for (const Tensor& t : call.inputs) inputs.push_back(at(t));
+  const Attrs attrs = with_values(call.attrs, program_.symbols_, [&](SymInt s) { return values_(s); });
+  trace_.repeat({*call.op, inputs, attrs}, outputs, call.origin);
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (call.outputs[k].defined()) tensors_[static_cast<size_t>(call.outputs[k].impl()->traced)] = outputs[k];
+  }
+  return true;
+}
+
+bool Program::Replay::run(const Fact& fact) {
+  Shape about;
+  for (const SymInt s : fact.about) about.push_back(values_(s));
+  return fact.question(at(fact.of), about) == fact.answer;
+}
+
+bool Program::Replay::run(const Later& later) {
+  const Tensor of = at(later.of);
+  tensors_[static_cast<size_t>(later.made.impl()->traced)] = trace_.add_later(of.extents(), later.dtype, of.device());
+  return true;
+}
+
+}  // namespace tutti::graph

@@ -1,0 +1,108 @@
+// The program of a trace with symbolic sizes: its calls, written down so that they can be traced again for other sizes
+// without the function.
+//
+// While a program is recorded, tensors of the trace have sizes that are expressions in symbols, and stand for concrete
+// tensors of the traced call. Whatever the function, an op or a gradient asks of a size is answered for the traced call
+// and becomes a guard; what it asks of strides becomes a fact. For other sizes the program means the same calls as long
+// as guards and facts hold. Recorded by one thread; immutable afterwards.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tutti/core/sym_graph.h"
+#include "tutti/graph/graph.h"
+#include "tutti/runtime/function_ref.h"
+
+namespace tutti::graph {
+
+class Trace;
+
+// Symbolic sizes cannot follow what a function does; it is traced again without them.
+class NotSymbolic : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Attrs with every symbolic size as an integer.
+Attrs with_values(const Attrs& attrs, const SymGraph& symbols, FunctionRef<int64_t(SymInt)> value_of);
+
+class Program {
+ public:
+  // Tensors stand for what the trace knows by their number, or, with memory of their own, for themselves.
+  struct Call {
+    const OpDef* op;
+    Attrs attrs;
+    std::vector<Tensor> inputs, outputs;  // outputs: undefined where an input is written in place
+    Origin origin;
+  };
+  struct Fact {
+    Tensor of;
+    TensorQuestion question;
+    Shape about;
+    bool answer;
+  };
+  // A cotangent for `of`.
+  struct Later {
+    Tensor of, made;
+    DType dtype;
+  };
+  using Item = std::variant<Call, Fact, Later>;
+
+  // ---- while recording ----
+  // A tensor of the trace that stands for `called` with these sizes.
+  Tensor add(const Tensor& called, const Shape& sizes);
+  // What `t` stands for in the traced call: itself when it has memory. Throws NotSymbolic for a tensor that no op made.
+  Tensor as_called(const Tensor& t) const;
+  void append(Item item);
+  bool decide(const Tensor& t, TensorQuestion question, const Shape& about);
+  // Guards since the last time were asked for by `where`.
+  void note_guards(const std::string& where);
+  [[noreturn]] void refuse(const std::string& reason);
+  void end() { called_.clear(); }
+  // Items from here on belong to the backward.
+  void begin_backward() { forward_items_ = items_.size(); }
+
+  SymGraph& symbols() { return symbols_; }
+  const SymGraph& symbols() const { return symbols_; }
+  // Why the function cannot be followed; empty when it can.
+  const std::string& refusal() const { return refusal_; }
+  const std::string& place_of_guard(size_t guard) const { return guard_places_[guard]; }
+  // A guard that leaves symbol `index` one value, in words; empty when there is none.
+  std::string what_fixes(int64_t index) const;
+
+  // ---- afterwards ----
+  // Traces the calls again. The first tensors of the program are `arguments`, in order.
+  class Replay {
+   public:
+    Replay(const Program& program, Trace& trace, const SymValues& values, std::span<const Tensor> arguments);
+    // False when a fact does not hold for these sizes.
+    bool forward();
+    bool backward();
+    // What `t`, of the recorded trace, is in this one.
+    Tensor at(const Tensor& t) const;
+
+   private:
+    bool run(size_t begin, size_t end);
+    bool run(const Call& call);
+    bool run(const Fact& fact);
+    bool run(const Later& later);
+    const Program& program_;
+    Trace& trace_;
+    const SymValues& values_;
+    std::vector<Tensor> tensors_;  // by number
+  };
+
+ private:
+  SymGraph symbols_;
+  std::vector<Item> items_;
+  size_t forward_items_ = 0;
+  std::vector<Tensor> called_;  // by number, while recording
+  size_t tensors_ = 0;
+  std::vector<std::string> guard_places_;
+  std::string refusal_;
+};
+
+}  // namespace tutti::graph
