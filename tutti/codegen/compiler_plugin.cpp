@@ -122,4 +122,9 @@ std::string compile_object(const GemmKernelSpec& spec, CpuTarget target) {
   return call_compiler(compile, spec, target, spec.name());
 }
 
+std::string compile_object(const AttentionKernelSpec& spec, CpuTarget target) {
+  static const auto compile = find_function<CompileAttentionFunction>(kCompileAttentionFunctionName);
+  return call_compiler(compile, spec, target, spec.name());
+}
+
 }  // namespace tutti::codegen

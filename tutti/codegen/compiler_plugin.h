@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tutti/codegen/attention_kernel.h"
 #include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/kernel.h"
 
@@ -20,5 +21,6 @@ uint64_t compiler_fingerprint();
 // the dtype does not have, EnvironmentError when the plugin cannot be opened.
 std::string compile_object(const KernelSpec& spec, CpuTarget target);
 std::string compile_object(const GemmKernelSpec& spec, CpuTarget target);
+std::string compile_object(const AttentionKernelSpec& spec, CpuTarget target);
 
 }  // namespace tutti::codegen

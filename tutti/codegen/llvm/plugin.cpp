@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "tutti/codegen/llvm/emit_attention.h"
 #include "tutti/codegen/llvm/emit_gemm.h"
 #include "tutti/codegen/llvm/emitter.h"
 #include "tutti/codegen/llvm/machine_code.h"
@@ -33,6 +34,13 @@ std::string compile(const GemmKernelSpec& spec, CpuTarget target) {
   llvm::LLVMContext context;
   llvm::Module module("gemm", context);
   emit_gemm_tile(module, spec, target, kKernelEntryName);
+  return to_machine_code(module, target);
+}
+
+std::string compile(const AttentionKernelSpec& spec, CpuTarget target) {
+  llvm::LLVMContext context;
+  llvm::Module module("attention", context);
+  emit_attention(module, spec, target, kKernelEntryName);
   return to_machine_code(module, target);
 }
 
@@ -68,5 +76,10 @@ extern "C" [[gnu::visibility("default")]] CompileStatus tutti_llvm_compile(const
 
 extern "C" [[gnu::visibility("default")]] CompileStatus tutti_llvm_compile_gemm(
     const tutti::codegen::GemmKernelSpec* spec, CpuTarget target, CompileSink sink, void* context) {
+  return tutti::codegen::compile_into(*spec, target, sink, context);
+}
+
+extern "C" [[gnu::visibility("default")]] CompileStatus tutti_llvm_compile_attention(
+    const tutti::codegen::AttentionKernelSpec* spec, CpuTarget target, CompileSink sink, void* context) {
   return tutti::codegen::compile_into(*spec, target, sink, context);
 }

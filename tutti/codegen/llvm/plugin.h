@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "tutti/codegen/attention_kernel.h"
 #include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/kernel.h"
 
@@ -24,8 +25,12 @@ using CompileFunction = CompileStatus (*)(const KernelSpec* spec, CpuTarget targ
 using CompileGemmFunction = CompileStatus (*)(const GemmKernelSpec* spec, CpuTarget target, CompileSink sink,
                                               void* context);
 
+using CompileAttentionFunction = CompileStatus (*)(const AttentionKernelSpec* spec, CpuTarget target, CompileSink sink,
+                                                   void* context);
+
 inline constexpr const char* kCompileFunctionName = "tutti_llvm_compile";
 inline constexpr const char* kCompileGemmFunctionName = "tutti_llvm_compile_gemm";
+inline constexpr const char* kCompileAttentionFunctionName = "tutti_llvm_compile_attention";
 inline constexpr const char* kKernelEntryName = "tutti_kernel";
 
 }  // namespace tutti::codegen

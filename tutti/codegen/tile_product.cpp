@@ -1,0 +1,81 @@
+#include "tutti/codegen/tile_product.h"
+
+#include <algorithm>
+
+#include "tutti/codegen/gemm_cut.h"
+
+namespace tutti::codegen {
+namespace {
+
+const std::byte* moved(const void* data, int64_t nbytes) { return static_cast<const std::byte*>(data) + nbytes; }
+std::byte* moved(void* data, int64_t nbytes) { return static_cast<std::byte*>(data) + nbytes; }
+
+}  // namespace
+
+int64_t whole_registers(int64_t columns, DType compute, CpuTarget target) {
+  const int64_t lanes = gemm_lanes(target, compute);
+  return (columns + lanes - 1) / lanes * lanes;
+}
+
+TileProduct::TileProduct(DType compute, int64_t rows, CpuTarget target)
+    : compute_(compute), rows_(rows), target_(target), lanes_(gemm_lanes(target, compute)) {
+  const EvenSplit strips = EvenSplit::at_most(rows, codegen::most_rows(target));
+  strips_ = strips.parts;
+  most_vectors_ = codegen::most_vectors(target, strips.largest());
+}
+
+void TileProduct::pack(const PackSource& a, int64_t k, void* packed) const {
+  const EvenSplit strips{strips_, rows_ / strips_, rows_ % strips_};
+  const int64_t size = itemsize(compute_);
+  // In order: what is written behind a strip is overwritten by the next.
+  for (int64_t s = 0; s < strips.parts; ++s) {
+    const PackSource strip{moved(a.data, strips.begin(s) * a.lane_stride * itemsize(a.dtype)), a.dtype, a.k_stride, a.lane_stride};
+    codegen::pack(strip, k, strips.size(s), compute_, moved(packed, strips.begin(s) * k * size), strips.size(s));
+  }
+}
+
+void TileProduct::run(const TileProductCall& p) const {
+  const EvenSplit strips{strips_, rows_ / strips_, rows_ % strips_};
+  const EvenSplit panels = EvenSplit::at_most(p.columns / lanes_, most_vectors_);
+  const int64_t size = itemsize(compute_);
+  int64_t k = 0;
+  for (int64_t leaf = 0; leaf < p.leaves; ++leaf) k += p.leaf_lengths[leaf];
+  GemmTileCall call{};
+  call.b_stride = p.b_stride;
+  call.c_stride = p.c_stride;
+  call.leaf_lengths = p.leaf_lengths;
+  call.merges = p.merges;
+  call.leaves = p.leaves;
+  call.is_last = p.is_last;
+  for (int64_t panel = 0; panel < panels.parts; ++panel) {
+    const int64_t column = panels.begin(panel) * lanes_, vectors = panels.size(panel), width = vectors * lanes_;
+    call.b = moved(p.b, column * size);
+    int64_t kernel_rows = 0;
+    GemmTileEntry kernel = nullptr;
+    for (int64_t s = 0; s < strips.parts; ++s) {
+      const int64_t row = strips.begin(s), rows = strips.size(s);
+      if (rows != kernel_rows)
+        kernel = gemm_tile_for({compute_, compute_, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
+      call.a = moved(p.a, row * k * size);
+      call.c = moved(p.c, (row * p.c_stride + column) * size);
+      if (p.stack) call.stack = moved(p.stack, (p.depth * (row * p.columns + rows * column) + p.pending * rows * width) * size);
+      kernel(&call);
+    }
+  }
+}
+
+PendingSums::Step PendingSums::next(bool exists, uint8_t merges) {
+  const int64_t before = height_;
+  uint8_t met = 0;
+  for (; merges > 0; --merges) {
+    met += exists_.back();
+    exists_.pop_back();
+  }
+  exists_.push_back(exists || met > 0);
+  // One sum and an absent leaf: the sum stays where it is, as the parent of both.
+  const bool run = exists || met > 1;
+  if (run) height_ += 1 - met;
+  return {run, met, before};
+}
+
+}  // namespace tutti::codegen

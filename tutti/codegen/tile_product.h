@@ -1,0 +1,75 @@
+// Products of operands that a kernel keeps in cache: no packing, choosing or threads of their own, the tiles and the
+// summation order of gemm().
+//
+// The contraction may be handed over leaf by leaf, as the operands come into being: what is pending waits in memory of the
+// caller. A leaf that contributes nothing (numerics contract, N8, N10) is left out of the sum.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/gemm_pack.h"
+
+namespace tutti::codegen {
+
+// Elements that `columns` take in whole registers.
+int64_t whole_registers(int64_t columns, DType compute, CpuTarget target = cpu_target());
+
+struct TileProductCall {
+  const void* a;      // strips of rows, as pack() of the product lays them
+  const void* b;      // [k][columns of the call], rows b_stride elements apart
+  int64_t b_stride;
+  void* c;            // [rows][columns of the call], rows c_stride elements apart; written with the last leaf
+  int64_t c_stride;
+  int64_t columns;    // in whole registers
+  // The leaves of this call in postfix order (contraction_tree.h).
+  const int32_t* leaf_lengths;
+  const uint8_t* merges;
+  int64_t leaves = 1;
+  bool is_last = true;
+  // Pending sums, [rows][columns] each: room for `depth` of them, of which `pending` stand there. Needed by more leaves
+  // than one, and by more calls than one.
+  void* stack = nullptr;
+  int64_t depth = 0, pending = 0;
+};
+
+// C = A B for A of `rows` rows. Holds no data; any thread.
+class TileProduct {
+ public:
+  TileProduct(DType compute, int64_t rows, CpuTarget target = cpu_target());
+
+  int64_t rows() const { return rows_; }
+  // Elements of packed A for a contraction of k, with what packing writes behind.
+  int64_t packed_size(int64_t k) const { return rows_ * k + kPackSlack; }
+  // Lanes of the source are rows.
+  void pack(const PackSource& a, int64_t k, void* packed) const;
+  void run(const TileProductCall& call) const;
+
+ private:
+  DType compute_;
+  int64_t rows_;
+  CpuTarget target_;
+  int64_t lanes_, strips_, most_vectors_;
+};
+
+// Which partial sums of a tree exist, while its leaves come in order and some are absent.
+class PendingSums {
+ public:
+  struct Step {
+    bool run;        // call the product: a leaf, or sums that meet because of an absent one
+    uint8_t merges;  // of sums that exist
+    int64_t pending;  // before the call
+  };
+  // The next leaf, which the tree merges `merges` times.
+  Step next(bool exists, uint8_t merges);
+  // Sums that wait.
+  int64_t pending() const { return height_; }
+
+ private:
+  std::vector<bool> exists_;
+  int64_t height_ = 0;
+};
+
+}  // namespace tutti::codegen
