@@ -2,10 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
+#include "tests/ops/support/attention_definition.h"
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/ops/attention/steps.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/slice.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/ops/where.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 namespace {
@@ -53,6 +63,171 @@ TEST(Attention, AQueryThatSeesNoKeyOfAChunkIsItsIdentity) {
   const SdpaPartial seen = sdpa_partial(row.q, narrow(row.k, 1, 0, 64), narrow(row.v, 1, 0, 64));
   expect_same_bits(combine(seen, hidden).output, seen.output);
   expect_same_bits(combine(seen, hidden).sum, seen.sum);
+}
+
+struct Operands {
+  Tensor q, k, v, g;
+  Operands(int64_t B, int64_t Sq, int64_t Sk, int64_t Hq, int64_t Hkv, int64_t D, DType dtype = DType::f32)
+      : q(facets::sample_tensor(1, {B, Sq, Hq, D}, dtype)), k(facets::sample_tensor(2, {B, Sk, Hkv, D}, dtype)),
+        v(facets::sample_tensor(3, {B, Sk, Hkv, D}, dtype)), g(facets::sample_tensor(4, {B, Sq, Hq, D}, dtype)) {}
+
+  SdpaResult forward(const SdpaOptions& options) const { return sdpa_with_logsumexp(q, k, v, options); }
+  SdpaGradients backward(const SdpaOptions& options) const { return sdpa_partial_backward(g, q, k, v, forward(options), options); }
+};
+
+void expect_same(const SdpaGradients& a, const SdpaGradients& b) {
+  expect_same_bits(a.q, b.q);
+  expect_same_bits(a.k, b.k);
+  expect_same_bits(a.v, b.v);
+}
+
+// Starts of documents in a row of 200.
+SdpaOptions documents(int64_t batch, int64_t length) {
+  std::vector<int32_t> first;
+  for (int64_t i = 0; i < batch * length; ++i) first.push_back(i % length >= 150 ? 150 : i % length >= 70 ? 70 : 0);
+  return {.causal = true, .first_key = Tensor::of(first, {batch, length})};
+}
+
+TEST(Attention, HasTheBitsOfItsDefinition) {
+  for (const Operands& x : {Operands(2, 200, 200, 4, 2, 32), Operands(1, 37, 300, 6, 2, 33), Operands(1, 130, 130, 2, 1, 256, DType::bf16),
+                            Operands(1, 70, 70, 1, 1, 40, DType::f64), Operands(1, 3, 5, 140, 1, 8)}) {
+    const SdpaOptions options = x.q.extent(1) == 200 ? documents(2, 200) : SdpaOptions{.causal = true};
+    const SdpaResult result = x.forward(options), expected = testing::attention(x.q, x.k, x.v, options);
+    expect_same_bits(result.output, expected.output);
+    expect_same_bits(result.logsumexp, expected.logsumexp);
+    expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
+  }
+}
+
+TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
+  const Operands x(1, 200, 200, 4, 2, 24);
+  RankContext& context = RankContext::current();
+  const int before = context.pool().threads();
+  context.set_threads(1);
+  const SdpaResult result = x.forward(documents(1, 200));
+  const SdpaGradients gradients = x.backward(documents(1, 200));
+  for (const int threads : {2, 3, 8}) {  // more threads than groups: the keys of a group are shared out
+    context.set_threads(threads);
+    expect_same_bits(x.forward(documents(1, 200)).output, result.output);
+    expect_same(x.backward(documents(1, 200)), gradients);
+  }
+  context.set_threads(before);
+}
+
+TEST(Attention, ARowDependsNeitherOnTheBatchNorOnPaddingBehindIt) {
+  const Operands x(3, 90, 150, 4, 2, 24);
+  const auto cut = [&](const Tensor& t, int64_t b, int64_t length) { return narrow(narrow(t, 0, b, 1), 1, 0, length); };
+  std::vector<int32_t> last;
+  for (int32_t i = 0; i < 90; ++i) last.push_back(std::min(i, 79));
+  const auto options = [&](int64_t batch, int64_t length) {
+    std::vector<int32_t> all;
+    for (int64_t b = 0; b < batch; ++b) all.insert(all.end(), last.begin(), last.begin() + length);
+    return SdpaOptions{.last_key = Tensor::of(all, {batch, length})};
+  };
+  const Tensor whole = x.forward(options(3, 90)).output;
+  for (const int64_t b : {0, 2})
+    expect_same_bits(sdpa(cut(x.q, b, 33), cut(x.k, b, 80), cut(x.v, b, 80), options(1, 33)), cut(whole, b, 33));
+}
+
+TEST(Attention, WorksWithTreesThatTestsCut) {
+  const Operands x(1, 21, 21, 4, 2, 12);
+  const KeyBlockScope blocks(2);
+  const TokenGrainScope grain(4);
+  const codegen::ContractionLeafForTests leaf(3);
+  const SdpaOptions options{.causal = true};
+  const SdpaResult result = x.forward(options);
+  expect_same_bits(result.output, testing::attention(x.q, x.k, x.v, options).output);
+  expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
+}
+
+// Of every size that may be shared; some keys hidden.
+Tensor sample_mask(const Extents& sizes) {
+  const Tensor mask = facets::sample_tensor(5, sizes);
+  for (int64_t i = 0; i < mask.numel(); i += 3) mask.data<float>()[i] = -INFINITY;
+  return mask;
+}
+
+TEST(Attention, AMaskIsAddedToTheScores) {
+  const Operands x(2, 70, 90, 4, 2, 16);
+  for (const Extents& sizes : {Extents{2, 4, 70, 90}, Extents{1, 1, 70, 90}, Extents{2, 1, 1, 90}, Extents{1, 4, 1, 90}}) {
+    const SdpaOptions options{.causal = true, .mask = sample_mask(sizes)};
+    const SdpaResult result = x.forward(options), expected = testing::attention(x.q, x.k, x.v, options);
+    expect_same_bits(result.output, expected.output);
+    expect_same_bits(result.logsumexp, expected.logsumexp);
+    expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
+  }
+}
+
+TEST(Attention, ABooleanMaskHidesAsInfinityDoes) {
+  const Operands x(1, 20, 70, 2, 1, 8, DType::bf16);
+  const Tensor mask = sample_mask({1, 1, 20, 70}), seen = Tensor::empty({1, 1, 20, 70}, DType::boolean);
+  for (int64_t i = 0; i < mask.numel(); ++i) {
+    seen.data<bool>()[i] = i % 3 != 0 && i >= 70;  // query 0 sees nothing
+    mask.data<float>()[i] = seen.data<bool>()[i] ? 0.0f : -INFINITY;
+  }
+  const SdpaOptions by_truth{.mask = seen}, by_number{.mask = mask};
+  expect_same_bits(x.forward(by_truth).output, x.forward(by_number).output);
+  expect_same(x.backward(by_truth), x.backward(by_number));
+  const Tensor first = narrow(x.forward(by_truth).output, 1, 0, 1);
+  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(facets::read_double(to_contiguous(first), i), 0);
+}
+
+TEST(Attention, AWindowHidesWhatLiesBeforeIt) {
+  const Operands x(1, 150, 150, 2, 2, 16);
+  for (const int32_t window : {0, 5, 64, 100}) {
+    std::vector<int32_t> first;
+    for (int32_t i = 0; i < 150; ++i) first.push_back(std::max(i - window, 0));
+    const SdpaOptions by_window{.causal = true, .window = window}, by_key{.causal = true, .first_key = Tensor::of(first, {1, 150})};
+    expect_same_bits(x.forward(by_window).output, x.forward(by_key).output);
+    expect_same(x.backward(by_window), x.backward(by_key));
+  }
+}
+
+TEST(Attention, AStepOfACacheHasTheBitsOfTheWholeSequence) {
+  const Operands x(2, 130, 130, 4, 2, 32);
+  const Tensor whole = x.forward({.causal = true, .window = 80}).output;
+  // Room for 200 keys; behind each sequence the cache holds what an earlier one left.
+  const Tensor k = cat({x.k, facets::sample_tensor(7, {2, 70, 2, 32})}, 1), v = cat({x.v, facets::sample_tensor(8, {2, 70, 2, 32})}, 1);
+  for (int64_t i = 0; i < v.numel(); ++i)
+    if (i / (2 * 32) % 200 >= 130) v.data<float>()[i] = NAN;
+  for (const int64_t queries : {1, 3}) {
+    std::vector<Tensor> q;
+    const std::vector<int32_t> lengths{130, 67};
+    for (int64_t b = 0; b < 2; ++b) q.push_back(narrow(narrow(x.q, 0, b, 1), 1, lengths[static_cast<size_t>(b)] - queries, queries));
+    const Tensor out = sdpa(cat(q, 0), k, v, {.causal = true, .window = 80, .lengths = Tensor::of(lengths, {2})});
+    for (int64_t b = 0; b < 2; ++b)
+      expect_same_bits(narrow(out, 0, b, 1), narrow(narrow(whole, 0, b, 1), 1, lengths[static_cast<size_t>(b)] - queries, queries));
+  }
+}
+
+TEST(Attention, SaysWhatDoesNotFit) {
+  const Operands x(2, 4, 6, 4, 2, 8);
+  const auto message = [&](const SdpaOptions& options) {
+    try {
+      sdpa(x.q, x.k, x.v, options);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message({.causal = true, .window = -3}).find("a window of -3 keys before the last one; expected 0 or more"), std::string::npos);
+  EXPECT_NE(message({.window = 3}).find("a window of 3 keys before the last one needs what sets the last one: causal, lengths or last_key"), std::string::npos);
+  EXPECT_NE(message({.lengths = Tensor::of(std::vector<int32_t>{1, 2, 3})}).find("lengths is [3] i32 cpu; expected integers [2]"), std::string::npos)
+      << message({.lengths = Tensor::of(std::vector<int32_t>{1, 2, 3})});
+  EXPECT_NE(message({.mask = sample_mask({1, 4, 6})}).find("mask is [1, 4, 6] f32 cpu; expected booleans or floats [2 or 1, 4 or 1, 4 or 1, 6]"), std::string::npos)
+      << message({.mask = sample_mask({1, 4, 6})});
+  EXPECT_NE(message({.mask = sample_mask({2, 2, 4, 6})}).find("expected booleans or floats"), std::string::npos);
+  EXPECT_THROW(sdpa_partial(x.q, x.k, x.v, {.mask = sample_mask({1, 1, 4, 6})}), UsageError);
+}
+
+TEST(Attention, QueriesThatSeeNoKeyGiveZerosAndTakeNone) {
+  const Operands x(1, 6, 9, 2, 1, 8);
+  const SdpaOptions options{.last_key = last_keys(std::vector<int32_t>(6, -1))};
+  const Tensor zero = Tensor::of(std::vector<float>(6 * 2 * 8, 0.0f), {1, 6, 2, 8}), none = Tensor::of(std::vector<float>(9 * 8, 0.0f), {1, 9, 1, 8});
+  const SdpaResult result = x.forward(options);
+  expect_same_bits(result.output, zero);
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(result.logsumexp.data<float>()[i], -INFINITY);
+  expect_same(x.backward(options), {zero, none, none});
 }
 
 }  // namespace

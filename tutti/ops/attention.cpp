@@ -10,9 +10,13 @@
 #include "tutti/ops/attention/reference.h"
 #include "tutti/ops/attention/samples.h"
 #include "tutti/ops/attention/steps.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/dispatch.h"
+#include "tutti/ops/reshape.h"
 #include "tutti/ops/squeeze.h"
+#include "tutti/ops/where.h"
 
 namespace tutti {
 namespace {
@@ -20,7 +24,7 @@ namespace {
 using attention::SdpaAttrs;
 using codegen::LoopKind;
 
-extern const OpDef kSdpa, kSdpaBackward;
+extern const OpDef kSdpa, kSdpaBackward, kSdpaMasked, kSdpaMaskedBackward;
 
 std::atomic<int64_t>& block_setting() {
   static std::atomic<int64_t> keys{64};
@@ -48,9 +52,19 @@ void infer_backward(const OpCall& call, OutputMetas& out) {
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
   TUTTI_CHECK(!call.grads[1].defined(), "sdpa: the statistics output has no gradient");
   if (!call.grads[0].defined()) return;
-  const Tensor inputs[] = {call.grads[0], call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], call.outputs[1], call.inputs[3],
-                           call.inputs[4]};
-  apply(kSdpaBackward, inputs, call.attrs, grads.first(3));
+  std::vector<Tensor> inputs{call.grads[0], call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], call.outputs[1], call.inputs[3], call.inputs[4]};
+  if (call.inputs.size() == 6) {
+    TUTTI_CHECK(!call.needs(5), "sdpa: the mask wants a gradient, which attention does not give; detach it, or write attention with matmul and softmax");
+    inputs.push_back(call.inputs[5]);
+  }
+  apply(inputs.size() == 8 ? kSdpaBackward : kSdpaMaskedBackward, inputs, call.attrs, grads.first(3));
+}
+
+// The mask as a sharding rule writes it: a dim of size 1 is the same for all.
+std::string mask_dims(const Tensor& mask) {
+  std::string dims;
+  for (size_t d = 0; d < 4; ++d) dims += mask.extents()[d] == 1 ? '1' : "bHST"[d];
+  return fmt::format("#m[{}]", dims);
 }
 
 Cost attention_cost(const OpCall& call, size_t q, double products) {
@@ -77,6 +91,25 @@ const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs
                           },
                           .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
                           .samples = [] { return attention::samples(kSdpa, true); }, .tolerance = {.f32 = 1e-4}};
+
+const OpDef kSdpaMasked{.name = "sdpa_masked", .num_inputs = 6, .num_outputs = 2, .infer = infer, .reference = attention::reference,
+                        .gradient = {.vjp = vjp, .saves_inputs = 0b111111, .saves_outputs = 0b11},
+                        .kernel = attention::kernel,  // as sdpa
+                        .sharding = [](const OpCall& call) {
+                          return fmt::format("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] {} -> o[bSHD] l[bSH] | |", mask_dims(call[5]));
+                        },
+                        .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
+                        .samples = [] { return attention::samples(kSdpaMasked, false); }, .tolerance = {.f32 = 2e-5}};
+const OpDef kSdpaMaskedBackward{.name = "sdpa_masked_backward", .num_inputs = 9, .num_outputs = 3, .infer = infer_backward,
+                                .reference = attention::reference_backward,
+                                .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
+                                .kernel = attention::kernel_backward,  // as sdpa
+                                .sharding = [](const OpCall& call) {
+                                  return fmt::format("#g[bSHD] #q[bSHD] #k[bTKD] #v[bTKD] #o[bSHD] #l[bSH] #f[bS] #e[bS] {} -> dq[bSHD] dk[bTKD] dv[bTKD] | |",
+                                                     mask_dims(call[8]));
+                                },
+                                .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
+                                .samples = [] { return attention::samples(kSdpaMasked, true); }, .tolerance = {.f32 = 1e-4}};
 
 constexpr const char* kPart = "it is a part of attention over ranks, whose gradient is sdpa_partial_backward";
 const OpDef kSdpaPartial{.name = "sdpa_partial", .num_inputs = 5, .num_outputs = 3, .infer = infer_partial,
@@ -116,8 +149,44 @@ Tensor key_bound(const Tensor& keys, const Tensor& q, double unbounded, const ch
               "sdpa: {} is {}; expected integers [{}, {}]", what, describe(keys), q.size(0), q.size(1));
   return keys;
 }
-SdpaAttrs attrs_of(const SdpaOptions& options, const Tensor& q) {
-  return {options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3)))), options.causal};
+
+// The last keys of queries at the end of sequences of these lengths.
+Tensor last_of_lengths(const SdpaOptions& options, const Tensor& q) {
+  const Tensor& lengths = options.lengths;
+  TUTTI_CHECK(lengths.ndim() == 1 && lengths.size(0) == q.size(0) && is_integral(lengths.dtype()),
+              "sdpa: lengths is {}; expected integers [{}], the keys of each sequence", describe(lengths), q.size(0));
+  const Tensor ends = reshape(cast(lengths, DType::i32), {q.size(0), 1});
+  const int64_t Sq = q.extent(1);
+  const Tensor steps = options.causal ? reshape(arange(-Sq, 0, 1, DType::i32), {1, Sq}) : full({1, Sq}, -1.0, DType::i32);
+  const Tensor last = add(ends, steps);
+  return options.last_key.defined() ? minimum(key_bound(options.last_key, q, kNoBound, "last_key"), last) : last;
+}
+
+// What an op of attention gets from the options, besides q, k and v.
+struct Arguments {
+  SdpaAttrs attrs;
+  Tensor first, last, mask;  // mask: of the compute dtype, or undefined
+};
+Arguments arguments_of(const SdpaOptions& options, const Tensor& q, const Tensor& k) {
+  const bool has_lengths = options.lengths.defined();
+  if (options.window)
+    TUTTI_CHECK(*options.window >= 0 && (options.causal || has_lengths || options.last_key.defined()),
+                "sdpa: a window of {} keys before the last one{}", *options.window,
+                *options.window < 0 ? "; expected 0 or more" : " needs what sets the last one: causal, lengths or last_key");
+  Arguments a{{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3)))), .causal = options.causal && !has_lengths,
+               .window = options.window.value_or(-1)},
+              key_bound(options.first_key, q, 0, "first_key"),
+              has_lengths ? last_of_lengths(options, q) : key_bound(options.last_key, q, kNoBound, "last_key"),
+              {}};
+  if (!options.mask.defined()) return a;
+  const Tensor& mask = options.mask;
+  const auto fits = [&](int64_t dim, const SymInt& size) { return mask.size(dim) == size || mask.size(dim) == 1; };
+  TUTTI_CHECK(mask.ndim() == 4 && fits(0, q.size(0)) && fits(1, q.size(2)) && fits(2, q.size(1)) && mask.size(3) == k.size(1) &&
+                  (is_floating(mask.dtype()) || mask.dtype() == DType::boolean),
+              "sdpa: mask is {}; expected booleans or floats [{} or 1, {} or 1, {} or 1, {}]", describe(mask), q.size(0), q.size(2), q.size(1), k.size(1));
+  const DType compute = compute_dtype(q.dtype());
+  a.mask = mask.dtype() == DType::boolean ? where(mask, full({}, 0.0, compute), full({}, -attention::kInf, compute)) : cast(mask, compute);
+  return a;
 }
 
 }  // namespace
@@ -132,9 +201,11 @@ KeyBlockScope::~KeyBlockScope() { block_setting() = previous_; }
 
 SdpaResult sdpa_with_logsumexp(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
   check_operands(q, k, v);
-  const Tensor inputs[] = {q, k, v, key_bound(options.first_key, q, 0, "first_key"), key_bound(options.last_key, q, kNoBound, "last_key")};
+  const Arguments a = arguments_of(options, q, k);
+  const Tensor inputs[] = {q, k, v, a.first, a.last, a.mask};
   Tensor outputs[2];
-  apply(kSdpa, inputs, Attrs::of(attrs_of(options, q)), outputs);
+  if (a.mask.defined()) apply(kSdpaMasked, inputs, Attrs::of(a.attrs), outputs);
+  else apply(kSdpa, std::span(inputs).first(5), Attrs::of(a.attrs), outputs);
   return {outputs[0], outputs[1]};
 }
 
@@ -144,9 +215,12 @@ Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions
 
 SdpaPartial sdpa_partial(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
   check_operands(q, k, v);
-  const Tensor inputs[] = {q, k, v, key_bound(options.first_key, q, 0, "first_key"), key_bound(options.last_key, q, kNoBound, "last_key")};
+  TUTTI_CHECK(!options.mask.defined(), "sdpa_partial: a mask of {} was given; chunks of keys take none: hide keys with first_key and last_key",
+              options.mask.sizes());
+  const Arguments a = arguments_of(options, q, k);
+  const Tensor inputs[] = {q, k, v, a.first, a.last};
   Tensor outputs[3];
-  apply(kSdpaPartial, inputs, Attrs::of(attrs_of(options, q)), outputs);
+  apply(kSdpaPartial, inputs, Attrs::of(a.attrs), outputs);
   return {outputs[0], outputs[1], outputs[2]};
 }
 
@@ -166,15 +240,16 @@ SdpaResult sdpa_of(const SdpaPartial& all, DType dtype) {
 
 SdpaGradients sdpa_partial_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
                                     const SdpaResult& result, const SdpaOptions& options) {
-  const Tensor inputs[] = {grad, q, k, v, result.output, result.logsumexp, key_bound(options.first_key, q, 0, "first_key"),
-                           key_bound(options.last_key, q, kNoBound, "last_key")};
-  SdpaAttrs attrs = attrs_of(options, q);
-  attrs.partial = true;
+  check_operands(q, k, v);
+  Arguments a = arguments_of(options, q, k);
+  a.attrs.partial = true;
+  const Tensor inputs[] = {grad, q, k, v, result.output, result.logsumexp, a.first, a.last, a.mask};
   Tensor outputs[3];
-  apply(kSdpaBackward, inputs, Attrs::of(attrs), outputs);
+  if (a.mask.defined()) apply(kSdpaMaskedBackward, inputs, Attrs::of(a.attrs), outputs);
+  else apply(kSdpaBackward, std::span(inputs).first(8), Attrs::of(a.attrs), outputs);
   return {outputs[0], outputs[1], outputs[2]};
 }
 
 }  // namespace tutti
 
-TUTTI_OPS(attention, &::tutti::kSdpa, &::tutti::kSdpaBackward, &::tutti::kSdpaPartial, &::tutti::kSdpaNodes, &::tutti::kSdpaResult)
+TUTTI_OPS(attention, &::tutti::kSdpa, &::tutti::kSdpaBackward, &::tutti::kSdpaMasked, &::tutti::kSdpaMaskedBackward, &::tutti::kSdpaPartial, &::tutti::kSdpaNodes, &::tutti::kSdpaResult)

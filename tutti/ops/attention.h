@@ -10,19 +10,29 @@ namespace tutti {
 struct SdpaOptions {
   bool causal = false;          // query i sees keys up to i + (Sk - Sq)
   std::optional<double> scale;  // default: 1 / sqrt(D)
+  // Sliding window: keys seen before the last one, which causal or last_key sets; 0 leaves that one alone. Default: all.
+  std::optional<int64_t> window;
   // First key that each query may see, i32 [B, Sq]: the start of its document in a packed sequence.
   Tensor first_key = {};
   // Last key that each query may see, i32 [B, Sq], besides the bound of `causal`: the position of the query when queries
   // do not lie in the order of their positions, as under context parallelism.
   Tensor last_key = {};
+  // Keys of each sequence that count, i32 [B], at most Sk: the rest of a key/value cache is hidden. Queries are then the
+  // last ones of their sequence: `causal` lets query i see keys up to i + (length - Sq).
+  Tensor lengths = {};
+  // [B or 1, Hq or 1, Sq or 1, Sk]. Booleans: keys that are seen. Floats: added to the scaled scores in the compute dtype;
+  // -inf hides a key. Has no gradient.
+  Tensor mask = {};
 };
 
 // softmax(scale * q k^T) v per head; query head j uses key/value head j div (Hq / Hkv). Scores, statistics and sums in
-// f32, rounded once. Keys are taken in blocks of 64, combined by the softmax monoid in the aligned tree anchored at key
-// 0 (numerics contract, N10): a row's bits depend neither on padding nor on what else is in the batch. A query that
-// sees no key gives zeros.
+// f32 (f64 for f64), rounded once. Keys are taken in blocks of 64, combined by the softmax monoid in the aligned tree
+// anchored at key 0 (numerics contract, N10): a row's bits depend neither on padding nor on what else is in the batch.
+// Nothing of the size Sq x Sk is held. A query that sees no key gives zeros; exact zeros are +0.
 // The gradients of k and v sum over queries in the order in which the queries lie, with leaves of token_grain() (N3t).
-// Shapes: q [B, Sq, Hq, D], k and v [B, Sk, Hkv, D] -> [B, Sq, Hq, D]. Source: Vaswani et al. 2017; Milakov 2018.
+// Keys and values that are hidden from a query must be finite where a neighbour of the query sees them (0 * NaN is NaN).
+// Shapes: q [B, Sq, Hq, D], k and v [B, Sk, Hkv, D] -> [B, Sq, Hq, D]. Source: Vaswani et al. 2017; Milakov 2018; Dao 2022.
+// UsageError: shapes or dtypes that do not fit; a window below 0, or one without causal, last_key or lengths.
 Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options = {});
 
 // ---- context parallelism: queries and keys that are parts of those of a row -----------------------------------------
@@ -48,7 +58,8 @@ struct SdpaPartial {
   Tensor sum;      // [B, Sq, Hq, 1]: of exp(score - maximum)
   Tensor output;   // [B, Sq, Hq, D]: of exp(score - maximum) v
 };
-// first_key and last_key count from the beginning of the chunk. Not differentiable, as are the functions below.
+// first_key and last_key count from the beginning of the chunk. Not differentiable, as are the functions below. A mask is
+// not taken.
 SdpaPartial sdpa_partial(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options = {});
 // Of the chunks of `a` and then those of `b`.
 SdpaPartial combine(const SdpaPartial& a, const SdpaPartial& b);

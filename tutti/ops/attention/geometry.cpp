@@ -2,72 +2,108 @@
 
 #include <algorithm>
 
+#include "tutti/codegen/gemm_pack.h"
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/engine/facets.h"
 
 namespace tutti::attention {
+namespace {
+
+char* element(const Tensor& t, int64_t offset) { return static_cast<char*>(t.raw_data()) + offset * itemsize(t.dtype()); }
+
+}  // namespace
 
 Sizes sizes_of(const Tensor& q, const Tensor& k) {
   const Extents &a = q.extents(), &b = k.extents();
   return {a[0], a[1], b[1], a[2], b[2], a[3], b[2] == 0 ? 1 : a[2] / b[2]};
 }
 
-Tensor group_of(const Tensor& t, int64_t b, int64_t kv, int64_t G) {
-  const Extents& st = t.strides();
-  return t.view_as({t.extents()[1], G, t.extents()[3]}, {st[1], st[2], st[3]}, t.offset() + b * st[0] + kv * G * st[2]);
-}
-codegen::GemmOperand matrix(const Tensor& t) {
-  const size_t n = static_cast<size_t>(t.ndim());
-  return {t.raw_data(), t.dtype(), t.strides()[n - 2], t.strides()[n - 1]};
-}
-codegen::GemmOperand transposed(codegen::GemmOperand m) {
-  std::swap(m.row_stride, m.column_stride);
-  return m;
-}
-Tensor head_of(const Tensor& t, int64_t b, int64_t h) {
-  const Extents& st = t.strides();
-  return t.view_as({t.extents()[1], t.extents()[3]}, {st[1], st[3]}, t.offset() + b * st[0] + h * st[2]);
-}
-Tensor rows_of(const Tensor& t, int64_t begin, int64_t count) {
-  return t.view_as({count, t.extents()[1]}, t.strides(), t.offset() + begin * t.strides()[0]);
-}
-Tensor packed(const Tensor& view) {
-  const Extents& e = view.extents();
-  const Tensor dense = Tensor::empty(e, view.dtype());
-  run_step(kCopy, {}, {view}, {dense});
-  return dense.view_as({e[0] * e[1], e[2]}, {e[2], 1}, 0);
-}
-void unpack(const Tensor& rows, const Tensor& view) {
-  const Extents& e = view.extents();
-  run_step(kCopy, {}, {rows.view_as(e, {e[1] * e[2], e[2], 1}, rows.offset())}, {view});
+char* Rows::at(int64_t row) const {
+  return static_cast<char*>(data) + (row / group * position_stride + row % group * head_stride) * itemsize(dtype);
 }
 
-int64_t Bounds::last_of(int64_t row, int64_t count) const {
-  return *std::max_element(last.data<int64_t>() + row, last.data<int64_t>() + row + count);
+// visit(first row, rows, distance) for runs of rows that lie evenly: heads of a position, or positions of a single head.
+template <class Visit>
+void Rows::for_runs(int64_t begin, int64_t count, Visit visit) const {
+  if (group == 1) return visit(begin, count, position_stride);
+  for (int64_t row = begin; row < begin + count;) {
+    const int64_t end = std::min(begin + count, (row / group + 1) * group);
+    visit(row, end - row, head_stride);
+    row = end;
+  }
 }
-int64_t last_key_of(const OpCall& call, const Sizes& n, const Tensor& last_key, int64_t b, int64_t s) {
-  const int64_t causal = call.attrs.as<SdpaAttrs>().causal ? s + n.Sk - n.Sq : n.Sk - 1;
-  return std::min(causal, facets::read_int64(last_key, b * last_key.strides()[0] + s * last_key.strides()[1]));
+
+void Rows::gather(int64_t begin, int64_t count, DType compute, void* dense, int64_t width) const {
+  for_runs(begin, count, [&](int64_t row, int64_t rows, int64_t distance) {
+    codegen::pack({at(row), dtype, distance, element_stride}, rows, length, compute,
+                  static_cast<char*>(dense) + (row - begin) * width * itemsize(compute), width);
+  });
 }
-Bounds bounds_of(const OpCall& call, const Sizes& n, int64_t b, const Tensor& first_key, const Tensor& last_key) {
-  Bounds bounds{Tensor::empty({n.Sq * n.G, 1}, DType::i64), Tensor::empty({n.Sq * n.G, 1}, DType::i64)};
-  for (int64_t s = 0; s < n.Sq; ++s) {
-    const int64_t last = last_key_of(call, n, last_key, b, s);
-    const int64_t first = facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]);
-    for (int64_t g = 0; g < n.G; ++g) {
-      bounds.first.data<int64_t>()[s * n.G + g] = first;
-      bounds.last.data<int64_t>()[s * n.G + g] = last;
+
+void Rows::scatter(const void* dense, DType compute, int64_t width, int64_t begin, int64_t count) const {
+  for_runs(begin, count, [&](int64_t row, int64_t rows, int64_t distance) {
+    codegen::store_tile(static_cast<const char*>(dense) + (row - begin) * width * itemsize(compute), compute, width, rows, length, at(row),
+                        dtype, distance, element_stride);
+  });
+}
+
+Rows Rows::part(int64_t begin, int64_t count) const {
+  Rows r = *this;
+  r.data = static_cast<char*>(data) + begin * element_stride * itemsize(dtype);
+  r.length = count;
+  return r;
+}
+
+Rows rows_of(const Tensor& t, int64_t b, int64_t kv, int64_t group) {
+  const Extents& st = t.strides();
+  return {element(t, b * st[0] + kv * group * st[2]), t.dtype(), st[1], st[2], st[3], group, t.extents()[3]};
+}
+Rows statistics_of(const Tensor& t, int64_t b, int64_t kv, int64_t group) {
+  const Extents& st = t.strides();
+  return {element(t, b * st[0] + kv * group * st[2]), t.dtype(), st[1], st[2], 1, group, 1};
+}
+Rows mask_rows(const Tensor& mask, int64_t b, int64_t kv, const Sizes& n) {
+  const Extents &e = mask.extents(), &st = mask.strides();
+  const auto stride = [&](size_t dim) { return e[dim] == 1 ? 0 : st[dim]; };
+  return {element(mask, b * stride(0) + kv * n.G * stride(1)), mask.dtype(), stride(2), stride(1), st[3], n.G, n.Sk};
+}
+Head head_of(const Tensor& t, int64_t b, int64_t h) {
+  const Extents& st = t.strides();
+  return {element(t, b * st[0] + h * st[2]), t.dtype(), st[1], st[3]};
+}
+
+KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t s) {
+  const SdpaAttrs& attrs = call.attrs.as<SdpaAttrs>();
+  int64_t last = facets::read_int64(last_key, b * last_key.strides()[0] + s * last_key.strides()[1]);
+  if (attrs.causal) last = std::min(last, s + n.Sk - n.Sq);
+  int64_t first = std::max<int64_t>(facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]), 0);
+  if (attrs.window >= 0) first = std::max(first, last - attrs.window);
+  return {first, std::min(last, n.Sk - 1)};
+}
+
+Bounds::Bounds(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t begin, int64_t count)
+    : first(static_cast<size_t>(count)), last(static_cast<size_t>(count)) {
+  for (int64_t row = begin; row < begin + count;) {
+    const KeyRange keys = keys_of(call, n, first_key, last_key, b, row / n.G);
+    // Rows that see nothing are alike, and every bound fits 32 bits.
+    const bool none = keys.first > keys.last;
+    for (const int64_t end = std::min(begin + count, (row / n.G + 1) * n.G); row < end; ++row) {
+      first[static_cast<size_t>(row - begin)] = static_cast<int32_t>(none ? n.Sk : keys.first);
+      last[static_cast<size_t>(row - begin)] = static_cast<int32_t>(none ? -1 : keys.last);
     }
   }
-  return bounds;
 }
-Bounds relative(const Bounds& bounds, int64_t row, int64_t count, int64_t key) {
-  Bounds r{Tensor::empty({count, 1}, DType::i64), Tensor::empty({count, 1}, DType::i64)};
-  for (int64_t i = 0; i < count; ++i) {
-    r.first.data<int64_t>()[i] = bounds.first.data<int64_t>()[row + i] - key;
-    r.last.data<int64_t>()[i] = bounds.last.data<int64_t>()[row + i] - key;
-  }
-  return r;
+
+Bounds::Seen Bounds::seen(int64_t begin, int64_t end, int64_t key, int64_t keys) const {
+  const auto some = [&](int64_t row) {
+    return first[static_cast<size_t>(row)] < key + keys && last[static_cast<size_t>(row)] >= key;
+  };
+  while (begin < end && !some(begin)) ++begin;
+  while (begin < end && !some(end - 1)) --end;
+  Seen result{begin, end, true};
+  for (int64_t row = begin; row < end; ++row)
+    result.all = result.all && first[static_cast<size_t>(row)] <= key && last[static_cast<size_t>(row)] >= key + keys - 1;
+  return result;
 }
 
 }  // namespace tutti::attention

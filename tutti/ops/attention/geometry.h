@@ -1,35 +1,71 @@
-// Where the parts of attention lie: sizes, views of heads and groups, rows packed for matrix products, key bounds.
+// Where the parts of attention lie: sizes, rows of queries, heads of keys, key bounds. A row of a group is a query of one
+// head; rows are numbered by position, then head of the group.
 #pragma once
 
-#include "tutti/codegen/gemm.h"
+#include <vector>
+
 #include "tutti/ops/engine/op_def.h"
 
 namespace tutti::attention {
 
 struct Sizes {
   int64_t B, Sq, Sk, Hq, Hkv, D, G;
+  int64_t rows() const { return Sq * G; }  // of a group
 };
 Sizes sizes_of(const Tensor& q, const Tensor& k);
 
-// [S, G, D] view of the heads of one group, and one head of keys or values as a matrix operand.
-Tensor group_of(const Tensor& t, int64_t b, int64_t kv, int64_t G);
-Tensor head_of(const Tensor& t, int64_t b, int64_t h);
-codegen::GemmOperand matrix(const Tensor& t);
-codegen::GemmOperand transposed(codegen::GemmOperand m);
-Tensor rows_of(const Tensor& t, int64_t begin, int64_t count);
-// Dense copy of a [S, G, D] view as [S * G, D].
-Tensor packed(const Tensor& view);
-// Writes such rows back to where a view looks.
-void unpack(const Tensor& rows, const Tensor& view);
+// The rows of one group of a [B, Sq, Hq, X] tensor.
+struct Rows {
+  void* data;
+  DType dtype;
+  int64_t position_stride, head_stride, element_stride;
+  int64_t group, length;  // heads of the group, X
 
-struct Bounds {
-  Tensor first, last;  // i64 [Sq * G, 1]: keys that a row may see
-  int64_t last_of(int64_t row, int64_t count) const;  // the largest of `count` rows
+  // Rows [begin, begin + count) as dense rows of `width` elements, widened; kPackSlack elements behind them are written.
+  void gather(int64_t begin, int64_t count, DType compute, void* dense, int64_t width) const;
+  // The reverse, rounded once.
+  void scatter(const void* dense, DType compute, int64_t width, int64_t begin, int64_t count) const;
+  // The same rows, of elements [begin, begin + count) only.
+  Rows part(int64_t begin, int64_t count) const;
+
+ private:
+  template <class Visit>
+  void for_runs(int64_t begin, int64_t count, Visit visit) const;
+  char* at(int64_t row) const;
 };
-// The key bound of query s as causal attention and last_key set it.
-int64_t last_key_of(const OpCall& call, const Sizes& n, const Tensor& last_key, int64_t b, int64_t s);
-Bounds bounds_of(const OpCall& call, const Sizes& n, int64_t b, const Tensor& first_key, const Tensor& last_key);
-// The bounds of some rows relative to a key block.
-Bounds relative(const Bounds& bounds, int64_t row, int64_t count, int64_t key);
+Rows rows_of(const Tensor& t, int64_t b, int64_t kv, int64_t group);
+// Of a [B, Sq, Hq] tensor: rows of one element.
+Rows statistics_of(const Tensor& t, int64_t b, int64_t kv, int64_t group);
+// Of a mask [B | 1, Hq | 1, Sq | 1, Sk]: rows of Sk elements.
+Rows mask_rows(const Tensor& mask, int64_t b, int64_t kv, const Sizes& n);
+
+// One head of keys or values.
+struct Head {
+  void* data;
+  DType dtype;
+  int64_t key_stride, element_stride;
+  char* at(int64_t key) const { return static_cast<char*>(data) + key * key_stride * itemsize(dtype); }
+};
+Head head_of(const Tensor& t, int64_t b, int64_t h);
+
+// The last key that query s may see as causal attention and last_key set it, and the first one besides first_key.
+struct KeyRange {
+  int64_t first, last;
+};
+KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t s);
+
+// Keys that rows may see, inside [0, Sk); first > last for a row that sees none.
+struct Bounds {
+  std::vector<int32_t> first, last;
+
+  Bounds(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t begin, int64_t count);
+
+  struct Seen {
+    int64_t begin = 0, end = 0;  // rows that see some of the keys lie between these; none: equal
+    bool all = false;            // every row between sees every key
+  };
+  // What rows [begin, end) see of keys [key, key + keys).
+  Seen seen(int64_t begin, int64_t end, int64_t key, int64_t keys) const;
+};
 
 }  // namespace tutti::attention

@@ -52,7 +52,7 @@ void infer_result(const OpCall& call, OutputMetas& out) {
 }
 void build_result(RecipeBuilder& b) {
   const Expr m = b.in(0), l = b.in(1), o = b.in(2), zero = b.constant(0.0, o.dtype());
-  b.out(where(apply_scalar(ScalarOp::eq, l, zero), zero, o / l));
+  b.out(where(apply_scalar(ScalarOp::eq, l, zero), zero, o / l + zero));  // zeros lose their sign, as in the kernel of one rank
   b.out(m + apply_scalar(ScalarOp::log, l));
 }
 void reference_result(const OpCall& call, std::span<const Tensor> outputs) {

@@ -15,35 +15,49 @@ double at4(const Tensor& t, int64_t b, int64_t s, int64_t h, int64_t d) {
   return facets::read_double(t, b * st[0] + s * st[1] + h * st[2] + d * st[3]);
 }
 
-// Scaled scores of query (b, s, h) over all keys, -inf for those it does not see; their maximum through `m`.
-std::vector<double> scores_of(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& first_key,
-                              const Tensor& last_key, int64_t b, int64_t s, int64_t h, double* m) {
-  const Sizes n = sizes_of(q, k);
-  const SdpaAttrs& attrs = call.attrs.as<SdpaAttrs>();
-  const int64_t first = facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]);
-  std::vector<double> x(static_cast<size_t>(n.Sk), -kInf);
-  *m = -kInf;
-  for (int64_t t = std::max<int64_t>(first, 0); t <= last_key_of(call, n, last_key, b, s); ++t) {
-    double dot = 0;
-    for (int64_t d = 0; d < n.D; ++d) dot += at4(q, b, s, h, d) * at4(k, b, t, h / n.G, d);
-    x[static_cast<size_t>(t)] = dot * attrs.scale;
-    *m = std::max(*m, x[static_cast<size_t>(t)]);
+// What a call of an op of attention holds, wherever its inputs stand.
+struct Operands {
+  const OpCall& call;
+  const Tensor &q, &k, &first_key, &last_key;
+  const Tensor* mask;
+  Sizes n = sizes_of(q, k);
+
+  // Of a call whose q is input `at`, whose bounds begin at `bounds` and whose mask, if it has one, follows them.
+  Operands(const OpCall& c, size_t at, size_t bounds)
+      : call(c), q(c[at]), k(c[at + 1]), first_key(c[bounds]), last_key(c[bounds + 1]), mask(c.inputs.size() > bounds + 2 ? &c[bounds + 2] : nullptr) {}
+
+  double bias(int64_t b, int64_t s, int64_t h, int64_t t) const {
+    if (!mask) return 0;
+    const Extents& e = mask->extents();
+    return at4(*mask, e[0] == 1 ? 0 : b, e[1] == 1 ? 0 : h, e[2] == 1 ? 0 : s, t);
   }
-  return x;
+};
+
+// Scaled scores of query (b, s, h) over all keys, -inf for those it does not see; their maximum through `m`.
+std::vector<double> scores_of(const Operands& x, int64_t b, int64_t s, int64_t h, double* m) {
+  const KeyRange keys = keys_of(x.call, x.n, x.first_key, x.last_key, b, s);
+  std::vector<double> scores(static_cast<size_t>(x.n.Sk), -kInf);
+  *m = -kInf;
+  for (int64_t t = keys.first; t <= keys.last; ++t) {
+    double dot = 0;
+    for (int64_t d = 0; d < x.n.D; ++d) dot += at4(x.q, b, s, h, d) * at4(x.k, b, t, h / x.n.G, d);
+    scores[static_cast<size_t>(t)] = dot * x.call.attrs.as<SdpaAttrs>().scale + x.bias(b, s, h, t);
+    *m = std::max(*m, scores[static_cast<size_t>(t)]);
+  }
+  return scores;
 }
 
 // Probabilities of query (b, s, h) over all keys; lse through `lse`.
-std::vector<double> probabilities(const OpCall& call, const Tensor& q, const Tensor& k, const Tensor& first_key,
-                                  const Tensor& last_key, int64_t b, int64_t s, int64_t h, double* lse) {
+std::vector<double> probabilities(const Operands& x, int64_t b, int64_t s, int64_t h, double* lse) {
   double m, l = 0;
-  std::vector<double> x = scores_of(call, q, k, first_key, last_key, b, s, h, &m);
-  for (double& value : x) {
+  std::vector<double> p = scores_of(x, b, s, h, &m);
+  for (double& value : p) {
     value = m == -kInf ? 0 : std::exp(value - m);
     l += value;
   }
-  for (double& value : x) value = l == 0 ? 0 : value / l;
+  for (double& value : p) value = l == 0 ? 0 : value / l;
   *lse = m + std::log(l);
-  return x;
+  return p;
 }
 
 template <class Visit>
@@ -58,10 +72,11 @@ void for_each_query(const Sizes& n, Visit visit) {
 }  // namespace
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const Sizes n = sizes_of(call[0], call[1]);
+  const Operands x(call, 0, 3);
+  const Sizes& n = x.n;
   for_each_query(n, [&](int64_t b, int64_t s, int64_t h) {
     double lse;
-    const auto p = probabilities(call, call[0], call[1], call[3], call[4], b, s, h, &lse);
+    const auto p = probabilities(x, b, s, h, &lse);
     const int64_t row = (b * n.Sq + s) * n.Hq + h;
     for (int64_t d = 0; d < n.D; ++d) {
       double o = 0;
@@ -73,10 +88,11 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 void reference_partial(const OpCall& call, std::span<const Tensor> outputs) {
-  const Sizes n = sizes_of(call[0], call[1]);
+  const Operands x(call, 0, 3);
+  const Sizes& n = x.n;
   for_each_query(n, [&](int64_t b, int64_t s, int64_t h) {
     double m, l = 0;
-    std::vector<double> p = scores_of(call, call[0], call[1], call[3], call[4], b, s, h, &m);
+    std::vector<double> p = scores_of(x, b, s, h, &m);
     for (double& value : p) l += value = m == -kInf ? 0 : std::exp(value - m);
     const int64_t row = (b * n.Sq + s) * n.Hq + h;
     facets::write_double(outputs[0], row, m);
@@ -91,11 +107,12 @@ void reference_partial(const OpCall& call, std::span<const Tensor> outputs) {
 
 void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor &g = call[0], &q = call[1], &k = call[2], &v = call[3], &o = call[4];
-  const Sizes n = sizes_of(q, k);
+  const Operands x(call, 1, 6);
+  const Sizes& n = x.n;
   std::vector<double> dq(static_cast<size_t>(q.numel())), dk(static_cast<size_t>(k.numel())), dv(static_cast<size_t>(k.numel()));
   for_each_query(n, [&](int64_t b, int64_t s, int64_t h) {
     double lse, delta = 0;
-    const auto p = probabilities(call, q, k, call[6], call[7], b, s, h, &lse);
+    const auto p = probabilities(x, b, s, h, &lse);
     for (int64_t d = 0; d < n.D; ++d) delta += at4(g, b, s, h, d) * at4(o, b, s, h, d);
     for (int64_t t = 0; t < n.Sk; ++t) {
       double dp = 0;

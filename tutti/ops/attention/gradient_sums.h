@@ -1,0 +1,68 @@
+// The gradients of attention for one group of heads: tiles of queries and keys, each a leaf of the two trees that sum over
+// them. Scores are computed once; what a tile adds to a sum waits in the order of its tree.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tutti/codegen/attention_kernel.h"
+#include "tutti/codegen/tile_product.h"
+#include "tutti/ops/attention/geometry.h"
+#include "tutti/ops/attention/scratch.h"
+
+namespace tutti::attention {
+
+// Keys [begin, begin + count): a node of the tree over keys, joined to `merges` nodes before it.
+struct KeyPart {
+  int64_t begin, count;
+  int merges = 0;
+};
+// The nodes `levels` below the root, or leaves above, in order.
+std::vector<KeyPart> key_parts(int64_t keys, int levels);
+
+class GradientSums {
+ public:
+  // `call` has the inputs of kernel_backward and outlives this.
+  explicit GradientSums(const OpCall& call);
+
+  // Stores the gradients of k and v for the keys of `part` into dk and dv, and what these keys give to that of q into `dq`:
+  // dense rows [Sq * G][dq_width()] of the compute dtype. Zeros have no sign: it would tell of keys that are hidden.
+  void run(int64_t b, int64_t kv, const KeyPart& part, const Tensor& dk, const Tensor& dv, void* dq);
+
+  static int64_t dq_width(const Sizes& n, DType compute) { return codegen::whole_registers(n.D, compute); }
+
+ private:
+  // The rows of one leaf of the tree over queries, packed for products with keys (q, g) and for sums over rows (*_down).
+  struct Leaf {
+    int64_t begin, rows;
+    codegen::TileProduct product;  // gives these rows
+    void *q, *g, *q_down, *g_down;
+    void* pending;  // sums of dq
+    codegen::PendingSums sums;
+  };
+  // The keys of one leaf of the tree over keys: across in k_across_ and v_across_, down in k_down_.
+  struct Keys {
+    int64_t begin, count, width;
+  };
+
+  void load_rows(int64_t b, int64_t kv, int64_t depth);
+  Keys load_keys(int64_t b, int64_t kv, int64_t begin, int64_t count);
+  void compute_tile(const Leaf& leaf, const Keys& keys, const Bounds::Seen& seen, int64_t b, int64_t kv);
+  void store(void* sums, const Keys& keys, const Head& to);
+
+  const OpCall& call_;
+  const Sizes n_;
+  const DType compute_;
+  const int64_t width_;  // of dq
+  const codegen::ContractionTree over_features_, over_positions_;
+  const codegen::TileProduct by_feature_;
+  Scratch scratch_;
+  std::vector<Leaf> leaves_;
+  std::optional<Bounds> bounds_;
+  Tensor rows_, other_rows_, delta_;
+  int64_t depth_ = 0;  // of leaves_[i].pending
+  void *lse_, *p_, *ds_, *ds_packed_, *zeros_, *k_across_, *v_across_, *k_down_, *pending_scores_ = nullptr, *pending_k_, *pending_v_,
+      *result_, *bias_ = nullptr;
+};
+
+}  // namespace tutti::attention

@@ -1,0 +1,56 @@
+// A tile of queries against blocks of keys, combined by the softmax monoid in the aligned tree anchored at key 0 (numerics
+// contract, N10). Blocks that no query of the tile sees are absent nodes: they are not computed.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tutti/codegen/attention_kernel.h"
+#include "tutti/codegen/tile_product.h"
+#include "tutti/ops/attention/geometry.h"
+#include "tutti/ops/attention/scratch.h"
+
+namespace tutti::attention {
+
+// (m, l, o) of every query of a tile over some blocks: o [D][width], m and l [width]. Queries outside [begin, end) see none
+// of the keys: their m is -inf, their l and o are 0.
+struct Node {
+  void *o, *m, *l;
+  int64_t begin, end;  // whole registers
+};
+
+class KeyTree {
+ public:
+  // Tiles of at most `rows` rows. `call` outlives the tree; its inputs are q, k, v, first_key, last_key and maybe a mask.
+  KeyTree(const OpCall& call, int64_t rows);
+
+  // The node over all keys for rows [begin, begin + count) of group (b, kv); valid until the next call.
+  const Node& reduce(int64_t b, int64_t kv, int64_t begin, int64_t count);
+  int64_t width() const { return width_; }
+
+ private:
+  void load_queries(int64_t b, int64_t kv, int64_t begin, int64_t count);
+  void load_bias(const Rows& mask, int64_t begin, int64_t count, int64_t key, int64_t keys);
+  int compute_node(int64_t key, int64_t keys, const Bounds::Seen& seen, const Head& k, const Head& v);
+  void merge_top();
+  int take_node();
+  void clear(const Node& node);
+  const codegen::TileProduct& product_of(int64_t keys);
+
+  const OpCall& call_;
+  const Sizes n_;
+  const DType compute_;
+  const int64_t lanes_, block_, widest_;
+  int64_t width_ = 0;  // of the tile at hand
+  const codegen::ContractionTree over_features_;
+  const int32_t depth_;
+  const codegen::TileProduct over_keys_;
+  std::optional<codegen::TileProduct> scores_;  // of the last block's size
+  Scratch scratch_;
+  void *dense_, *queries_, *tile_, *keys_, *values_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
+  std::vector<int32_t> first_, last_;
+  std::vector<Node> nodes_;
+  std::vector<int> free_, stack_;  // numbers of nodes; -1: absent
+};
+
+}  // namespace tutti::attention
