@@ -61,6 +61,7 @@ int print_trace_costs(bool json) {
 
 }  // namespace
 
+void add_bench_attention(CLI::App& bench, Action& action);                        // bench_attention.cpp
 void add_bench_choice(CLI::App& bench, Action& action);                           // bench_choice.cpp
 void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);      // bench_comm.cpp
 void add_bench_compile(CLI::App& bench, Action& action);                          // bench_compile.cpp
@@ -103,6 +104,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
       return t.verified ? 0 : 1;
     };
   });
+  add_bench_attention(*verb, action);
   add_bench_choice(*verb, action);
   add_bench_comm(*verb, action, argc, argv);
   add_bench_compile(*verb, action);
