@@ -6,6 +6,7 @@
 #include "tutti/codegen/kernel.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops.h"
+#include "tutti/optim/optimizer.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/shard_step.h"
@@ -19,14 +20,14 @@ Tensor random(const Extents& sizes, double low = -2.0, double high = 2.0) { retu
 template <class Fn, class... Args>
 void add_rows(std::vector<CompileRow>& rows, const char* what, const std::string& shape, double bytes, Fn fn, const Args&... arguments) {
   const auto compiled = compile(fn, {.name = what});
-  const auto row = [&](const char* mode, auto&& call, int64_t kernels) {
+  const auto row = [&](const char* mode, auto&& call, int64_t launches) {
     auto kept = call(arguments...);
     const Timing time = measure([&] { kept = call(arguments...); });
-    rows.push_back({what, shape, mode, time, bytes / time.median_us / 1e3, kernels});
+    rows.push_back({what, shape, mode, time, bytes / time.median_us / 1e3, launches});
   };
   row("eager", fn, 0);
   compiled(arguments...);
-  row("compiled", compiled, compiled.statistics().last.kernels);
+  row("compiled", compiled, compiled.statistics().last.launches);
 }
 
 void add_pointwise(std::vector<CompileRow>& rows, int64_t n) {
@@ -63,6 +64,34 @@ void add_adamw(std::vector<CompileRow>& rows) {
   }, p, g, m, v);
 }
 
+// The optimizer step of the quickstart: many parameters, few of them large. Parameters after some steps must be equal.
+void add_adamw_of_a_model(std::vector<CompileRow>& rows) {
+  std::vector<Tensor> expected;
+  for (const char* mode : {"eager", "compiled", "batched"}) {
+    models::Qwen3 model(models::qwen3_config("quickstart"), 256);
+    seed_all(1);
+    nn::initialize(model);
+    const std::vector<nn::NamedTensor> parameters = model.named_parameters();
+    const auto optimizer = optim::make_adamw(parameters);
+    std::vector<Tensor> grads;
+    for (const nn::NamedTensor& p : parameters) grads.push_back(random(p.tensor.extents()));
+    const bool compiled = std::string(mode) != "eager";
+    if (compiled) optimizer->compile({.name = "optimizer step", .batch = std::string(mode) == "batched"});
+    for (int step = 0; step < 3; ++step) optimizer->step(grads, 0.01 / (step + 1));
+    double bytes = 0;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor& p = parameters[i].tensor;
+      bytes += 7.0 * static_cast<double>(p.nbytes());
+      if (!compiled) expected.push_back(clone(p));
+      TUTTI_CHECK(std::memcmp(p.raw_data(), expected[i].raw_data(), static_cast<size_t>(p.nbytes())) == 0, "bench compile: parameter '{}' differs between an eager and a "
+                  "{} step", parameters[i].name, mode);
+    }
+    const Timing time = measure([&] { optimizer->step(grads, 1e-6); });
+    rows.push_back({"adamw, a model", fmt::format("{} parameters", parameters.size()), mode, time, bytes / time.median_us / 1e3,
+                    compiled ? optimizer->statistics().last.launches : 0});
+  }
+}
+
 void add_empty_call(std::vector<CompileRow>& rows) {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 20; ++i) tensors.push_back(random({8, 8}));
@@ -90,6 +119,7 @@ std::vector<CompileRow> run_compile_bench(int threads) {
   add_pointwise(rows, 1 << 24);
   add_rows_of_1024(rows);
   add_adamw(rows);
+  add_adamw_of_a_model(rows);
   add_empty_call(rows);
   return rows;
 }
@@ -124,7 +154,7 @@ StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence
   const CompileStatistics s = compiled.statistics();
   row.trace_ms = s.trace_ms, row.compile_ms = s.compile_ms;
   row.kernels_compiled = after.compiled - before.compiled, row.kernels_read = after.disk_hits - before.disk_hits;
-  row.ops = s.last.nodes, row.kernels = s.last.kernels, row.fused_ops = s.last.fused_nodes, row.calls = s.last.calls;
+  row.ops = s.last.nodes, row.kernels = s.last.kernels, row.launches = s.last.launches, row.fused_ops = s.last.fused_nodes, row.calls = s.last.calls;
   row.kept_mbytes = static_cast<double>(s.partition.kept_bytes) / (1 << 20);
   row.read_mbytes = static_cast<double>(s.partition.read_bytes) / (1 << 20);
   row.recomputed = s.partition.recomputed;

@@ -9,10 +9,10 @@
 namespace tutti::bench {
 
 struct CompileRow {
-  std::string what, shape, mode;  // mode: copy, eager, compiled
+  std::string what, shape, mode;  // mode: copy, eager, compiled, batched
   Timing time;                    // of one call
   double gbps = 0;                // by the bytes that the function must move: its inputs once, its outputs once
-  int64_t kernels = 0;            // launches of a call, compiled
+  int64_t kernels = 0;            // kernel launches of a call, compiled
 };
 // Arithmetic at memory speed: a chain, softmax, norms, an optimizer step, a loss; and an empty call with 20 tensors.
 std::vector<CompileRow> run_compile_bench(int threads);
@@ -23,7 +23,7 @@ struct StepRow {
   double eager_ms = 0, compiled_ms = 0;              // medians of one shard's forward and backward
   double trace_ms = 0, compile_ms = 0;               // of the first compiled call
   int64_t kernels_compiled = 0, kernels_read = 0;    // by LLVM, from the disk cache
-  int64_t ops = 0, kernels = 0, fused_ops = 0, calls = 0;
+  int64_t ops = 0, kernels = 0, launches = 0, fused_ops = 0, calls = 0;
   double kept_mbytes = 0, read_mbytes = 0;           // of the forward for the backward; what the backward reads of it as traced
   int64_t recomputed = 0;                            // ops that run again
   double kernel_mbytes = 0;                          // moved by the kernels of a call

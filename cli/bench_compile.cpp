@@ -39,7 +39,7 @@ void print(const bench::StepRow& r, bool json) {
   const nlohmann::ordered_json line = {
       {"model", r.model}, {"tokens", r.tokens}, {"eager_ms", r.eager_ms}, {"compiled_ms", r.compiled_ms}, {"trace_ms", r.trace_ms},
       {"compile_ms", r.compile_ms}, {"kernels_compiled", r.kernels_compiled}, {"kernels_read", r.kernels_read}, {"ops", r.ops},
-      {"kernels", r.kernels}, {"fused_ops", r.fused_ops}, {"calls", r.calls}, {"read_mbytes", r.read_mbytes},
+      {"kernels", r.kernels}, {"launches", r.launches}, {"fused_ops", r.fused_ops}, {"calls", r.calls}, {"read_mbytes", r.read_mbytes},
       {"kept_mbytes", r.kept_mbytes}, {"recomputed", r.recomputed}, {"kernel_mbytes", r.kernel_mbytes},
       {"arena_mbytes", r.arena_mbytes}, {"eager_peak_mbytes", r.eager_peak_mbytes}, {"compiled_peak_mbytes", r.compiled_peak_mbytes},
       {"same_bits", r.same_bits}};

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
+#include "tutti/ops/engine/facets.h"
 #include "tutti/optim/grad_norm.h"
 
 namespace tutti::optim {
@@ -49,6 +51,36 @@ TEST(Optimizer, NamesAParameterWithoutGradient) {
     FAIL();
   } catch (const UsageError& e) {
     EXPECT_NE(std::string(e.what()).find("'w'"), std::string::npos) << e.what();
+  }
+}
+
+// The learning rate, the clipping and the count change at every step, and nothing is compiled again for them.
+TEST(Optimizer, ACompiledStepHasTheBitsOfAnEagerOneAndIsOneLaunch) {
+  const auto run = [](bool adamw, bool compiled) {
+    std::vector<nn::NamedTensor> parameters;
+    for (int i = 0; i < 40; ++i) parameters.push_back({fmt::format("w{}", i), facets::sample_tensor(static_cast<uint64_t>(i), {i % 5 == 0 ? 3 : 100, i + 1}), {}});
+    const auto optimizer = adamw ? make_adamw(parameters) : make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.1});
+    if (compiled) optimizer->compile();
+    for (int step = 0; step < 4; ++step) {
+      std::vector<Tensor> grads;
+      for (const nn::NamedTensor& p : parameters) grads.push_back(facets::sample_tensor(static_cast<uint64_t>(100 * step), p.tensor.extents()));
+      optimizer->step(grads, 0.1 / (step + 1), 1.0 - 0.1 * step);
+    }
+    if (compiled) {
+      const CompileStatistics s = optimizer->statistics();
+      EXPECT_EQ(s.compiles, 1);
+      EXPECT_EQ(s.last.kernels, 40);
+      EXPECT_EQ(s.last.launches, 1) << optimizer->explain();
+    }
+    std::vector<Tensor> all;
+    for (const nn::NamedTensor& p : parameters) all.push_back(p.tensor);
+    for (const StateTensor& s : optimizer->state()) all.push_back(s.tensor);
+    return all;
+  };
+  for (const bool adamw : {true, false}) {
+    const std::vector<Tensor> eager = run(adamw, false), compiled = run(adamw, true);
+    for (size_t i = 0; i < eager.size(); ++i)
+      EXPECT_EQ(std::memcmp(eager[i].raw_data(), compiled[i].raw_data(), static_cast<size_t>(eager[i].nbytes())), 0) << i;
   }
 }
 

@@ -148,7 +148,7 @@ void CompiledCore::refuse_one_more(const std::string& reason) const {
 
 BuildOptions CompiledCore::build_options() const {
   return {.name = options_.name, .partition = {options_.activation_memory_budget}, .fuse = {.fuse = options_.fuse},
-          .epilogues = options_.epilogues, .check_epilogues = options_.check_epilogues, .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
+          .epilogues = options_.epilogues, .check_epilogues = options_.check_epilogues, .batch = options_.batch, .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
 }
 
 void CompiledCore::add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms) {
@@ -189,9 +189,9 @@ std::string CompiledCore::explain() const {
     text += fmt::format("specialization {}{}\n", i, family == families_.end() ? "" : fmt::format(" of family {}", family - families_.begin()));
     const auto describe_executable = [&](const char* what, const Executable& e) {
       const ExecutableStatistics& t = e.statistics();
-      text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops, {} calls, {} with epilogues that save {:.0f} bytes; "
+      text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops in {} launches, {} calls, {} with epilogues that save {:.0f} bytes; "
                           "arena {} bytes (side by side {})\n{}", what,
-                          t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.calls, t.epilogues, t.epilogue_saved_bytes, t.arena_bytes,
+                          t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.launches, t.calls, t.epilogues, t.epilogue_saved_bytes, t.arena_bytes,
                           t.unplanned_bytes, e.to_string());
       for (const std::string& line : t.apart) text += "apart: " + line + "\n";
     };

@@ -23,6 +23,7 @@ struct CompileOptions {
   bool fuse = true;               // false: every op by itself, for looking at what fusion does
   bool epilogues = true;          // false: kernels run after the matrix products they follow, not on blocks of them
   bool check_epilogues = false;   // runs them both ways and throws InternalError where a bit differs; as TUTTI_CHECK_EPILOGUES=1
+  bool batch = true;              // false: a launch per kernel, for looking at what sharing launches does
   int recompile_limit = 16;       // specializations of one function
   // What happens at the limit.
   enum class OnLimit : uint8_t {

@@ -165,6 +165,7 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
   for (size_t s = 0; s < steps_.size(); ++s) {
     wait(waits_[s]);
     if (const auto* kernel = std::get_if<KernelStep>(&steps_[s])) run_kernel(*kernel, frame);
+    else if (const auto* batch = std::get_if<BatchStep>(&steps_[s])) run_batch(*batch, frame.bases);
     else run_call(s, std::get<CallStep>(steps_[s]), frame);
   }
   wait(waits_.back());
@@ -176,9 +177,15 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
 
 std::string Executable::to_string() const {
   std::string text;
+  const auto add = [&](const KernelStep& kernel, const char* prefix) {
+    text += fmt::format("{}kernel {} over {}, {} operands, {:.0f} bytes\n", prefix, kernel.ops, kernel.nest.sizes, kernel.operands.size(), kernel.bytes);
+  };
   for (const Step& step : steps_) {
     if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      text += fmt::format("kernel {} over {}, {} operands, {:.0f} bytes\n", kernel->ops, kernel->nest.sizes, kernel->operands.size(), kernel->bytes);
+      add(*kernel, "");
+    } else if (const auto* batch = std::get_if<BatchStep>(&step)) {
+      text += fmt::format("launch of {} kernels in {} pieces\n", batch->kernels.size(), batch->pieces);
+      for (const KernelStep& each : batch->kernels) add(each, "  ");
     } else {
       const CallStep& call = std::get<CallStep>(step);
       text += fmt::format("{} {}", call.check_only ? "check" : "call", call.op->name);

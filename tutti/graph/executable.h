@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "tutti/graph/batch_step.h"
 #include "tutti/graph/block_step.h"
 #include "tutti/graph/kernel_step.h"
 #include "tutti/graph/passes/fuse.h"
@@ -31,6 +32,8 @@ struct CallStep {
   std::optional<BlockStep> epilogue = {};                // what runs on the blocks of the output
 };
 
+using Step = std::variant<KernelStep, BatchStep, CallStep>;
+
 // Memory that exists before a call: where a given buffer begins.
 struct GivenMemory {
   StorageRef storage;
@@ -41,7 +44,8 @@ struct ExecutableStatistics {
   int64_t nodes = 0;       // of the graph as it was captured
   int64_t merged = 0;      // left out because another node computes the same
   int64_t unused = 0;      // left out because nobody reads their outputs
-  int64_t kernels = 0;     // kernel launches of a call
+  int64_t kernels = 0;     // of a call
+  int64_t launches = 0;    // that they take: several small ones can be one
   int64_t fused_nodes = 0; // nodes inside kernels and epilogues
   int64_t calls = 0;       // ops called by themselves
   int64_t epilogues = 0;   // of them with a kernel on the blocks of their output; it is no launch of its own
@@ -59,6 +63,7 @@ struct BuildOptions {
   FuseOptions fuse = {};
   bool epilogues = true;         // kernels run on blocks of the matrix products that they follow
   bool check_epilogues = false;  // and each time also after it, to compare bits
+  bool batch = true;             // false: a launch per kernel
   int jobs = 1;                  // kernels compiled at once
 };
 
@@ -81,7 +86,6 @@ class Executable {
  private:
   struct Frame;
   class FrameLoan;
-  using Step = std::variant<KernelStep, CallStep>;
   struct Wait {  // an output that a collective may still write
     int32_t step;
     int32_t output;

@@ -10,6 +10,7 @@
 #include "tutti/graph/epilogue_check.h"
 #include "tutti/graph/executable_frame.h"
 #include "tutti/graph/node_call.h"
+#include "tutti/graph/passes/batch.h"
 #include "tutti/graph/passes/epilogue.h"
 #include "tutti/graph/passes/merge_equal.h"
 #include "tutti/graph/passes/plan_memory.h"
@@ -83,6 +84,8 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
     statistics_.apart = std::move(plan.apart);
   }
   add_steps(groups, options);
+  if (options.batch) steps_ = batch(std::move(steps_), graph_, graph_key_);
+  statistics_.launches = std::count_if(steps_.begin(), steps_.end(), [](const Step& step) { return !std::holds_alternative<CallStep>(step); });
   dump_stage(options.name, "steps", [&] { return to_string(); });
   plan_waits();
   plan_buffers();
@@ -132,13 +135,19 @@ void Executable::add_steps(const std::vector<Group>& groups, const BuildOptions&
 
 namespace {
 
+std::span<const KernelStep> kernels_of(const Step& step) {
+  if (const auto* batch = std::get_if<BatchStep>(&step)) return batch->kernels;
+  const auto* kernel = std::get_if<KernelStep>(&step);
+  return kernel ? std::span(kernel, 1) : std::span<const KernelStep>();
+}
+
 // Calls visit(buffer) for what a step reads or writes.
 template <class Visit>
-void for_each_buffer(const std::variant<KernelStep, CallStep>& step, Visit visit) {
-  if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-    for (const OperandPlace& place : kernel->operands) visit(place.buffer);
-    return;
+void for_each_buffer(const Step& step, Visit visit) {
+  for (const KernelStep& kernel : kernels_of(step)) {
+    for (const OperandPlace& place : kernel.operands) visit(place.buffer);
   }
+  if (!std::holds_alternative<CallStep>(step)) return;
   const CallStep& call = std::get<CallStep>(step);
   for (const Value& v : call.inputs) visit(v.buffer);
   const bool is_kept = !call.epilogue || call.epilogue->keeps_output;
@@ -223,7 +232,10 @@ void Executable::compile_kernels(int jobs) {
   std::vector<KernelStep*> kernels;
   for (Step& step : steps_) {
     if (auto* kernel = std::get_if<KernelStep>(&step)) kernels.push_back(kernel);
-    else if (auto& epilogue = std::get<CallStep>(step).epilogue) kernels.push_back(&epilogue->kernel);
+    if (auto* batch = std::get_if<BatchStep>(&step)) {
+      for (KernelStep& kernel : batch->kernels) kernels.push_back(&kernel);
+    }
+    if (auto* call = std::get_if<CallStep>(&step); call != nullptr && call->epilogue) kernels.push_back(&call->epilogue->kernel);
   }
   std::atomic<size_t> next{0};
   std::mutex mutex;

@@ -71,4 +71,23 @@ const TraceKernel& provenance_of(const BlockStep& step, const Group& call, const
   return intern_kernel(info);
 }
 
+const TraceKernel& provenance_of(std::span<const KernelStep> kernels, const char* graph_key) {
+  KernelInfo info = kernels[0].trace->info;
+  std::string ids = info.kernel_id;
+  for (const KernelStep& kernel : kernels.subspan(1)) {
+    const KernelInfo& other = kernel.trace->info;
+    ids += "," + other.kernel_id;
+    info.ops.insert(info.ops.end(), other.ops.begin(), other.ops.end());
+    info.module_path = common_module(info.module_path, other.module_path);
+    info.bytes += other.bytes, info.flops += other.flops;
+    for (const std::string& line : other.stack) {
+      if (std::find(info.stack.begin(), info.stack.end(), line) == info.stack.end()) info.stack.push_back(line);
+    }
+  }
+  info.kernel_id = fmt::format("{}_kernels_{}_{:012x}", kernels.size(), kernels[0].spec.name, hash64(ids) >> 16);
+  info.graph_key = graph_key;
+  info.specialization = fmt::format("kernels={}", kernels.size());
+  return intern_kernel(info);
+}
+
 }  // namespace tutti::graph

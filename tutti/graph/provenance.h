@@ -14,6 +14,8 @@ const char* graph_key_of(const Graph& graph, const std::string& name);
 // The facts about `step`, which was made of `group`: its ops with their nodes, the source lines and the module that they
 // share, phase, work of one run.
 const TraceKernel& provenance_of(const KernelStep& step, const Group& group, const Graph& graph, const char* graph_key);
+// The facts about several kernels that are one launch, from their own.
+const TraceKernel& provenance_of(std::span<const KernelStep> kernels, const char* graph_key);
 
 // The facts about a call with an epilogue: its op, then those of the kernel.
 const TraceKernel& provenance_of(const BlockStep& step, const Group& call, const Graph& graph, const char* graph_key);

@@ -16,10 +16,22 @@ struct AdamWStep {
   double grad_scale = 1.0;  // the gradient is multiplied by this first (clipping)
 };
 
+// What changes from step to step, as f32 tensors [] that the kernel reads: a compiled step is captured once, and every call
+// takes the numbers that stand here then.
+struct AdamWNumbers {
+  AdamWNumbers();
+  // UsageError when options.step is below 1.
+  void set(const AdamWStep& options);
+  Tensor grad_scale, decay, step_size, inv_correction2;
+};
+
 // g = grad * grad_scale; param -= lr * weight_decay * param; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
 // param -= lr * (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps). All in f32.
 // Shapes: four equal, f32. Source: Loshchilov and Hutter 2019, algorithm 2.
 void adamw_step_(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamWStep& options);
+// The same with numbers that were set before; of `options` the betas and eps count.
+void adamw_step_(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamWNumbers& numbers,
+                 const AdamWStep& options);
 
 struct SgdStep {
   double lr;
@@ -28,7 +40,15 @@ struct SgdStep {
   double grad_scale = 1.0;
 };
 
+struct SgdNumbers {
+  SgdNumbers();
+  void set(const SgdStep& options);
+  Tensor grad_scale, lr;
+};
+
 // g = grad * grad_scale + weight_decay * param; buffer = momentum * buffer + g; param -= lr * buffer. All in f32.
 void sgd_step_(const Tensor& param, const Tensor& grad, const Tensor& buffer, const SgdStep& options);
+// The same with numbers that were set before; of `options` momentum and weight_decay count.
+void sgd_step_(const Tensor& param, const Tensor& grad, const Tensor& buffer, const SgdNumbers& numbers, const SgdStep& options);
 
 }  // namespace tutti

@@ -69,6 +69,7 @@ class Trainer {
     for (const nn::NamedTensor& p : optimizer_->parameters()) parameters.push_back(p.tensor);
     shard_step_.emplace(model_, std::move(parameters), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
+    if (config.training.compile) optimizer_->compile();
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
     nn::initialize(model_);

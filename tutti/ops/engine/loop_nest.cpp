@@ -201,7 +201,8 @@ uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
 uint32_t run_nest_part(const LoopNest& nest, int outer_end, const KernelRun& run, const NestPart& part, const MovedOperand* moved) {
   TUTTI_ASSERT(nest.operands.size() <= kMaxNestOperands, "a kernel has {} operands", nest.operands.size());
   uint32_t error = 0;
-  run_range(nest, outer_end, run, part.begin, part.end, part.inner_begin, part.inner_end, &error, moved);
+  if (moved) run_range(nest, outer_end, run, part.begin, part.end, part.inner_begin, part.inner_end, &error, moved);
+  else run_strips(nest, outer_end, run, part.begin, part.end, part.inner_begin, part.inner_end, &error);
   return error;
 }
 
