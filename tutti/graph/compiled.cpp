@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "tutti/graph/specialization.h"
+#include "tutti/graph/background.h"
+#include "tutti/graph/verify.h"
 #include "tutti/runtime/host.h"
 
 namespace tutti::graph {
@@ -10,10 +11,11 @@ namespace tutti::graph {
 // Specializations of families that are kept; a further one drops the oldest, which can be made again in milliseconds.
 constexpr int64_t kMaxMembers = 64;
 
-CompiledCore::CompiledCore(CompileOptions options) : options_(std::move(options)) {
+CompiledCore::CompiledCore(CompileOptions options) : options_(std::move(options)), background_(std::make_unique<BackgroundBuilds>()) {
   TUTTI_CHECK(options_.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1", options_.recompile_limit);
   TUTTI_CHECK(options_.activation_memory_budget >= 0 && options_.activation_memory_budget <= 1,
               "compile: activation_memory_budget is {}; expected 0 (compute again what may be) to 1 (keep what costs time)", options_.activation_memory_budget);
+  TUTTI_CHECK(options_.verify >= 0, "compile: verify is {}; expected 0 (never) or n (every n-th call)", options_.verify);
   TUTTI_CHECK(options_.jobs >= 0, "compile: jobs is {}; expected 0 (all cores) or more", options_.jobs);
 }
 
@@ -32,30 +34,47 @@ std::shared_ptr<const Specialization> CompiledCore::find(const Leaves& arguments
 CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace) {
   std::shared_ptr<const Specialization> found = find(arguments);
   if (!found) found = compile(arguments, trace);
-  if (!found) return {.eager = true, .structure = nullptr, .results = {}};
+  if (!found) {
+    std::unique_lock lock(mutex_);
+    ++statistics_.eager_calls;
+    return {.eager = true, .structure = nullptr, .results = {}};
+  }
+  if (options_.verify > 0 && calls_++ % options_.verify == 0) return {false, found->structure, verified(found, arguments, trace)};
   return {false, found->structure, replay(found, arguments)};
+}
+
+std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn) {
+  // What the function writes through a held tensor into an argument would not reach a copy of it.
+  for (const Captured& c : specialization->captured) {
+    for (const Tensor& t : arguments.tensors) {
+      if (c.tensor.storage().get() == t.storage().get()) return replay(specialization, arguments);
+    }
+  }
+  const Verification eager(*specialization, arguments, fn);
+  std::vector<Tensor> results = replay(specialization, arguments);
+  eager.compare(options_.name, results);
+  std::unique_lock lock(mutex_);
+  ++statistics_.verified_calls;
+  return results;
 }
 
 std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& arguments, TraceFn trace) {
   std::lock_guard one(compile_mutex_);
+  if (background_->has(arguments)) return nullptr;
   if (auto made = find(arguments)) return made;  // by another thread, meanwhile
-  if (auto made = further_member(arguments)) return made;
+  if (auto made = further_member(arguments); made || background_->has(arguments)) return made;
   using OnLimit = CompileOptions::OnLimit;
   const std::string reason = reason_for(arguments);
   const bool at_limit = traces_ >= options_.recompile_limit;
-  if (at_limit && options_.on_limit == OnLimit::eager) {
-    std::unique_lock lock(mutex_);
-    ++statistics_.eager_calls;
-    return nullptr;
-  }
+  if (at_limit && options_.on_limit == OnLimit::eager) return nullptr;
   const bool generalize = at_limit && options_.on_limit == OnLimit::generalize && !std::exchange(generalized_, true);
   const Symbols symbols = symbols_for(arguments, generalize);
   if (at_limit && options_.on_limit != OnLimit::forget && (!generalize || symbols.empty())) refuse_one_more(reason);
-  std::shared_ptr<const Specialization> made = symbols.empty() ? nullptr : trace_family(symbols, arguments, trace);
-  if (!made) {
+  std::shared_ptr<const Specialization> made;
+  if (symbols.empty() || !trace_family(symbols, arguments, trace, made)) {
     double trace_ms = 0;
-    made = specialize(arguments, trace, build_options(), &trace_ms);
-    add(made, nullptr, trace_ms);
+    const Build build = specialize(arguments, trace, build_options(), &trace_ms);
+    made = finish(arguments, build, nullptr, trace_ms);
   }
   std::unique_lock lock(mutex_);
   ++statistics_.compiles;
@@ -68,9 +87,9 @@ std::shared_ptr<const Specialization> CompiledCore::further_member(const Leaves&
   for (const auto& family : families_) {
     if (!family->takes(arguments)) continue;
     double trace_ms = 0;
-    auto made = family->member(arguments, build_options(), &trace_ms);
-    if (!made || !made->captured_state_holds(arguments)) continue;
-    add(made, family, trace_ms);
+    const Build build = family->member(arguments, build_options(), &trace_ms);
+    if (!build) continue;
+    auto made = finish(arguments, build, family, trace_ms);
     std::unique_lock lock(mutex_);
     ++statistics_.members;
     return made;
@@ -88,27 +107,27 @@ Symbols CompiledCore::symbols_for(const Leaves& arguments, bool generalize) cons
   return symbols;
 }
 
-// Null when the sizes have to be integers after all.
-std::shared_ptr<const Specialization> CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace) {
+// False when the sizes have to be integers after all.
+bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made) {
   const auto refuse = [&](const std::string& why) {
     if (!options_.dynamic.empty()) throw CaptureError(31, fmt::format("'{}' cannot have the sizes that dynamic() declares: {}", options_.name, why));
     std::unique_lock lock(mutex_);
     fixed_.push_back(why);
     for (const DynamicDim& d : symbols.dims()) fixed_dims_.emplace_back(d.tensor, d.dim);
   };
-  std::shared_ptr<const Specialization> first;
+  Build first;
   std::shared_ptr<const Family> family;
   double trace_ms = 0;
   try {
     family = Family::trace(symbols, arguments, trace, build_options(), &trace_ms, first);
   } catch (const NotSymbolic& e) {
     refuse(e.what());
-    return nullptr;
+    return false;
   } catch (const UsageError& e) {
     // Perhaps only because sizes were symbols. If not, it comes again.
     if (!options_.dynamic.empty()) throw;
     refuse(e.what());
-    return nullptr;
+    return false;
   }
   bool is_free = false;
   for (size_t s = 0; s < symbols.dims().size(); ++s) {
@@ -123,12 +142,23 @@ std::shared_ptr<const Specialization> CompiledCore::trace_family(const Symbols& 
     fixed_dims_.emplace_back(d.tensor, d.dim);
   }
   if (!is_free) family = nullptr;
-  add(first, family, trace_ms);
   if (family) {
     std::unique_lock lock(mutex_);
     families_.push_back(family);
   }
-  return first;
+  made = finish(arguments, first, family, trace_ms);
+  return true;
+}
+
+std::shared_ptr<const Specialization> CompiledCore::finish(const Leaves& arguments, const Build& build, std::shared_ptr<const Family> family,
+                                                           double trace_ms) {
+  if (options_.first_call == CompileOptions::FirstCall::waits) {
+    auto made = build();
+    add(made, std::move(family), trace_ms);
+    return made;
+  }
+  background_->start(Guards::of(arguments), [this, build, family = std::move(family), trace_ms] { add(build(), family, trace_ms); });
+  return nullptr;
 }
 
 std::string CompiledCore::reason_for(const Leaves& arguments) const {

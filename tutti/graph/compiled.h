@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -40,6 +41,13 @@ struct CompileOptions {
   };
   Sizes sizes = Sizes::automatic;
   std::vector<DynamicDim> dynamic = {};  // symbols from the first call on; CaptureError when the function needs one value
+  // What a call does that nothing was compiled for.
+  enum class FirstCall : uint8_t {
+    waits,       // until its kernels are compiled
+    runs_eager,  // traces, then runs op by op, as later calls do until another thread has compiled the kernels
+  };
+  FirstCall first_call = FirstCall::waits;
+  int verify = 0;                 // n > 0: every n-th call, the first one too, is compared with an eager run, see verify.h
   int jobs = 0;                   // kernels compiled at once; 0: the cores this process may use
 };
 
@@ -52,7 +60,8 @@ class RecompileLimit : public UsageError {
 struct CompileStatistics {
   int64_t compiles = 0;      // times that the function was traced
   int64_t members = 0;       // specializations made for further sizes of a trace
-  int64_t eager_calls = 0;   // past the limit
+  int64_t eager_calls = 0;   // past the limit, or while kernels are compiled
+  int64_t verified_calls = 0;
   double trace_ms = 0, compile_ms = 0;
   graph::PartitionStatistics partition;       // of the newest specialization
   graph::ExecutableStatistics last;           // of the newest specialization's forward
@@ -63,6 +72,8 @@ namespace graph {
 
 struct Specialization;
 class Family;
+class BackgroundBuilds;
+using Build = std::function<std::shared_ptr<const Specialization>()>;
 
 class CompiledCore {
  public:
@@ -88,11 +99,13 @@ class CompiledCore {
   std::shared_ptr<const Specialization> find(const Leaves& arguments) const;
   std::shared_ptr<const Specialization> compile(const Leaves& arguments, TraceFn trace);
   std::shared_ptr<const Specialization> further_member(const Leaves& arguments);
+  std::vector<Tensor> verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn);
   std::string reason_for(const Leaves& arguments) const;
   [[noreturn]] void refuse_one_more(const std::string& reason) const;
   Symbols symbols_for(const Leaves& arguments, bool generalize) const;
-  std::shared_ptr<const Specialization> trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace);
+  bool trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made);
   BuildOptions build_options() const;
+  std::shared_ptr<const Specialization> finish(const Leaves& arguments, const Build& build, std::shared_ptr<const Family> family, double trace_ms);
   void add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms);
 
   const CompileOptions options_;
@@ -111,6 +124,8 @@ class CompiledCore {
   bool generalized_ = false;
   CompileStatistics statistics_;
   std::mutex compile_mutex_;         // one compile at a time
+  std::atomic<int64_t> calls_{0};
+  std::unique_ptr<BackgroundBuilds> background_;  // the last member: its threads use the others
 };
 
 }  // namespace graph

@@ -23,7 +23,6 @@ Tensor Program::add(const Tensor& called, const Shape& sizes) {
   t.impl()->traced = static_cast<int32_t>(called_.size());
   t.impl()->stages |= mask_of(StageBit::capture);
   called_.push_back(called);
-  tensors_ = called_.size();
   return t;
 }
 
@@ -67,7 +66,7 @@ std::string Program::what_fixes(int64_t index) const {
 }
 
 Program::Replay::Replay(const Program& program, Trace& trace, const SymValues& values, std::span<const Tensor> arguments)
-    : program_(program), trace_(trace), values_(values), tensors_(program.tensors_) {
+    : program_(program), trace_(trace), values_(values), tensors_(program.called_.size()) {
   std::copy(arguments.begin(), arguments.end(), tensors_.begin());
 }
 

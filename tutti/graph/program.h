@@ -61,7 +61,6 @@ class Program {
   // Guards since the last time were asked for by `where`.
   void note_guards(const std::string& where);
   [[noreturn]] void refuse(const std::string& reason);
-  void end() { called_.clear(); }
   // Items from here on belong to the backward.
   void begin_backward() { forward_items_ = items_.size(); }
 
@@ -99,8 +98,7 @@ class Program {
   SymGraph symbols_;
   std::vector<Item> items_;
   size_t forward_items_ = 0;
-  std::vector<Tensor> called_;  // by number, while recording
-  size_t tensors_ = 0;
+  std::vector<Tensor> called_;  // by number
   std::vector<std::string> guard_places_;
   std::string refusal_;
 };

@@ -48,7 +48,7 @@ struct Outcome {
 class Specializer {
  public:
   Specializer(const BuildOptions& options, const Leaves& arguments, Program* program = nullptr)
-      : options_(options), arguments_(arguments), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
+      : options_(options), arguments_(arguments.tensors), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
     made_->guards = Guards::of(arguments);
   }
 
@@ -57,7 +57,7 @@ class Specializer {
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> results;
     Restorer restorer(trace_);
-    trace_.add_arguments(arguments_.tensors, stand_ins_, sizes);
+    trace_.add_arguments(arguments_, stand_ins_, sizes);
     {
       Trace::Scope scope(trace_);
       outcome_.structure = fn(stand_ins_, results);
@@ -81,7 +81,7 @@ class Specializer {
 
   // Traces the calls of a program again. False when they would not be the same.
   bool replay(const Program& program, const Outcome& recorded, const SymValues& values) {
-    trace_.add_arguments(arguments_.tensors, stand_ins_);
+    trace_.add_arguments(arguments_, stand_ins_);
     Program::Replay replay(program, trace_, values, stand_ins_);
     if (!replay.forward()) return false;
     outcome_ = recorded;
@@ -198,8 +198,8 @@ class Specializer {
     }
   }
 
-  const BuildOptions& options_;
-  const Leaves& arguments_;
+  const BuildOptions options_;
+  const std::vector<Tensor> arguments_;
   Trace trace_;
   std::shared_ptr<Specialization> made_;
   std::vector<Tensor> stand_ins_;
@@ -213,12 +213,12 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-std::shared_ptr<const Specialization> specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms) {
+Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms) {
   const auto begin = std::chrono::steady_clock::now();
-  Specializer specializer(options, arguments);
-  specializer.trace(trace, {});
+  auto specializer = std::make_shared<Specializer>(options, arguments);
+  specializer->trace(trace, {});
   *trace_ms = milliseconds_since(begin);
-  return specializer.build();
+  return [specializer] { return specializer->build(); };
 }
 
 // ---- a family ---------------------------------------------------------------------------------------------------------
@@ -232,19 +232,18 @@ Family::Family(Symbols symbols, const Leaves& arguments) : symbols_(std::move(sy
 Family::~Family() = default;
 
 std::shared_ptr<Family> Family::trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn, const BuildOptions& options, double* trace_ms,
-                                      std::shared_ptr<const Specialization>& first) {
+                                      Build& first) {
   const auto begin = std::chrono::steady_clock::now();
   auto made = std::shared_ptr<Family>(new Family(symbols, arguments));
   made->recording_ = std::make_unique<Recording>();
   Program& program = made->recording_->program;
-  Specializer specializer(options, arguments, &program);
-  specializer.trace(fn, made->symbols_.sizes_of(arguments, program.symbols()));
+  auto specializer = std::make_shared<Specializer>(options, arguments, &program);
+  specializer->trace(fn, made->symbols_.sizes_of(arguments, program.symbols()));
   if (!program.refusal().empty()) throw NotSymbolic(program.refusal());
   program.note_guards("the function");
-  made->recording_->outcome = specializer.recorded();
+  made->recording_->outcome = specializer->recorded();
   *trace_ms = milliseconds_since(begin);
-  first = specializer.build();
-  program.end();
+  first = [specializer, made] { return specializer->build(); };
   return made;
 }
 
@@ -253,13 +252,13 @@ bool Family::takes(const Leaves& arguments) const {
          SymValues(recording_->program.symbols(), symbols_.values_in(arguments)).guards_hold();
 }
 
-std::shared_ptr<const Specialization> Family::member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const {
+Build Family::member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const {
   const auto begin = std::chrono::steady_clock::now();
-  Specializer specializer(options, arguments);
+  auto specializer = std::make_shared<Specializer>(options, arguments);
   const SymValues values(recording_->program.symbols(), symbols_.values_in(arguments));
-  if (!specializer.replay(recording_->program, recording_->outcome, values)) return nullptr;
+  if (!specializer->replay(recording_->program, recording_->outcome, values)) return nullptr;
   *trace_ms = milliseconds_since(begin);
-  return specializer.build();
+  return [specializer] { return specializer->build(); };
 }
 
 std::string Family::what_fixes(size_t symbol) const { return recording_->program.what_fixes(static_cast<int64_t>(symbol)); }

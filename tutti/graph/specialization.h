@@ -1,6 +1,7 @@
 // One compiled form of a function, for arguments of one kind.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -75,21 +76,24 @@ struct Specialization {
 // Runs the function on stand-ins for the argument tensors; gives the tensors of its result and the result itself.
 using TraceFn = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> stand_ins, std::vector<Tensor>& results)>;
 
-// Traces and compiles. Throws what the function throws, and CaptureError.
-std::shared_ptr<const Specialization> specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms);
+// What is left to do when the function has been traced: passes, plans and kernels. Call it once, on any thread.
+using Build = std::function<std::shared_ptr<const Specialization>()>;
+
+// Traces. Throws what the function throws, and CaptureError.
+Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms);
 
 // Specializations that differ in sizes only: the function was traced once with symbols for them, and each is made from
 // what was written down then. Immutable; any thread.
 class Family {
  public:
   ~Family();
-  // Traces, and makes the specialization for `arguments`. Throws as specialize(), and NotSymbolic.
+  // Traces; `first` makes the specialization for `arguments`. Throws as specialize(), and NotSymbolic.
   static std::shared_ptr<Family> trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn, const BuildOptions& options, double* trace_ms,
-                                       std::shared_ptr<const Specialization>& first);
+                                       Build& first);
   // Whether sizes and everything else are such that the function would do the same.
   bool takes(const Leaves& arguments) const;
-  // The specialization for arguments that it takes; null when strides of these sizes lead to other calls.
-  std::shared_ptr<const Specialization> member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const;
+  // Makes the specialization for arguments that it takes; null when strides of these sizes lead to other calls.
+  Build member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const;
 
   const Symbols& symbols() const { return symbols_; }
   // Why symbol `index` can have one value only; empty when it can have others.

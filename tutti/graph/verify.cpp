@@ -1,0 +1,138 @@
+#include "tutti/graph/verify.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "tutti/ops/engine/facets.h"
+#include "tutti/tensor/host_read.h"
+
+namespace tutti::graph {
+namespace {
+
+Tensor copy_of(const Tensor& t) {
+  if (!t.defined()) return {};
+  before_host_read(t);
+  const Tensor copy = Tensor::empty(t.extents(), t.dtype());
+  copy_elements(copy, t);
+  return copy;
+}
+
+// Puts tensors that are written, and their gradients, back when it goes.
+class Undo {
+ public:
+  void keep(const Tensor& t) {
+    const Tensor grad = grad_of(t);
+    kept_.push_back({t, copy_of(t), grad, copy_of(grad)});
+  }
+  ~Undo() {
+    for (const Kept& k : kept_) {
+      copy_elements(k.tensor, k.before);
+      if (k.grad.defined()) copy_elements(k.grad, k.grad_before);
+      const Tensor grad = grad_of(k.tensor);
+      const bool same = grad.defined() == k.grad.defined() && (!grad.defined() || grad.is_same(k.grad));
+      if (!same) set_grad(k.tensor, k.grad);
+    }
+  }
+
+ private:
+  struct Kept {
+    Tensor tensor, before, grad, grad_before;
+  };
+  std::vector<Kept> kept_;
+};
+
+// "" when both have the same bits.
+std::string first_difference(const Tensor& compiled, const Tensor& eager) {
+  if (compiled.defined() != eager.defined()) return fmt::format("is {} and eagerly {}", describe(compiled), describe(eager));
+  if (!compiled.defined()) return "";
+  if (compiled.dtype() != eager.dtype() || compiled.extents() != eager.extents())
+    return fmt::format("is {} and eagerly {}", describe(compiled), describe(eager));
+  before_host_read(compiled);
+  before_host_read(eager);
+  const Tensor a = to_contiguous(compiled), b = to_contiguous(eager);
+  const int64_t item = itemsize(a.dtype());
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    if (std::memcmp(static_cast<char*>(a.raw_data()) + i * item, static_cast<char*>(b.raw_data()) + i * item, static_cast<size_t>(item)) != 0)
+      return fmt::format("has {:a} as element {} in row-major order, eagerly {:a}", facets::read_double(a, i), i, facets::read_double(b, i));
+  }
+  return "";
+}
+
+// How far, in bytes, `a` begins behind `b` on one storage; nothing when they share none.
+std::optional<int64_t> distance(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined() || a.storage().get() != b.storage().get()) return std::nullopt;
+  return a.offset() * itemsize(a.dtype()) - b.offset() * itemsize(b.dtype());
+}
+
+}  // namespace
+
+Verification::Verification(const Specialization& specialization, const Leaves& arguments, TraceFn fn)
+    : specialization_(specialization), arguments_(arguments) {
+  std::map<const Storage*, StorageRef> copied;
+  for (const Tensor& t : arguments.tensors) {
+    TUTTI_CHECK(t.device() == kCpu, "verify: an argument is {}; only tensors of the host can be compared", describe(t));
+    before_host_read(t);
+    StorageRef& storage = copied[t.storage().get()];
+    if (!storage) {
+      storage = StorageRef::adopt(Storage::allocate(t.storage()->nbytes(), kCpu));
+      std::memcpy(storage->data(), t.storage()->data(), static_cast<size_t>(t.storage()->nbytes()));
+    }
+    copies_.push_back(Tensor::over(storage, t.extents(), t.strides(), t.offset(), t.dtype()));
+    if (requires_grad(t)) requires_grad_(copies_.back());
+    if (const Tensor grad = grad_of(t); grad.defined()) set_grad(copies_.back(), copy_of(grad));
+  }
+  Undo undo;
+  for (const Captured& c : specialization.captured) undo.keep(c.tensor);
+  fn(copies_, results_);
+  for (const Captured& c : specialization.captured) held_.push_back({c.tensor, copy_of(c.tensor), copy_of(grad_of(c.tensor))});
+}
+
+std::string Verification::maker_of(size_t result) const {
+  const ResultSource& source = specialization_.results[result];
+  if (source.kind != ResultSource::Kind::graph) return "";
+  const Graph& graph = specialization_.forward->graph();
+  const int32_t buffer = graph.results[static_cast<size_t>(source.index)].buffer;
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    for (const Value& v : graph.nodes[n].outputs) {
+      if (v.buffer == buffer) return fmt::format(", made by {},", graph.nodes[n].op->name);
+    }
+  }
+  return "";
+}
+
+std::string Verification::difference(std::span<const Tensor> results) const {
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (const std::string d = first_difference(results[i], results_[i]); !d.empty()) return fmt::format("result {}{} {}", i, maker_of(i), d);
+    for (size_t k = 0; k < copies_.size(); ++k) {
+      if (distance(results[i], arguments_.tensors[k]) != distance(results_[i], copies_[k]))
+        return fmt::format("result {} does not share memory with argument {} as it does eagerly", i, k);
+    }
+    for (size_t k = 0; k < i; ++k) {
+      if (distance(results[i], results[k]) != distance(results_[i], results_[k]))
+        return fmt::format("results {} and {} do not share memory as they do eagerly", i, k);
+    }
+  }
+  for (size_t k = 0; k < copies_.size(); ++k) {
+    if (const std::string d = first_difference(arguments_.tensors[k], copies_[k]); !d.empty()) return fmt::format("argument {} {} after the call", k, d);
+    if (const std::string d = first_difference(grad_of(arguments_.tensors[k]), grad_of(copies_[k])); !d.empty())
+      return fmt::format("the gradient of argument {} {} after the call", k, d);
+  }
+  for (const Held& h : held_) {
+    if (const std::string d = first_difference(h.tensor, h.after); !d.empty()) return fmt::format("a held tensor {} {} after the call", describe(h.tensor), d);
+    if (const std::string d = first_difference(grad_of(h.tensor), h.grad_after); !d.empty())
+      return fmt::format("the gradient of a held tensor {} {} after the call", describe(h.tensor), d);
+  }
+  return "";
+}
+
+void Verification::compare(const std::string& function, std::span<const Tensor> results) const {
+  const std::string found = difference(results);
+  if (found.empty()) return;
+  throw CaptureError(32, fmt::format("'{}' does not do what it does op by op: {}. It may read something that a trace cannot see, such as a plain number "
+                                     "that it holds by reference, or random numbers of the host; pass those as arguments. If it does not, please report this",
+                                     function, found));
+}
+
+}  // namespace tutti::graph
