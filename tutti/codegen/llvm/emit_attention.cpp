@@ -18,6 +18,7 @@ namespace {
 
 using llvm::Value;
 
+constexpr unsigned kUnroll = 4;      // rows, so that a chain over them does not wait for itself
 constexpr unsigned kLeafLanes = 16;  // of a sum over keys: lane j takes keys j, j + 16, ... of the block (N3)
 
 class AttentionEmitter {
@@ -78,11 +79,8 @@ class AttentionEmitter {
   void for_columns(const std::function<void(Value*)>& body) {
     for_loop("columns", word(offsetof(AttentionCall, columns)), lanes_, body);
   }
-  // Offset of each row of the tile, with its number.
-  void for_rows(const std::function<void(Value* row, Value* offset)>& body) {
-    Value* stride = word(offsetof(AttentionCall, stride));
-    for_loop("rows", word(offsetof(AttentionCall, rows)), 1, [&](Value* row) { body(row, b_.CreateMul(row, stride)); });
-  }
+  // Each row of the tile: its number and offset, and its place in its turn of kUnroll rows, which are computed side by side.
+  void for_rows(const std::function<void(Value* row, Value* offset, unsigned turn)>& body);
 
   const AttentionKernelSpec& spec_;
   const unsigned lanes_;
@@ -108,6 +106,16 @@ void AttentionEmitter::for_loop(const char* name, Value* end, int64_t step, cons
   b_.SetInsertPoint(after);
 }
 
+void AttentionEmitter::for_rows(const std::function<void(Value*, Value*, unsigned)>& body) {
+  Value *stride = word(offsetof(AttentionCall, stride)), *rows = word(offsetof(AttentionCall, rows));
+  Value* whole = b_.CreateAnd(rows, b_.getInt64(~uint64_t{kUnroll - 1}));
+  const auto emit = [&](Value* row, unsigned turn) { body(row, b_.CreateMul(row, stride), turn); };
+  for_loop("rows", whole, kUnroll, [&](Value* first) {
+    for (unsigned turn = 0; turn < kUnroll; ++turn) emit(b_.CreateAdd(first, b_.getInt64(turn)), turn);
+  });
+  for_loop("rest", b_.CreateSub(rows, whole), 1, [&](Value* i) { emit(b_.CreateAdd(whole, i), 0); });
+}
+
 // x = s scale + bias, -inf where hidden; m = max x; p = exp(x - m); l = sum p by lanes of a leaf, folded by halving.
 void AttentionEmitter::softmax() {
   Value *tile = pointer(offsetof(AttentionCall, tile)), *factor = scale();
@@ -121,21 +129,23 @@ void AttentionEmitter::softmax() {
       first = load_keys(pointer(offsetof(AttentionCall, first)), column);
       last = load_keys(pointer(offsetof(AttentionCall, last)), column);
     }
-    llvm::AllocaInst* largest = slot(hidden());
-    for_rows([&](Value* row, Value* offset) {
+    llvm::AllocaInst* largest[kUnroll];
+    for (llvm::AllocaInst*& part : largest) part = slot(hidden());
+    for_rows([&](Value* row, Value* offset, unsigned turn) {
       Value* place = b_.CreateAdd(offset, column);
       Value* x = b_.CreateFMul(load(tile, place), factor);
       if (bias) x = b_.CreateFAdd(x, load(bias, place));
       if (spec_.bounded) x = b_.CreateSelect(between(spread(key_at(row)), first, last), x, hidden());
       store(x, tile, place);
-      b_.CreateStore(emit_float_extreme(b_, true, get(largest), x), largest);
+      b_.CreateStore(emit_float_extreme(b_, true, get(largest[turn]), x), largest[turn]);
     });
-    Value* m = get(largest);
+    Value* m = get(largest[0]);
+    for (unsigned turn = 1; turn < kUnroll; ++turn) m = emit_float_extreme(b_, true, m, get(largest[turn]));
     store(m, pointer(offsetof(AttentionCall, m)), column);
     // Nothing is seen: all x are -inf too, and exp(-inf - 0) is the wanted 0 instead of NaN.
     Value* origin = b_.CreateSelect(is_hidden(m), number(0.0), m);
     for (unsigned lane = 0; lane < kLeafLanes; ++lane) b_.CreateStore(number(0.0), sum_place(b_.getInt64(lane)));
-    for_rows([&](Value* row, Value* offset) {
+    for_rows([&](Value* row, Value* offset, unsigned) {
       Value* place = b_.CreateAdd(offset, column);
       Value* p = exponential(b_.CreateFSub(load(tile, place), origin));
       store(p, tile, place);
@@ -166,7 +176,7 @@ void AttentionEmitter::combine() {
       store(b_.CreateSelect(no_a, xb, b_.CreateSelect(no_b, xa, sum)), a, place);
     };
     join(l, other_l, column);
-    for_rows([&](Value*, Value* offset) { join(o, other, b_.CreateAdd(offset, column)); });
+    for_rows([&](Value*, Value* offset, unsigned) { join(o, other, b_.CreateAdd(offset, column)); });
     store(both, m, column);
   });
 }
@@ -177,7 +187,7 @@ void AttentionEmitter::finish() {
   for_columns([&](Value* column) {
     Value* sum = load(l, column);
     Value* empty = b_.CreateFCmpOEQ(sum, number(0.0));
-    for_rows([&](Value*, Value* offset) {
+    for_rows([&](Value*, Value* offset, unsigned) {
       Value* place = b_.CreateAdd(offset, column);
       Value* x = b_.CreateFAdd(b_.CreateFDiv(load(o, place), sum), number(0.0));
       store(b_.CreateSelect(empty, number(0.0), x), o, place);
@@ -193,8 +203,9 @@ void AttentionEmitter::gradient() {
   const auto per_row = [&](size_t offset, llvm::Type* type, Value* row) {
     return spread(b_.CreateLoad(type, b_.CreateGEP(type, pointer(offset), row)));
   };
-  Value* steps = b_.CreateStepVector(index_);
-  for_rows([&](Value* row, Value* offset) {
+  Value *steps = b_.CreateStepVector(index_), *stride = word(offsetof(AttentionCall, stride));
+  for_loop("rows", word(offsetof(AttentionCall, rows)), 1, [&](Value* row) {
+    Value* offset = b_.CreateMul(row, stride);
     Value *lse = per_row(offsetof(AttentionCall, lse), element_, row), *delta = per_row(offsetof(AttentionCall, delta), element_, row);
     Value *first = nullptr, *last = nullptr;
     if (spec_.bounded) {

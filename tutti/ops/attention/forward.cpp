@@ -10,8 +10,15 @@
 namespace tutti::attention {
 namespace {
 
-// Queries of a tile: a block of keys is packed once for all of them, and scores and o stay in the second-level cache.
-constexpr int64_t kTileRows = 128;
+// Queries of a tile: a block of keys is packed once for all of them; scores and o stay in the second-level cache.
+constexpr int64_t kMostRows = 256, kFewestRows = 64, kTileElements = int64_t{1} << 14;
+constexpr int64_t kTasksPerThread = 4;
+
+int64_t tile_rows(const Sizes& n, int threads) {
+  int64_t rows = std::clamp(kTileElements / std::max<int64_t>(n.D, 1), kFewestRows, kMostRows);
+  while (rows > kFewestRows && threads > 1 && n.B * n.Hkv * (n.rows() / rows) < kTasksPerThread * threads) rows /= 2;
+  return std::min(rows, n.rows());
+}
 
 struct Tile {
   int64_t b, kv, begin, count;
@@ -21,9 +28,10 @@ struct Tile {
 template <class Store>
 void for_each_tile(const OpCall& call, Store store) {
   const Sizes n = sizes_of(call[0], call[1]);
-  const int64_t largest = std::min(kTileRows, n.rows()), tiles = (n.rows() + largest - 1) / largest;
-  ThreadPool::current().parallel_for(n.B * n.Hkv * tiles, 1, [&](int64_t begin, int64_t end) {
-    KeyTree tree(call, largest);
+  ThreadPool& pool = ThreadPool::current();
+  const int64_t largest = tile_rows(n, pool.threads()), tiles = (n.rows() + largest - 1) / largest;
+  pool.parallel_for(n.B * n.Hkv * tiles, 1, [&](int64_t begin, int64_t end) {
+    KeyTree tree(call, largest, tiles > 1);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task % tiles * largest;
       const Tile tile{task / tiles / n.Hkv, task / tiles % n.Hkv, row, std::min(largest, n.rows() - row)};
@@ -34,13 +42,13 @@ void for_each_tile(const OpCall& call, Store store) {
 }
 
 // o of a node, features down, to the rows of `t`.
-void store_output(const Node& node, int64_t width, const Tensor& t, const Tile& tile, DType compute, void* dense, const Sizes& n) {
-  codegen::pack({node.o, compute, 1, width}, tile.count, n.D, compute, dense, n.D);
+void store_output(const Node& node, int64_t stride, const Tensor& t, const Tile& tile, DType compute, void* dense, const Sizes& n) {
+  codegen::pack({node.o, compute, 1, stride}, tile.count, n.D, compute, dense, n.D);
   rows_of(t, tile.b, tile.kv, n.G).scatter(dense, compute, n.D, tile.begin, tile.count);
 }
 
-Tensor dense_rows(const Sizes& n, DType compute) {
-  return Tensor::empty({std::min(kTileRows, n.rows()) * n.D + codegen::kPackSlack}, compute);
+Tensor dense_rows(const Tile& tile, const Sizes& n, DType compute) {
+  return Tensor::empty({tile.count * n.D + codegen::kPackSlack}, compute);
 }
 
 }  // namespace
@@ -55,10 +63,10 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     return;
   }
   for_each_tile(call, [&](const KeyTree& tree, const Node& node, const Tile& tile) {
-    const codegen::AttentionCall finish{.tile = node.o, .m = node.m, .l = node.l, .rows = n.D, .columns = tree.width(), .stride = tree.width()};
+    const codegen::AttentionCall finish{.tile = node.o, .m = node.m, .l = node.l, .rows = n.D, .columns = tree.width(), .stride = tree.stride()};
     codegen::attention_kernel_for({codegen::AttentionStep::finish, compute})(&finish);
-    const Tensor dense = dense_rows(n, compute);
-    store_output(node, tree.width(), outputs[0], tile, compute, dense.raw_data(), n);
+    const Tensor dense = dense_rows(tile, n, compute);
+    store_output(node, tree.stride(), outputs[0], tile, compute, dense.raw_data(), n);
     statistics_of(outputs[1], tile.b, tile.kv, n.G).scatter(node.m, compute, 1, tile.begin, tile.count);
   });
 }
@@ -73,8 +81,8 @@ void kernel_partial(const OpCall& call, std::span<const Tensor> outputs) {
     return;
   }
   for_each_tile(call, [&](const KeyTree& tree, const Node& node, const Tile& tile) {
-    const Tensor dense = dense_rows(n, compute);
-    store_output(node, tree.width(), outputs[2], tile, compute, dense.raw_data(), n);
+    const Tensor dense = dense_rows(tile, n, compute);
+    store_output(node, tree.stride(), outputs[2], tile, compute, dense.raw_data(), n);
     rows_of(outputs[0], tile.b, tile.kv, n.G).scatter(node.m, compute, 1, tile.begin, tile.count);
     rows_of(outputs[1], tile.b, tile.kv, n.G).scatter(node.l, compute, 1, tile.begin, tile.count);
   });

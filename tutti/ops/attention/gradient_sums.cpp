@@ -41,6 +41,9 @@ struct Sums {
   }
 };
 
+// One register more than columns: rows whose distance is a power of two share few places of the nearest cache.
+int64_t stride_of(int64_t width, DType compute) { return width + codegen::gemm_lanes(codegen::cpu_target(), compute); }
+
 void split(int64_t begin, int64_t count, int levels, std::vector<KeyPart>& parts) {
   if (levels == 0 || count <= codegen::contraction_leaf()) {
     parts.push_back({begin, count});
@@ -70,7 +73,7 @@ GradientSums::GradientSums(const OpCall& call)
       over_positions_(ContractionTree::halving(n_.Sq, static_cast<int32_t>(token_grain()))),
       by_feature_(compute_, n_.D) {
   const int64_t slack = codegen::kPackSlack, rows = longest(over_positions_) * n_.G;
-  const int64_t keys = longest(ContractionTree::halving(n_.Sk)), across = codegen::whole_registers(keys, compute_);
+  const int64_t keys = longest(ContractionTree::halving(n_.Sk)), across = stride_of(codegen::whole_registers(keys, compute_), compute_);
   rows_ = Tensor::empty({rows * n_.D + slack}, compute_);
   other_rows_ = Tensor::empty({rows * n_.D + slack}, compute_);
   delta_ = Tensor::empty({n_.rows(), 1}, compute_);
@@ -125,9 +128,10 @@ void GradientSums::load_rows(int64_t b, int64_t kv, int64_t depth) {
 
 GradientSums::Keys GradientSums::load_keys(int64_t b, int64_t kv, int64_t begin, int64_t count) {
   const Head k = head_of(call_[kK], b, kv), v = head_of(call_[kV], b, kv);
-  const Keys keys{begin, count, codegen::whole_registers(count, compute_)};
-  codegen::pack({k.at(begin), k.dtype, k.element_stride, k.key_stride}, n_.D, count, compute_, k_across_, keys.width);
-  codegen::pack({v.at(begin), v.dtype, v.element_stride, v.key_stride}, n_.D, count, compute_, v_across_, keys.width);
+  const int64_t width = codegen::whole_registers(count, compute_);
+  const Keys keys{begin, count, width, stride_of(width, compute_)};
+  codegen::pack({k.at(begin), k.dtype, k.element_stride, k.key_stride}, n_.D, count, compute_, k_across_, keys.stride);
+  codegen::pack({v.at(begin), v.dtype, v.element_stride, v.key_stride}, n_.D, count, compute_, v_across_, keys.stride);
   codegen::pack({k.at(begin), k.dtype, k.key_stride, k.element_stride}, count, n_.D, compute_, k_down_, width_);
   return keys;
 }
@@ -135,24 +139,24 @@ GradientSums::Keys GradientSums::load_keys(int64_t b, int64_t kv, int64_t begin,
 // p and ds of a tile, queries down.
 void GradientSums::compute_tile(const Leaf& leaf, const Keys& keys, const Bounds::Seen& seen, int64_t b, int64_t kv) {
   const auto multiply = [&](const void* rows, const void* across, void* result) {
-    leaf.product.run({.a = rows, .b = across, .b_stride = keys.width, .c = result, .c_stride = keys.width, .columns = keys.width,
+    leaf.product.run({.a = rows, .b = across, .b_stride = keys.stride, .c = result, .c_stride = keys.stride, .columns = keys.width,
                       .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
                       .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_scores_,
                       .depth = static_cast<int64_t>(over_features_.depth())});
   };
   multiply(leaf.q, k_across_, p_);
   multiply(leaf.g, v_across_, ds_);
-  if (bias_) mask_rows(call_[kMask], b, kv, n_).part(keys.begin, keys.count).gather(leaf.begin, leaf.rows, compute_, bias_, keys.width);
+  if (bias_) mask_rows(call_[kMask], b, kv, n_).part(keys.begin, keys.count).gather(leaf.begin, leaf.rows, compute_, bias_, keys.stride);
   const bool bounded = !seen.all || seen.begin != leaf.begin || seen.end != leaf.begin + leaf.rows;
   const AttentionCall call{.tile = p_, .other = ds_, .bias = bias_, .first = bounds_->first.data() + leaf.begin, .last = bounds_->last.data() + leaf.begin,
                            .lse = moved(lse_, leaf.begin, compute_), .delta = moved(delta_.raw_data(), leaf.begin, compute_), .rows = leaf.rows,
-                           .columns = keys.width, .stride = keys.width, .first_key = keys.begin, .scale = call_.attrs.as<SdpaAttrs>().scale};
+                           .columns = keys.width, .stride = keys.stride, .first_key = keys.begin, .scale = call_.attrs.as<SdpaAttrs>().scale};
   codegen::attention_kernel_for({AttentionStep::gradient, compute_, bounded, bias_ != nullptr})(&call);
 }
 
 // Sums, features down, to the rows of a head.
 void GradientSums::store(void* sums, const Keys& keys, const Head& to) {
-  codegen::pack({sums, compute_, 1, keys.width}, keys.count, n_.D, compute_, k_down_, n_.D);
+  codegen::pack({sums, compute_, 1, keys.stride}, keys.count, n_.D, compute_, k_down_, n_.D);
   codegen::store_tile(k_down_, compute_, n_.D, keys.count, n_.D, to.at(keys.begin), to.dtype, to.key_stride, to.element_stride);
 }
 
@@ -171,17 +175,17 @@ void GradientSums::run(int64_t b, int64_t kv, const KeyPart& part, const Tensor&
       const bool exists = seen.begin < seen.end;
       if (exists) compute_tile(leaf, keys, seen, b, kv);
       if (const PendingSums::Step step = over_queries.next(exists, over_positions_.merges[i]); step.run) {
-        sums_k.add(step, leaf.q_down, ds_, keys.width, exists ? leaf.rows : 0);
-        sums_v.add(step, leaf.g_down, p_, keys.width, exists ? leaf.rows : 0);
+        sums_k.add(step, leaf.q_down, ds_, keys.stride, exists ? leaf.rows : 0);
+        sums_v.add(step, leaf.g_down, p_, keys.stride, exists ? leaf.rows : 0);
       }
       if (const PendingSums::Step step = leaf.sums.next(exists, over_keys.merges[j]); step.run) {
-        if (exists) leaf.product.pack({ds_, compute_, 1, keys.width}, keys.count, ds_packed_);
+        if (exists) leaf.product.pack({ds_, compute_, 1, keys.stride}, keys.count, ds_packed_);
         Sums{leaf.product, leaf.pending, depth_, width_}.add(step, ds_packed_, k_down_, width_, exists ? keys.count : 0);
       }
     }
-    sums_k.finish(over_queries.pending(), zeros_, result_, keys.width);
+    sums_k.finish(over_queries.pending(), zeros_, result_, keys.stride);
     store(result_, keys, head_of(dk, b, kv));
-    sums_v.finish(over_queries.pending(), zeros_, result_, keys.width);
+    sums_v.finish(over_queries.pending(), zeros_, result_, keys.stride);
     store(result_, keys, head_of(dv, b, kv));
   }
   for (const Leaf& leaf : leaves_)

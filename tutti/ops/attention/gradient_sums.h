@@ -42,7 +42,7 @@ class GradientSums {
   };
   // The keys of one leaf of the tree over keys: across in k_across_ and v_across_, down in k_down_.
   struct Keys {
-    int64_t begin, count, width;
+    int64_t begin, count, width, stride;  // width: in whole registers
   };
 
   void load_rows(int64_t b, int64_t kv, int64_t depth);

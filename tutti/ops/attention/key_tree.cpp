@@ -24,7 +24,10 @@ void fill(void* data, int64_t count, DType dtype, double value) {
 
 }  // namespace
 
-KeyTree::KeyTree(const OpCall& call, int64_t rows)
+// One register more than columns: rows whose distance is a power of two share few places of the nearest cache.
+int64_t KeyTree::stride_of(int64_t width) const { return width + lanes_; }
+
+KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
     : call_(call),
       n_(sizes_of(call[0], call[1])),
       compute_(compute_dtype(call[0].dtype())),
@@ -37,13 +40,13 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows)
   const int64_t slack = codegen::kPackSlack, keys = std::min(block_, n_.Sk);
   const bool masked = call.inputs.size() > 5;
   dense_ = scratch_.take(widest_ * n_.D + slack, compute_);
-  queries_ = scratch_.take(widest_ * n_.D + slack, compute_);
-  tile_ = scratch_.take(keys * widest_, compute_);
-  keys_ = scratch_.take(keys * n_.D + slack, compute_);
+  queries_ = scratch_.take(stride_of(widest_) * n_.D + slack, compute_);
+  tile_ = scratch_.take(keys * stride_of(widest_), compute_);
   values_ = scratch_.take(keys * n_.D + slack, compute_);
+  blocks_.resize(static_cast<size_t>(again ? (n_.Sk + block_ - 1) / block_ : 1));
   if (over_features_.leaf_lengths.size() > 1) pending_ = scratch_.take(depth_ * keys * widest_, compute_);
   if (masked) {
-    bias_ = scratch_.take(keys * widest_ + slack, compute_);
+    bias_ = scratch_.take(keys * stride_of(widest_) + slack, compute_);
     bias_rows_ = scratch_.take(keys * widest_ + slack, compute_);
   }
 }
@@ -55,7 +58,7 @@ const codegen::TileProduct& KeyTree::product_of(int64_t keys) {
 
 int KeyTree::take_node() {
   if (free_.empty()) {
-    nodes_.push_back({scratch_.take(n_.D * widest_, compute_), scratch_.take(widest_, compute_), scratch_.take(widest_, compute_), 0, 0});
+    nodes_.push_back({scratch_.take(n_.D * stride_of(widest_), compute_), scratch_.take(widest_, compute_), scratch_.take(widest_, compute_), 0, 0});
     return static_cast<int>(nodes_.size()) - 1;
   }
   const int node = free_.back();
@@ -68,8 +71,8 @@ void KeyTree::clear(const Node& node) {
   const int64_t behind = width_ - node.end;
   for (const auto& [data, rows, value] : {std::tuple{node.m, int64_t{1}, -kInf}, {node.l, int64_t{1}, 0.0}, {node.o, n_.D, 0.0}}) {
     for (int64_t row = 0; row < rows; ++row) {
-      fill(moved(data, row * width_, compute_), node.begin, compute_, value);
-      fill(moved(data, row * width_ + node.end, compute_), behind, compute_, value);
+      fill(moved(data, row * stride_, compute_), node.begin, compute_, value);
+      fill(moved(data, row * stride_ + node.end, compute_), behind, compute_, value);
     }
   }
 }
@@ -77,40 +80,58 @@ void KeyTree::clear(const Node& node) {
 // Features down, queries across.
 void KeyTree::load_queries(int64_t b, int64_t kv, int64_t begin, int64_t count) {
   rows_of(call_[0], b, kv, n_.G).gather(begin, count, compute_, dense_, n_.D);
-  codegen::pack({dense_, compute_, 1, n_.D}, n_.D, count, compute_, queries_, width_);
+  codegen::pack({dense_, compute_, 1, n_.D}, n_.D, count, compute_, queries_, stride_);
 }
 
 void KeyTree::load_bias(const Rows& mask, int64_t begin, int64_t count, int64_t key, int64_t keys) {
   mask.part(key, keys).gather(begin, count, compute_, bias_rows_, keys);
-  codegen::pack({bias_rows_, compute_, 1, keys}, keys, count, compute_, bias_, width_);
+  codegen::pack({bias_rows_, compute_, 1, keys}, keys, count, compute_, bias_, stride_);
 }
 
-int KeyTree::compute_node(int64_t key, int64_t keys, const Bounds::Seen& seen, const Head& k, const Head& v) {
+const KeyTree::PackedBlock& KeyTree::load_block(int64_t b, int64_t kv, int64_t key, int64_t keys) {
+  if (const int64_t group = b * n_.Hkv + kv; blocks_of_ != group || blocks_.size() == 1) {
+    for (PackedBlock& block : blocks_) block.keys = 0;
+    blocks_of_ = group;
+  }
+  PackedBlock& block = blocks_[blocks_.size() == 1 ? 0 : static_cast<size_t>(key / block_)];
+  if (block.keys == keys) return block;
+  if (!block.k) {
+    const int64_t size = std::min(block_, n_.Sk) * n_.D + codegen::kPackSlack;
+    block.k = scratch_.take(size, compute_);
+    block.v = scratch_.take(size, compute_);
+  }
+  block.keys = keys;
+  const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
+  product_of(keys).pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, n_.D, block.k);
+  // Rows first, whole: a strip takes a few elements of each, which far apart would push each other out of the nearest cache.
+  codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, n_.D);
+  over_keys_.pack({values_, compute_, n_.D, 1}, keys, block.v);
+  return block;
+}
+
+int KeyTree::compute_node(int64_t key, int64_t keys, const Bounds::Seen& seen, const PackedBlock& packed) {
   const int number = take_node();
   Node& node = nodes_[static_cast<size_t>(number)];
   node.begin = seen.begin / lanes_ * lanes_;
   node.end = (seen.end + lanes_ - 1) / lanes_ * lanes_;
   const int64_t columns = node.end - node.begin;
 
-  const codegen::TileProduct& scores = product_of(keys);
-  scores.pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, n_.D, keys_);
   void* tile = moved(tile_, node.begin, compute_);
-  scores.run({.a = keys_, .b = moved(queries_, node.begin, compute_), .b_stride = width_, .c = tile, .c_stride = width_, .columns = columns,
-              .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
-              .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_});
+  product_of(keys).run({.a = packed.k, .b = moved(queries_, node.begin, compute_), .b_stride = stride_, .c = tile, .c_stride = stride_, .columns = columns,
+                        .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
+                        .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_});
 
   clear(node);
   // Lanes of the border registers that see nothing are hidden as well.
   const bool bounded = !seen.all || node.begin != seen.begin || node.end != seen.end;
   const AttentionCall block{.tile = tile, .bias = bias_ ? moved(bias_, node.begin, compute_) : nullptr, .first = first_.data() + node.begin,
                             .last = last_.data() + node.begin, .m = moved(node.m, node.begin, compute_), .l = moved(node.l, node.begin, compute_),
-                            .rows = keys, .columns = columns, .stride = width_, .first_key = key, .scale = call_.attrs.as<SdpaAttrs>().scale};
+                            .rows = keys, .columns = columns, .stride = stride_, .first_key = key, .scale = call_.attrs.as<SdpaAttrs>().scale};
   codegen::attention_kernel_for({AttentionStep::softmax, compute_, bounded, bias_ != nullptr})(&block);
 
-  over_keys_.pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, values_);
   const int32_t length = static_cast<int32_t>(keys);  // the keys of a block are one leaf
   const uint8_t merges = 0;
-  over_keys_.run({.a = values_, .b = tile, .b_stride = width_, .c = moved(node.o, node.begin, compute_), .c_stride = width_, .columns = columns,
+  over_keys_.run({.a = packed.v, .b = tile, .b_stride = stride_, .c = moved(node.o, node.begin, compute_), .c_stride = stride_, .columns = columns,
                   .leaf_lengths = &length, .merges = &merges});
   return number;
 }
@@ -127,7 +148,7 @@ void KeyTree::merge_top() {
   Node &a = nodes_[static_cast<size_t>(left)], &b = nodes_[static_cast<size_t>(right)];
   const auto at = [&](void* data) { return moved(data, b.begin, compute_); };
   const AttentionCall call{.tile = at(a.o), .other = at(b.o), .m = at(a.m), .l = at(a.l), .other_m = at(b.m), .other_l = at(b.l),
-                           .rows = n_.D, .columns = b.end - b.begin, .stride = width_};
+                           .rows = n_.D, .columns = b.end - b.begin, .stride = stride_};
   codegen::attention_kernel_for({AttentionStep::combine, compute_})(&call);
   a.begin = std::min(a.begin, b.begin);
   a.end = std::max(a.end, b.end);
@@ -136,6 +157,7 @@ void KeyTree::merge_top() {
 
 const Node& KeyTree::reduce(int64_t b, int64_t kv, int64_t begin, int64_t count) {
   width_ = codegen::whole_registers(count, compute_);
+  stride_ = stride_of(width_);
   for (const int node : stack_) {
     if (node >= 0) free_.push_back(node);
   }
@@ -146,13 +168,12 @@ const Node& KeyTree::reduce(int64_t b, int64_t kv, int64_t begin, int64_t count)
   first_.resize(static_cast<size_t>(width_), static_cast<int32_t>(n_.Sk));
   last_.resize(static_cast<size_t>(width_), -1);
   const int64_t limit = *std::max_element(last_.begin(), last_.end()) + 1;
-  const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
 
   for (int64_t key = 0, block = 0; key < limit; key += block_, ++block) {
     const int64_t keys = std::min(block_, limit - key);
     const Bounds::Seen seen = bounds.seen(0, count, key, keys);
     if (seen.begin < seen.end && bias_) load_bias(mask_rows(call_[5], b, kv, n_), begin, count, key, keys);
-    stack_.push_back(seen.begin < seen.end ? compute_node(key, keys, seen, k, v) : -1);
+    stack_.push_back(seen.begin < seen.end ? compute_node(key, keys, seen, load_block(b, kv, key, keys)) : -1);
     for (int merges = std::countr_one(static_cast<uint64_t>(block)); merges > 0; --merges) merge_top();
   }
   while (stack_.size() > 1) merge_top();

@@ -12,7 +12,7 @@
 
 namespace tutti::attention {
 
-// (m, l, o) of every query of a tile over some blocks: o [D][width], m and l [width]. Queries outside [begin, end) see none
+// (m, l, o) of every query of a tile over some blocks: o [D][stride], m and l [width]. Queries outside [begin, end) see none
 // of the keys: their m is -inf, their l and o are 0.
 struct Node {
   void *o, *m, *l;
@@ -21,17 +21,25 @@ struct Node {
 
 class KeyTree {
  public:
-  // Tiles of at most `rows` rows. `call` outlives the tree; its inputs are q, k, v, first_key, last_key and maybe a mask.
-  KeyTree(const OpCall& call, int64_t rows);
+  // Tiles of at most `rows` rows; `again`: several of them meet the same keys. `call` outlives the tree; its inputs are q, k, v, first_key, last_key and maybe a mask.
+  KeyTree(const OpCall& call, int64_t rows, bool again);
 
   // The node over all keys for rows [begin, begin + count) of group (b, kv); valid until the next call.
   const Node& reduce(int64_t b, int64_t kv, int64_t begin, int64_t count);
-  int64_t width() const { return width_; }
+  int64_t width() const { return width_; }    // queries of the tile at hand, in whole registers
+  int64_t stride() const { return stride_; }  // between rows of o
 
  private:
+  int64_t stride_of(int64_t width) const;
   void load_queries(int64_t b, int64_t kv, int64_t begin, int64_t count);
   void load_bias(const Rows& mask, int64_t begin, int64_t count, int64_t key, int64_t keys);
-  int compute_node(int64_t key, int64_t keys, const Bounds::Seen& seen, const Head& k, const Head& v);
+  // Keys and values as products take them.
+  struct PackedBlock {
+    void *k = nullptr, *v = nullptr;
+    int64_t keys = 0;  // so many stand there
+  };
+  const PackedBlock& load_block(int64_t b, int64_t kv, int64_t key, int64_t keys);
+  int compute_node(int64_t key, int64_t keys, const Bounds::Seen& seen, const PackedBlock& block);
   void merge_top();
   int take_node();
   void clear(const Node& node);
@@ -41,13 +49,15 @@ class KeyTree {
   const Sizes n_;
   const DType compute_;
   const int64_t lanes_, block_, widest_;
-  int64_t width_ = 0;  // of the tile at hand
+  int64_t width_ = 0, stride_ = 0;
   const codegen::ContractionTree over_features_;
   const int32_t depth_;
   const codegen::TileProduct over_keys_;
   std::optional<codegen::TileProduct> scores_;  // of the last block's size
   Scratch scratch_;
-  void *dense_, *queries_, *tile_, *keys_, *values_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
+  std::vector<PackedBlock> blocks_;  // of one group; a single one, when no tile comes back to them
+  int64_t blocks_of_ = -1;           // group
+  void *dense_, *queries_, *tile_, *values_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
   std::vector<int32_t> first_, last_;
   std::vector<Node> nodes_;
   std::vector<int> free_, stack_;  // numbers of nodes; -1: absent
