@@ -34,7 +34,7 @@ void TileProduct::pack(const PackSource& a, int64_t k, void* packed) const {
   }
 }
 
-void TileProduct::run(const TileProductCall& p) const {
+void TileProduct::run(const TileProductCall& p, DType storage) const {
   const EvenSplit strips{strips_, rows_ / strips_, rows_ % strips_};
   const EvenSplit panels = EvenSplit::at_most(p.columns / lanes_, most_vectors_);
   const int64_t size = itemsize(compute_);
@@ -49,13 +49,13 @@ void TileProduct::run(const TileProductCall& p) const {
   call.is_last = p.is_last;
   for (int64_t panel = 0; panel < panels.parts; ++panel) {
     const int64_t column = panels.begin(panel) * lanes_, vectors = panels.size(panel), width = vectors * lanes_;
-    call.b = moved(p.b, column * size);
+    call.b = moved(p.b, column * itemsize(storage));
     int64_t kernel_rows = 0;
     GemmTileEntry kernel = nullptr;
     for (int64_t s = 0; s < strips.parts; ++s) {
       const int64_t row = strips.begin(s), rows = strips.size(s);
       if (rows != kernel_rows)
-        kernel = gemm_tile_for({compute_, compute_, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
+        kernel = gemm_tile_for({compute_, storage, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
       call.a = moved(p.a, row * k * size);
       call.c = moved(p.c, (row * p.c_stride + column) * size);
       if (p.stack) call.stack = moved(p.stack, (p.depth * (row * p.columns + rows * column) + p.pending * rows * width) * size);

@@ -45,7 +45,9 @@ class TileProduct {
   int64_t packed_size(int64_t k) const { return rows_ * k + kPackSlack; }
   // Lanes of the source are rows.
   void pack(const PackSource& a, int64_t k, void* packed) const;
-  void run(const TileProductCall& call) const;
+  // `storage`: the dtype of B, one that computes as the product does.
+  void run(const TileProductCall& call) const { run(call, compute_); }
+  void run(const TileProductCall& call, DType storage) const;
 
  private:
   DType compute_;

@@ -72,6 +72,13 @@ Head head_of(const Tensor& t, int64_t b, int64_t h) {
   return {element(t, b * st[0] + h * st[2]), t.dtype(), st[1], st[3]};
 }
 
+void Head::prefetch(int64_t begin, int64_t end, int64_t length) const {
+  constexpr int64_t kLine = 64;
+  if (element_stride != 1) return;
+  for (int64_t key = begin; key < end; ++key)
+    for (int64_t offset = 0; offset < length * itemsize(dtype); offset += kLine) __builtin_prefetch(at(key) + offset, 0, 2);
+}
+
 KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t s) {
   const SdpaAttrs& attrs = call.attrs.as<SdpaAttrs>();
   int64_t last = facets::read_int64(last_key, b * last_key.strides()[0] + s * last_key.strides()[1]);

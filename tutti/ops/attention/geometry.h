@@ -45,6 +45,9 @@ struct Head {
   DType dtype;
   int64_t key_stride, element_stride;
   char* at(int64_t key) const { return static_cast<char*>(data) + key * key_stride * itemsize(dtype); }
+  // Begins to read keys [begin, end) of `length` elements. They lie far apart, between those of other heads, which the
+  // processor's own prefetchers do not see through.
+  void prefetch(int64_t begin, int64_t end, int64_t length) const;
 };
 Head head_of(const Tensor& t, int64_t b, int64_t h);
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <tuple>
 
+#include "tutti/codegen/gemm_cut.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/attention/steps.h"
 
@@ -34,6 +35,7 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
       lanes_(codegen::gemm_lanes(codegen::cpu_target(), compute_)),
       block_(key_block()),
       widest_(codegen::whole_registers(rows, compute_)),
+      whole_head_(codegen::whole_registers(n_.D, compute_)),
       over_features_(codegen::ContractionTree::halving(n_.D)),
       depth_(over_features_.depth()),
       over_keys_(compute_, n_.D) {
@@ -42,7 +44,10 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
   dense_ = scratch_.take(widest_ * n_.D + slack, compute_);
   queries_ = scratch_.take(stride_of(widest_) * n_.D + slack, compute_);
   tile_ = scratch_.take(keys * stride_of(widest_), compute_);
-  values_ = scratch_.take(keys * n_.D + slack, compute_);
+  values_ = scratch_.take(keys * whole_head_ + slack, compute_);
+  keys_ = scratch_.take(n_.D * codegen::whole_registers(keys, compute_) + slack, compute_);
+  rows_ = scratch_.take(codegen::most_rows(codegen::cpu_target()) * std::max(whole_head_, codegen::whole_registers(keys, compute_)), compute_);
+  weights_ = scratch_.take(codegen::most_rows(codegen::cpu_target()) * keys + slack, compute_);
   blocks_.resize(static_cast<size_t>(again ? (n_.Sk + block_ - 1) / block_ : 1));
   if (over_features_.leaf_lengths.size() > 1) pending_ = scratch_.take(depth_ * keys * widest_, compute_);
   if (masked) {
@@ -80,7 +85,8 @@ void KeyTree::clear(const Node& node) {
 // Features down, queries across.
 void KeyTree::load_queries(int64_t b, int64_t kv, int64_t begin, int64_t count) {
   rows_of(call_[0], b, kv, n_.G).gather(begin, count, compute_, dense_, n_.D);
-  codegen::pack({dense_, compute_, 1, n_.D}, n_.D, count, compute_, queries_, stride_);
+  if (few_) few_->pack({dense_, compute_, 1, n_.D}, n_.D, queries_);
+  else codegen::pack({dense_, compute_, 1, n_.D}, n_.D, count, compute_, queries_, stride_);
 }
 
 void KeyTree::load_bias(const Rows& mask, int64_t begin, int64_t count, int64_t key, int64_t keys) {
@@ -109,30 +115,71 @@ const KeyTree::PackedBlock& KeyTree::load_block(int64_t b, int64_t kv, int64_t k
   return block;
 }
 
-int KeyTree::compute_node(int64_t key, int64_t keys, const Bounds::Seen& seen, const PackedBlock& packed) {
+void KeyTree::scores_across(const Node& node, const PackedBlock& block, int64_t keys) {
+  product_of(keys).run({.a = block.k, .b = moved(queries_, node.begin, compute_), .b_stride = stride_, .c = moved(tile_, node.begin, compute_),
+                        .c_stride = stride_, .columns = node.end - node.begin, .leaf_lengths = over_features_.leaf_lengths.data(),
+                        .merges = over_features_.merges.data(), .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()),
+                        .stack = pending_, .depth = depth_});
+}
+
+void KeyTree::output_across(const Node& node, const PackedBlock& block, int64_t keys) {
+  const int32_t length = static_cast<int32_t>(keys);  // the keys of a block are one leaf
+  const uint8_t merges = 0;
+  over_keys_.run({.a = block.v, .b = moved(tile_, node.begin, compute_), .b_stride = stride_, .c = moved(node.o, node.begin, compute_),
+                  .c_stride = stride_, .columns = node.end - node.begin, .leaf_lengths = &length, .merges = &merges});
+}
+
+void KeyTree::scores_down(const Head& k, int64_t key, int64_t keys) {
+  const int64_t width = codegen::whole_registers(keys, compute_);
+  codegen::pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, n_.D, keys, compute_, keys_, width);
+  few_->run({.a = queries_, .b = keys_, .b_stride = width, .c = rows_, .c_stride = width, .columns = width,
+             .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
+             .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_});
+  codegen::store_tile(rows_, compute_, width, few_->rows(), keys, tile_, compute_, 1, stride_);
+}
+
+void KeyTree::output_down(const Node& node, const Head& v, int64_t key, int64_t keys) {
+  few_->pack({tile_, compute_, stride_, 1}, keys, weights_);
+  const int32_t length = static_cast<int32_t>(keys);
+  const uint8_t merges = 0;
+  const bool in_place = v.element_stride == 1 && whole_head_ == n_.D;
+  if (!in_place) codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, whole_head_);
+  few_->run({.a = weights_, .b = in_place ? v.at(key) : values_, .b_stride = in_place ? v.key_stride : whole_head_, .c = rows_,
+             .c_stride = whole_head_, .columns = whole_head_, .leaf_lengths = &length, .merges = &merges},
+            in_place ? v.dtype : compute_);
+  codegen::store_tile(rows_, compute_, whole_head_, few_->rows(), n_.D, node.o, compute_, 1, stride_);
+}
+
+void KeyTree::run_softmax(const Node& node, const Bounds::Seen& seen, int64_t key, int64_t keys) {
+  // Lanes of the border registers that see nothing are hidden as well.
+  const bool bounded = !seen.all || node.begin != seen.begin || node.end != seen.end;
+  const auto at = [&](void* data) { return moved(data, node.begin, compute_); };
+  const AttentionCall call{.tile = at(tile_), .bias = bias_ ? at(bias_) : nullptr, .first = first_.data() + node.begin, .last = last_.data() + node.begin,
+                           .m = at(node.m), .l = at(node.l), .rows = keys, .columns = node.end - node.begin, .stride = stride_, .first_key = key,
+                           .scale = call_.attrs.as<SdpaAttrs>().scale};
+  codegen::attention_kernel_for({AttentionStep::softmax, compute_, bounded, bias_ != nullptr})(&call);
+}
+
+int KeyTree::compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, const Bounds::Seen& seen) {
   const int number = take_node();
   Node& node = nodes_[static_cast<size_t>(number)];
   node.begin = seen.begin / lanes_ * lanes_;
   node.end = (seen.end + lanes_ - 1) / lanes_ * lanes_;
-  const int64_t columns = node.end - node.begin;
-
-  void* tile = moved(tile_, node.begin, compute_);
-  product_of(keys).run({.a = packed.k, .b = moved(queries_, node.begin, compute_), .b_stride = stride_, .c = tile, .c_stride = stride_, .columns = columns,
-                        .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
-                        .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_});
-
   clear(node);
-  // Lanes of the border registers that see nothing are hidden as well.
-  const bool bounded = !seen.all || node.begin != seen.begin || node.end != seen.end;
-  const AttentionCall block{.tile = tile, .bias = bias_ ? moved(bias_, node.begin, compute_) : nullptr, .first = first_.data() + node.begin,
-                            .last = last_.data() + node.begin, .m = moved(node.m, node.begin, compute_), .l = moved(node.l, node.begin, compute_),
-                            .rows = keys, .columns = columns, .stride = stride_, .first_key = key, .scale = call_.attrs.as<SdpaAttrs>().scale};
-  codegen::attention_kernel_for({AttentionStep::softmax, compute_, bounded, bias_ != nullptr})(&block);
-
-  const int32_t length = static_cast<int32_t>(keys);  // the keys of a block are one leaf
-  const uint8_t merges = 0;
-  over_keys_.run({.a = packed.v, .b = tile, .b_stride = stride_, .c = moved(node.o, node.begin, compute_), .c_stride = stride_, .columns = columns,
-                  .leaf_lengths = &length, .merges = &merges});
+  if (few_) {
+    // Bound by memory: the next keys are on their way while these are computed.
+    const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
+    v.prefetch(key, key + keys, n_.D);
+    scores_down(k, key, keys);
+    k.prefetch(key + keys, std::min(key + keys + block_, n_.Sk), n_.D);
+    run_softmax(node, seen, key, keys);
+    output_down(node, v, key, keys);
+    return number;
+  }
+  const PackedBlock& block = load_block(b, kv, key, keys);
+  scores_across(node, block, keys);
+  run_softmax(node, seen, key, keys);
+  output_across(node, block, keys);
   return number;
 }
 
@@ -158,6 +205,8 @@ void KeyTree::merge_top() {
 const Node& KeyTree::reduce(int64_t b, int64_t kv, int64_t begin, int64_t count) {
   width_ = codegen::whole_registers(count, compute_);
   stride_ = stride_of(width_);
+  if (count > codegen::most_rows(codegen::cpu_target())) few_.reset();
+  else if (!few_ || few_->rows() != count) few_.emplace(compute_, count);
   for (const int node : stack_) {
     if (node >= 0) free_.push_back(node);
   }
@@ -173,7 +222,7 @@ const Node& KeyTree::reduce(int64_t b, int64_t kv, int64_t begin, int64_t count)
     const int64_t keys = std::min(block_, limit - key);
     const Bounds::Seen seen = bounds.seen(0, count, key, keys);
     if (seen.begin < seen.end && bias_) load_bias(mask_rows(call_[5], b, kv, n_), begin, count, key, keys);
-    stack_.push_back(seen.begin < seen.end ? compute_node(key, keys, seen, load_block(b, kv, key, keys)) : -1);
+    stack_.push_back(seen.begin < seen.end ? compute_node(b, kv, key, keys, seen) : -1);
     for (int merges = std::countr_one(static_cast<uint64_t>(block)); merges > 0; --merges) merge_top();
   }
   while (stack_.size() > 1) merge_top();

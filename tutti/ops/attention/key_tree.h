@@ -39,7 +39,14 @@ class KeyTree {
     int64_t keys = 0;  // so many stand there
   };
   const PackedBlock& load_block(int64_t b, int64_t kv, int64_t key, int64_t keys);
-  int compute_node(int64_t key, int64_t keys, const Bounds::Seen& seen, const PackedBlock& block);
+  int compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, const Bounds::Seen& seen);
+  void run_softmax(const Node& node, const Bounds::Seen& seen, int64_t key, int64_t keys);
+  // The two products of a block: for tiles of many queries, queries across; for fewer than a tile of a product has rows,
+  // queries down, which reads values where they lie.
+  void scores_across(const Node& node, const PackedBlock& block, int64_t keys);
+  void output_across(const Node& node, const PackedBlock& block, int64_t keys);
+  void scores_down(const Head& k, int64_t key, int64_t keys);
+  void output_down(const Node& node, const Head& v, int64_t key, int64_t keys);
   void merge_top();
   int take_node();
   void clear(const Node& node);
@@ -48,16 +55,17 @@ class KeyTree {
   const OpCall& call_;
   const Sizes n_;
   const DType compute_;
-  const int64_t lanes_, block_, widest_;
+  const int64_t lanes_, block_, widest_, whole_head_;
   int64_t width_ = 0, stride_ = 0;
   const codegen::ContractionTree over_features_;
   const int32_t depth_;
   const codegen::TileProduct over_keys_;
   std::optional<codegen::TileProduct> scores_;  // of the last block's size
+  std::optional<codegen::TileProduct> few_;     // of the queries, when they are few
   Scratch scratch_;
   std::vector<PackedBlock> blocks_;  // of one group; a single one, when no tile comes back to them
   int64_t blocks_of_ = -1;           // group
-  void *dense_, *queries_, *tile_, *values_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
+  void *dense_, *queries_, *tile_, *keys_, *values_, *rows_, *weights_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
   std::vector<int32_t> first_, last_;
   std::vector<Node> nodes_;
   std::vector<int> free_, stack_;  // numbers of nodes; -1: absent
