@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -97,6 +98,30 @@ TEST(TileProduct, LeavesOutLeavesThatAreAbsent) {
         if (exists[static_cast<size_t>(k / 32)]) present.a.push_back(p.a[static_cast<size_t>(i * p.k + k)]);
     p.expect_bits(by_leaves(p, 32, exists), present.by_gemm(ContractionTree::ranges(counts)));
   }
+}
+
+TEST(TileProduct, LeavesOutPartsThatAreZero) {
+  Problem p{20, 70, 100};
+  // Row i of A begins at k = 2 i; what lies before is 0.
+  for (int64_t i = 0; i < p.rows; ++i) std::fill_n(p.a.begin() + i * p.k, 2 * i, 0.0f);
+  const ContractionTree tree = ContractionTree::halving(p.k);
+  const TileProduct product(DType::f32, p.rows);
+  std::vector<float> packed(static_cast<size_t>(product.packed_size(p.k))), c(static_cast<size_t>(p.rows * p.width), 5.0f);
+  product.pack({p.a.data(), DType::f32, 1, p.k}, p.k, packed.data());
+  int64_t skipped = 0;
+  const auto part_of = [&](int64_t row, int64_t, int64_t column, int64_t) -> TilePart {
+    if (column > 0 && row == 0) return ++skipped, TilePart{0, 0};
+    return {2 * row, p.k};
+  };
+  const TilePartOf part(part_of);
+  product.run({.a = packed.data(), .b = p.b.data(), .b_stride = p.width, .c = c.data(), .c_stride = p.width, .columns = p.width,
+               .leaf_lengths = tree.leaf_lengths.data(), .merges = tree.merges.data(), .part = &part});
+  EXPECT_GT(skipped, 0);
+  EXPECT_EQ(c[static_cast<size_t>(p.columns - 1)], 5.0f);  // not written
+  const std::vector<float> expected = p.by_gemm(tree);
+  for (int64_t i = 0; i < p.rows; ++i) EXPECT_EQ(c[static_cast<size_t>(i * p.width)], expected[static_cast<size_t>(i * p.columns)]);
+  for (int64_t j = 0; j < p.columns; ++j)
+    EXPECT_EQ(c[static_cast<size_t>(19 * p.width + j)], expected[static_cast<size_t>(19 * p.columns + j)]);
 }
 
 TEST(PendingSums, NothingWaitsWhenAllLeavesAreAbsent) {

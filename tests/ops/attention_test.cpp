@@ -129,6 +129,25 @@ TEST(Attention, ARowDependsNeitherOnTheBatchNorOnPaddingBehindIt) {
     expect_same_bits(sdpa(cut(x.q, b, 33), cut(x.k, b, 80), cut(x.v, b, 80), options(1, 33)), cut(whole, b, 33));
 }
 
+TEST(Attention, QueriesMaySeeAnyRangesOfKeys) {
+  const Operands x(1, 300, 200, 1, 1, 16);
+  std::vector<int32_t> first, last;
+  for (int32_t i = 0; i < 300; ++i) {
+    first.push_back(i / 50 % 3 == 1 ? 190 : i * 37 % 150);
+    last.push_back(i / 50 % 3 == 2 ? first.back() + i % 3 - 1 : i * 53 % 200);
+  }
+  const SdpaOptions options{.first_key = Tensor::of(first, {1, 300}), .last_key = Tensor::of(last, {1, 300})};
+  const SdpaResult result = x.forward(options);
+  expect_same_bits(result.output, testing::attention(x.q, x.k, x.v, options).output);
+  expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
+  const SdpaPartial node = sdpa_partial(x.q, x.k, x.v, options);
+  expect_same_bits(sdpa_of(node, DType::f32).output, result.output);
+  for (int64_t i = 0; i < 300; ++i) {
+    if (node.sum.data<float>()[i] != 0) continue;
+    for (int64_t d = 0; d < 16; ++d) EXPECT_EQ(node.output.data<float>()[i * 16 + d], 0.0f) << i;
+  }
+}
+
 TEST(Attention, WorksWithTreesThatTestsCut) {
   const Operands x(1, 21, 21, 4, 2, 12);
   const KeyBlockScope blocks(2);

@@ -49,7 +49,7 @@ void TileProduct::run(const TileProductCall& p, DType storage) const {
   call.is_last = p.is_last;
   for (int64_t panel = 0; panel < panels.parts; ++panel) {
     const int64_t column = panels.begin(panel) * lanes_, vectors = panels.size(panel), width = vectors * lanes_;
-    call.b = moved(p.b, column * itemsize(storage));
+    const std::byte* panel_b = moved(p.b, column * itemsize(storage));
     int64_t kernel_rows = 0;
     GemmTileEntry kernel = nullptr;
     for (int64_t s = 0; s < strips.parts; ++s) {
@@ -57,6 +57,17 @@ void TileProduct::run(const TileProductCall& p, DType storage) const {
       if (rows != kernel_rows)
         kernel = gemm_tile_for({compute_, storage, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
       call.a = moved(p.a, row * k * size);
+      call.b = panel_b;
+      call.leaf_lengths = p.leaf_lengths;
+      int32_t length = 0;
+      if (const TilePart part = p.part ? (*p.part)(row, rows, column, width) : TilePart{0, k}; part.end - part.begin < k) {
+        if (part.end <= part.begin && p.is_last) continue;
+        length = static_cast<int32_t>(std::max<int64_t>(part.end - part.begin, 0));
+        call.leaf_lengths = &length;
+        const int64_t first = length > 0 ? part.begin : 0;
+        call.a = moved(call.a, first * rows * size);
+        call.b = moved(call.b, first * p.b_stride * itemsize(storage));
+      }
       call.c = moved(p.c, (row * p.c_stride + column) * size);
       if (p.stack) call.stack = moved(p.stack, (p.depth * (row * p.columns + rows * column) + p.pending * rows * width) * size);
       kernel(&call);

@@ -11,11 +11,18 @@
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/gemm_pack.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::codegen {
 
 // Elements that `columns` take in whole registers.
 int64_t whole_registers(int64_t columns, DType compute, CpuTarget target = cpu_target());
+
+// Of the contraction for a tile of C, what is not known to be zero.
+struct TilePart {
+  int64_t begin, end;
+};
+using TilePartOf = FunctionRef<TilePart(int64_t row, int64_t rows, int64_t column, int64_t columns)>;
 
 struct TileProductCall {
   const void* a;      // strips of rows, as pack() of the product lays them
@@ -33,6 +40,9 @@ struct TileProductCall {
   // than one, and by more calls than one.
   void* stack = nullptr;
   int64_t depth = 0, pending = 0;
+  // Null: all of k. What lies outside must be products with 0; several leaves are taken whole or not at all. A tile of C
+  // without any part is not written.
+  const TilePartOf* part = nullptr;
 };
 
 // C = A B for A of `rows` rows. Holds no data; any thread.

@@ -93,7 +93,7 @@ const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs
                           .samples = [] { return attention::samples(kSdpa, true); }, .tolerance = {.f32 = 1e-4}};
 
 const OpDef kSdpaMasked{.name = "sdpa_masked", .num_inputs = 6, .num_outputs = 2, .infer = infer, .reference = attention::reference,
-                        .gradient = {.vjp = vjp, .saves_inputs = 0b111111, .saves_outputs = 0b11},
+                        .gradient = {.vjp = vjp, .saves_inputs = 0b111111, .saves_outputs = 0b11, .constant_inputs = 0b100000},
                         .kernel = attention::kernel,  // as sdpa
                         .sharding = [](const OpCall& call) {
                           return fmt::format("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] {} -> o[bSHD] l[bSH] | |", mask_dims(call[5]));

@@ -113,4 +113,14 @@ Bounds::Seen Bounds::seen(int64_t begin, int64_t end, int64_t key, int64_t keys)
   return result;
 }
 
+bool Bounds::sees(int64_t begin, int64_t end, int64_t key, int64_t keys) const {
+  for (size_t row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row)
+    if (first[row] < key + keys && last[row] >= key) return true;
+  return false;
+}
+
+KeyRange Bounds::range(int64_t begin, int64_t end) const {
+  return {*std::min_element(first.begin() + begin, first.begin() + end), *std::max_element(last.begin() + begin, last.begin() + end)};
+}
+
 }  // namespace tutti::attention

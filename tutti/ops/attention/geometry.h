@@ -69,6 +69,8 @@ struct Bounds {
   };
   // What rows [begin, end) see of keys [key, key + keys).
   Seen seen(int64_t begin, int64_t end, int64_t key, int64_t keys) const;
+  bool sees(int64_t begin, int64_t end, int64_t key, int64_t keys) const;  // whether some row sees some key
+  KeyRange range(int64_t begin, int64_t end) const;                       // of the keys that some row sees
 };
 
 }  // namespace tutti::attention

@@ -27,10 +27,10 @@ struct Sums {
   int64_t depth, columns;
 
   // A leaf of `length`, 0 for one that is absent.
-  void add(const PendingSums::Step& step, const void* a, const void* b, int64_t b_stride, int64_t length) const {
+  void add(const PendingSums::Step& step, const void* a, const void* b, int64_t b_stride, int64_t length, const codegen::TilePartOf* part) const {
     const int32_t leaf = static_cast<int32_t>(length);
     product.run({.a = a, .b = b, .b_stride = b_stride, .c = nullptr, .c_stride = 0, .columns = columns, .leaf_lengths = &leaf,
-                 .merges = &step.merges, .is_last = false, .stack = pending, .depth = depth, .pending = step.pending});
+                 .merges = &step.merges, .is_last = false, .stack = pending, .depth = depth, .pending = step.pending, .part = part});
   }
   // The sum, or zero when nothing waits. A leaf 0 * 0 is added, which leaves no -0.
   void finish(int64_t waiting, const void* zeros, void* c, int64_t c_stride) const {
@@ -137,17 +137,20 @@ GradientSums::Keys GradientSums::load_keys(int64_t b, int64_t kv, int64_t begin,
 }
 
 // p and ds of a tile, queries down.
-void GradientSums::compute_tile(const Leaf& leaf, const Keys& keys, const Bounds::Seen& seen, int64_t b, int64_t kv) {
+void GradientSums::compute_tile(const Leaf& leaf, const Keys& keys, bool bounded, int64_t b, int64_t kv) {
+  const auto seen_tile = [&](int64_t row, int64_t rows, int64_t column, int64_t columns) -> codegen::TilePart {
+    return {0, bounds_->sees(leaf.begin + row, leaf.begin + row + rows, keys.begin + column, columns) ? n_.D : 0};
+  };
+  const codegen::TilePartOf part(seen_tile);
   const auto multiply = [&](const void* rows, const void* across, void* result) {
     leaf.product.run({.a = rows, .b = across, .b_stride = keys.stride, .c = result, .c_stride = keys.stride, .columns = keys.width,
                       .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
                       .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_scores_,
-                      .depth = static_cast<int64_t>(over_features_.depth())});
+                      .depth = static_cast<int64_t>(over_features_.depth()), .part = bounded ? &part : nullptr});
   };
   multiply(leaf.q, k_across_, p_);
   multiply(leaf.g, v_across_, ds_);
   if (bias_) mask_rows(call_[kMask], b, kv, n_).part(keys.begin, keys.count).gather(leaf.begin, leaf.rows, compute_, bias_, keys.stride);
-  const bool bounded = !seen.all || seen.begin != leaf.begin || seen.end != leaf.begin + leaf.rows;
   const AttentionCall call{.tile = p_, .other = ds_, .bias = bias_, .first = bounds_->first.data() + leaf.begin, .last = bounds_->last.data() + leaf.begin,
                            .lse = moved(lse_, leaf.begin, compute_), .delta = moved(delta_.raw_data(), leaf.begin, compute_), .rows = leaf.rows,
                            .columns = keys.width, .stride = keys.stride, .first_key = keys.begin, .scale = call_.attrs.as<SdpaAttrs>().scale};
@@ -173,14 +176,31 @@ void GradientSums::run(int64_t b, int64_t kv, const KeyPart& part, const Tensor&
       Leaf& leaf = leaves_[i];
       const Bounds::Seen seen = bounds_->seen(leaf.begin, leaf.begin + leaf.rows, keys.begin, keys.count);
       const bool exists = seen.begin < seen.end;
-      if (exists) compute_tile(leaf, keys, seen, b, kv);
+      const bool bounded = exists && (!seen.all || seen.begin != leaf.begin || seen.end != leaf.begin + leaf.rows);
+      if (exists) compute_tile(leaf, keys, bounded, b, kv);
+      // Rows that see some of a panel's keys, and keys that some of a strip's rows see.
+      struct {
+        int64_t column = -1;
+        codegen::TilePart rows{};
+      } known;
+      const auto rows_of_panel = [&](int64_t, int64_t, int64_t column, int64_t columns) {
+        if (column == known.column) return known.rows;
+        const Bounds::Seen panel = bounds_->seen(leaf.begin, leaf.begin + leaf.rows, keys.begin + column, columns);
+        known = {column, {panel.begin - leaf.begin, panel.end - leaf.begin}};
+        return known.rows;
+      };
+      const auto keys_of_strip = [&](int64_t row, int64_t rows, int64_t, int64_t) {
+        const KeyRange range = bounds_->range(leaf.begin + row, leaf.begin + row + rows);
+        return codegen::TilePart{std::max<int64_t>(range.first - keys.begin, 0), std::min(range.last - keys.begin + 1, keys.count)};
+      };
+      const codegen::TilePartOf some_rows(rows_of_panel), some_keys(keys_of_strip);
       if (const PendingSums::Step step = over_queries.next(exists, over_positions_.merges[i]); step.run) {
-        sums_k.add(step, leaf.q_down, ds_, keys.stride, exists ? leaf.rows : 0);
-        sums_v.add(step, leaf.g_down, p_, keys.stride, exists ? leaf.rows : 0);
+        sums_k.add(step, leaf.q_down, ds_, keys.stride, exists ? leaf.rows : 0, bounded ? &some_rows : nullptr);
+        sums_v.add(step, leaf.g_down, p_, keys.stride, exists ? leaf.rows : 0, bounded ? &some_rows : nullptr);
       }
       if (const PendingSums::Step step = leaf.sums.next(exists, over_keys.merges[j]); step.run) {
         if (exists) leaf.product.pack({ds_, compute_, 1, keys.stride}, keys.count, ds_packed_);
-        Sums{leaf.product, leaf.pending, depth_, width_}.add(step, ds_packed_, k_down_, width_, exists ? keys.count : 0);
+        Sums{leaf.product, leaf.pending, depth_, width_}.add(step, ds_packed_, k_down_, width_, exists ? keys.count : 0, bounded ? &some_keys : nullptr);
       }
     }
     sums_k.finish(over_queries.pending(), zeros_, result_, keys.stride);

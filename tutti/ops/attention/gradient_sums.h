@@ -47,7 +47,7 @@ class GradientSums {
 
   void load_rows(int64_t b, int64_t kv, int64_t depth);
   Keys load_keys(int64_t b, int64_t kv, int64_t begin, int64_t count);
-  void compute_tile(const Leaf& leaf, const Keys& keys, const Bounds::Seen& seen, int64_t b, int64_t kv);
+  void compute_tile(const Leaf& leaf, const Keys& keys, bool bounded, int64_t b, int64_t kv);
   void store(void* sums, const Keys& keys, const Head& to);
 
   const OpCall& call_;

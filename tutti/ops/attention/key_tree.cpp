@@ -115,18 +115,29 @@ const KeyTree::PackedBlock& KeyTree::load_block(int64_t b, int64_t kv, int64_t k
   return block;
 }
 
-void KeyTree::scores_across(const Node& node, const PackedBlock& block, int64_t keys) {
-  product_of(keys).run({.a = block.k, .b = moved(queries_, node.begin, compute_), .b_stride = stride_, .c = moved(tile_, node.begin, compute_),
-                        .c_stride = stride_, .columns = node.end - node.begin, .leaf_lengths = over_features_.leaf_lengths.data(),
-                        .merges = over_features_.merges.data(), .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()),
-                        .stack = pending_, .depth = depth_});
-}
-
-void KeyTree::output_across(const Node& node, const PackedBlock& block, int64_t keys) {
+void KeyTree::multiply_across(const Node& node, const PackedBlock& block, bool bounded, int64_t key, int64_t keys) {
+  // Where queries of a panel see no keys of a strip there are no scores, and no weights.
+  const auto seen_features = [&](int64_t row, int64_t rows, int64_t column, int64_t columns) -> codegen::TilePart {
+    const int64_t query = node.begin + column;
+    return {0, bounds_->sees(query, query + columns, key + row, rows) ? n_.D : 0};
+  };
+  const auto seen_keys = [&](int64_t, int64_t, int64_t column, int64_t columns) -> codegen::TilePart {
+    const KeyRange range = bounds_->range(node.begin + column, node.begin + column + columns);
+    const int64_t begin = std::max<int64_t>(range.first - key, 0), end = std::min(range.last - key + 1, keys);
+    return begin < end ? codegen::TilePart{begin, end} : codegen::TilePart{0, 1};  // weights of 0: o is written all the same
+  };
+  const codegen::TilePartOf features(seen_features), some_keys(seen_keys);
+  void* tile = moved(tile_, node.begin, compute_);
+  const int64_t columns = node.end - node.begin;
+  product_of(keys).run({.a = block.k, .b = moved(queries_, node.begin, compute_), .b_stride = stride_, .c = tile, .c_stride = stride_, .columns = columns,
+                        .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
+                        .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_,
+                        .part = bounded ? &features : nullptr});
+  run_softmax(node, bounded, key, keys);
   const int32_t length = static_cast<int32_t>(keys);  // the keys of a block are one leaf
   const uint8_t merges = 0;
-  over_keys_.run({.a = block.v, .b = moved(tile_, node.begin, compute_), .b_stride = stride_, .c = moved(node.o, node.begin, compute_),
-                  .c_stride = stride_, .columns = node.end - node.begin, .leaf_lengths = &length, .merges = &merges});
+  over_keys_.run({.a = block.v, .b = tile, .b_stride = stride_, .c = moved(node.o, node.begin, compute_), .c_stride = stride_, .columns = columns,
+                  .leaf_lengths = &length, .merges = &merges, .part = bounded ? &some_keys : nullptr});
 }
 
 void KeyTree::scores_down(const Head& k, int64_t key, int64_t keys) {
@@ -150,11 +161,9 @@ void KeyTree::output_down(const Node& node, const Head& v, int64_t key, int64_t 
   codegen::store_tile(rows_, compute_, whole_head_, few_->rows(), n_.D, node.o, compute_, 1, stride_);
 }
 
-void KeyTree::run_softmax(const Node& node, const Bounds::Seen& seen, int64_t key, int64_t keys) {
-  // Lanes of the border registers that see nothing are hidden as well.
-  const bool bounded = !seen.all || node.begin != seen.begin || node.end != seen.end;
+void KeyTree::run_softmax(const Node& node, bool bounded, int64_t key, int64_t keys) {
   const auto at = [&](void* data) { return moved(data, node.begin, compute_); };
-  const AttentionCall call{.tile = at(tile_), .bias = bias_ ? at(bias_) : nullptr, .first = first_.data() + node.begin, .last = last_.data() + node.begin,
+  const AttentionCall call{.tile = at(tile_), .bias = bias_ ? at(bias_) : nullptr, .first = bounds_->first.data() + node.begin, .last = bounds_->last.data() + node.begin,
                            .m = at(node.m), .l = at(node.l), .rows = keys, .columns = node.end - node.begin, .stride = stride_, .first_key = key,
                            .scale = call_.attrs.as<SdpaAttrs>().scale};
   codegen::attention_kernel_for({AttentionStep::softmax, compute_, bounded, bias_ != nullptr})(&call);
@@ -166,20 +175,19 @@ int KeyTree::compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, cons
   node.begin = seen.begin / lanes_ * lanes_;
   node.end = (seen.end + lanes_ - 1) / lanes_ * lanes_;
   clear(node);
+  // Lanes of the border registers that see nothing are hidden as well.
+  const bool bounded = !seen.all || node.begin != seen.begin || node.end != seen.end;
   if (few_) {
     // Bound by memory: the next keys are on their way while these are computed.
     const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
     v.prefetch(key, key + keys, n_.D);
     scores_down(k, key, keys);
     k.prefetch(key + keys, std::min(key + keys + block_, n_.Sk), n_.D);
-    run_softmax(node, seen, key, keys);
+    run_softmax(node, bounded, key, keys);
     output_down(node, v, key, keys);
     return number;
   }
-  const PackedBlock& block = load_block(b, kv, key, keys);
-  scores_across(node, block, keys);
-  run_softmax(node, seen, key, keys);
-  output_across(node, block, keys);
+  multiply_across(node, load_block(b, kv, key, keys), bounded, key, keys);
   return number;
 }
 
@@ -212,15 +220,14 @@ const Node& KeyTree::reduce(int64_t b, int64_t kv, int64_t begin, int64_t count)
   }
   stack_.clear();
   load_queries(b, kv, begin, count);
-  const Bounds bounds(call_, n_, call_[3], call_[4], b, begin, count);
-  first_ = bounds.first, last_ = bounds.last;
-  first_.resize(static_cast<size_t>(width_), static_cast<int32_t>(n_.Sk));
-  last_.resize(static_cast<size_t>(width_), -1);
-  const int64_t limit = *std::max_element(last_.begin(), last_.end()) + 1;
+  bounds_.emplace(call_, n_, call_[3], call_[4], b, begin, count);
+  bounds_->first.resize(static_cast<size_t>(width_), static_cast<int32_t>(n_.Sk));
+  bounds_->last.resize(static_cast<size_t>(width_), -1);
+  const int64_t limit = bounds_->range(0, count).last + 1;
 
   for (int64_t key = 0, block = 0; key < limit; key += block_, ++block) {
     const int64_t keys = std::min(block_, limit - key);
-    const Bounds::Seen seen = bounds.seen(0, count, key, keys);
+    const Bounds::Seen seen = bounds_->seen(0, count, key, keys);
     if (seen.begin < seen.end && bias_) load_bias(mask_rows(call_[5], b, kv, n_), begin, count, key, keys);
     stack_.push_back(seen.begin < seen.end ? compute_node(b, kv, key, keys, seen) : -1);
     for (int merges = std::countr_one(static_cast<uint64_t>(block)); merges > 0; --merges) merge_top();

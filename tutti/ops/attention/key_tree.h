@@ -40,11 +40,10 @@ class KeyTree {
   };
   const PackedBlock& load_block(int64_t b, int64_t kv, int64_t key, int64_t keys);
   int compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, const Bounds::Seen& seen);
-  void run_softmax(const Node& node, const Bounds::Seen& seen, int64_t key, int64_t keys);
+  void run_softmax(const Node& node, bool bounded, int64_t key, int64_t keys);
   // The two products of a block: for tiles of many queries, queries across; for fewer than a tile of a product has rows,
   // queries down, which reads values where they lie.
-  void scores_across(const Node& node, const PackedBlock& block, int64_t keys);
-  void output_across(const Node& node, const PackedBlock& block, int64_t keys);
+  void multiply_across(const Node& node, const PackedBlock& block, bool bounded, int64_t key, int64_t keys);
   void scores_down(const Head& k, int64_t key, int64_t keys);
   void output_down(const Node& node, const Head& v, int64_t key, int64_t keys);
   void merge_top();
@@ -66,7 +65,7 @@ class KeyTree {
   std::vector<PackedBlock> blocks_;  // of one group; a single one, when no tile comes back to them
   int64_t blocks_of_ = -1;           // group
   void *dense_, *queries_, *tile_, *keys_, *values_, *rows_, *weights_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
-  std::vector<int32_t> first_, last_;
+  std::optional<Bounds> bounds_;  // of the tile at hand, filled up to whole registers
   std::vector<Node> nodes_;
   std::vector<int> free_, stack_;  // numbers of nodes; -1: absent
 };
