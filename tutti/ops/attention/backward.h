@@ -5,7 +5,7 @@
 
 namespace tutti::attention {
 
-// Inputs g, q, k, v, o, lse, first_key, last_key; outputs dq, dk, dv.
+// Inputs g, q, k, v, o, lse, first_key, last_key and maybe a mask; outputs dq, dk, dv.
 void kernel_backward(const OpCall& call, std::span<const Tensor> outputs);
 
 }  // namespace tutti::attention
