@@ -1,9 +1,7 @@
 // Functional collectives inside compiled functions: equal bits, order kept, everything waited for.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstring>
-
+#include "tests/comm/support/compiled_support.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/work_registry.h"
@@ -11,7 +9,6 @@
 #include "tutti/comm/run_ranks.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/binary.h"
-#include "tutti/ops/engine/facets.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/unary.h"
@@ -19,16 +16,9 @@
 namespace tutti::comm::functional {
 namespace {
 
+using compiled_test::expect_same;
+using compiled_test::values;
 using Kind = PointToPoint::Kind;
-
-Tensor values(const Extents& sizes, int rank, uint64_t seed) { return facets::sample_tensor(seed * 16 + static_cast<uint64_t>(rank), sizes); }
-
-// In a rank's thread: throws, so that run_ranks reports it.
-void expect_same(const Tensor& got, const Tensor& expected) {
-  const Tensor a = to_contiguous(wait_tensor(got)), b = to_contiguous(wait_tensor(expected));
-  TUTTI_CHECK(a.extents() == b.extents() && a.dtype() == b.dtype(), "{} is not {}", describe(got), describe(expected));
-  TUTTI_CHECK(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0, "{} is not {}", to_string(got), to_string(expected));
-}
 
 TEST(CompiledCollectives, ReducedGatheredAndExchanged) {
   for (const int ranks : {2, 3}) {

@@ -16,6 +16,9 @@ CompiledCore::CompiledCore(CompileOptions options) : options_(std::move(options)
   TUTTI_CHECK(options_.activation_memory_budget >= 0 && options_.activation_memory_budget <= 1,
               "compile: activation_memory_budget is {}; expected 0 (compute again what may be) to 1 (keep what costs time)", options_.activation_memory_budget);
   TUTTI_CHECK(options_.verify >= 0, "compile: verify is {}; expected 0 (never) or n (every n-th call)", options_.verify);
+  TUTTI_CHECK(options_.collectives.under_way_bytes >= 0 && options_.collectives.bucket_bytes >= 0,
+              "compile: collectives.under_way_bytes is {}, bucket_bytes {}; expected 0 (off) or more", options_.collectives.under_way_bytes,
+              options_.collectives.bucket_bytes);
   TUTTI_CHECK(options_.jobs >= 0, "compile: jobs is {}; expected 0 (all cores) or more", options_.jobs);
 }
 
@@ -177,7 +180,8 @@ void CompiledCore::refuse_one_more(const std::string& reason) const {
 }
 
 BuildOptions CompiledCore::build_options() const {
-  return {.name = options_.name, .partition = {options_.activation_memory_budget}, .fuse = {.fuse = options_.fuse},
+  return {.name = options_.name, .partition = {options_.activation_memory_budget}, .collectives = options_.collectives,
+          .fuse = {.fuse = options_.fuse},
           .epilogues = options_.epilogues, .check_epilogues = options_.check_epilogues, .batch = options_.batch, .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
 }
 
@@ -220,9 +224,9 @@ std::string CompiledCore::explain() const {
     const auto describe_executable = [&](const char* what, const Executable& e) {
       const ExecutableStatistics& t = e.statistics();
       text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops in {} launches, {} calls, {} with epilogues that save {:.0f} bytes; "
-                          "arena {} bytes (side by side {})\n{}", what,
-                          t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.launches, t.calls, t.epilogues, t.epilogue_saved_bytes, t.arena_bytes,
-                          t.unplanned_bytes, e.to_string());
+                          "{} collectives in another's call, {} started early; arena {} bytes (side by side {})\n{}", what,
+                          t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.launches, t.calls, t.epilogues, t.epilogue_saved_bytes, t.bucketed,
+                          t.started_early, t.arena_bytes, t.unplanned_bytes, e.to_string());
       for (const std::string& line : t.apart) text += "apart: " + line + "\n";
     };
     if (s.partition.read_bytes > 0) {

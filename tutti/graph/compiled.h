@@ -21,6 +21,10 @@ struct CompileOptions {
   // Of the memory between forward and backward that costs little time to keep: 1 keeps it, 0 computes all again that may be,
   // see passes/partition.h. Equal bits at every budget.
   double activation_memory_budget = 1.0;
+  // Collectives begin as soon as their inputs are there while results of at most under_way_bytes wait for a reader, and small
+  // neighbours of one kind, with results of at most bucket_bytes together, become one call. 0: neither. Buckets are off
+  // unless asked for: all ranks must make them, so all need the option, and collectives that depend on each other alike.
+  graph::CollectiveOptions collectives = {};
   bool fuse = true;               // false: every op by itself, for looking at what fusion does
   bool epilogues = true;          // false: kernels run after the matrix products they follow, not on blocks of them
   bool check_epilogues = false;   // runs them both ways and throws InternalError where a bit differs; as TUTTI_CHECK_EPILOGUES=1

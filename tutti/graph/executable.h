@@ -48,6 +48,8 @@ struct ExecutableStatistics {
   int64_t launches = 0;    // that they take: several small ones can be one
   int64_t fused_nodes = 0; // nodes inside kernels and epilogues
   int64_t calls = 0;       // ops called by themselves
+  int64_t bucketed = 0;    // collectives that went into the call of another one
+  int64_t started_early = 0; // collectives that begin before where they stood
   int64_t epilogues = 0;   // of them with a kernel on the blocks of their output; it is no launch of its own
   double epilogue_saved_bytes = 0;     // that therefore do not move
   std::vector<std::string> apart = {}; // kernels that read such an output and stay apart: which, and why
@@ -57,9 +59,15 @@ struct ExecutableStatistics {
   double compile_ms = 0;
 };
 
+struct CollectiveOptions {
+  int64_t under_way_bytes = int64_t{32} << 20;  // see passes/schedule_collectives.h
+  int64_t bucket_bytes = 0;                     // see passes/bucket_collectives.h
+};
+
 struct BuildOptions {
   std::string name;   // of the function, in errors, dumps and traces
   PartitionOptions partition = {};
+  CollectiveOptions collectives = {};
   FuseOptions fuse = {};
   bool epilogues = true;         // kernels run on blocks of the matrix products that they follow
   bool check_epilogues = false;  // and each time also after it, to compare bits

@@ -11,10 +11,12 @@
 #include "tutti/graph/executable_frame.h"
 #include "tutti/graph/node_call.h"
 #include "tutti/graph/passes/batch.h"
+#include "tutti/graph/passes/bucket_collectives.h"
 #include "tutti/graph/passes/epilogue.h"
 #include "tutti/graph/passes/merge_equal.h"
 #include "tutti/graph/passes/plan_memory.h"
 #include "tutti/graph/passes/remove_unused.h"
+#include "tutti/graph/passes/schedule_collectives.h"
 #include "tutti/graph/provenance.h"
 #include "tutti/ops/engine/dispatch.h"
 
@@ -72,6 +74,8 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   statistics_.merged = merge_equal(graph_);
   statistics_.unused = remove_unused(graph_);
   statistics_.partition = partition(graph_, options.partition);
+  statistics_.bucketed = bucket_collectives(graph_, options.collectives.bucket_bytes);
+  statistics_.started_early = schedule_collectives(graph_, options.collectives.under_way_bytes);
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
   graph_key_ = graph_key_of(graph_, options.name);
   name_lines(graph_);

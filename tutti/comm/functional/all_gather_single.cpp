@@ -30,6 +30,7 @@ const OpDef kAllGatherSingle{
                        grads[0] = wait_tensor(reduce_scatter_single(widened(c.grads[0]), ReduceKind::sum, 0, group_of(c)));
                      }},
     .ordered = true,
+    .transfer = {.starts_early = true, .coalesced = &kAllGatherSingleCoalesced, .offsets = part_offsets},
     .kernel = run,
     .cost = [](const OpCall& call) { return wire_cost((attrs_of(call).group.ranks - 1) * static_cast<double>(call[0].nbytes())); },
 };

@@ -48,6 +48,7 @@ const OpDef kAllReduce{
     .reference = all_reduce_reference,
     .gradient = {.vjp = linear_vjp},
     .ordered = true,
+    .transfer = {.starts_early = true, .coalesced = &kAllReduceCoalesced, .offsets = part_offsets},
     .kernel = run,
     .cost = cost,
 };
@@ -60,6 +61,7 @@ const OpDef kAllReduceExtremum{
     .reference = all_reduce_reference,
     .gradient = {.vjp = extremum_vjp, .saves_inputs = 1, .saves_outputs = 1},
     .ordered = true,
+    .transfer = {.starts_early = true, .coalesced = &kAllReduceCoalesced, .offsets = part_offsets},
     .kernel = run,
     .cost = cost,
 };

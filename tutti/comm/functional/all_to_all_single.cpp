@@ -36,6 +36,7 @@ const OpDef kAllToAllSingle{
     .reference = all_to_all_reference,
     .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = wait_tensor(all_to_all_single(c.grads[0], group_of(c))); }},
     .ordered = true,
+    .transfer = {.starts_early = true},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->all_to_all_single(target_of(outputs[0]), snapshot(call[0]), kStart));
@@ -62,6 +63,7 @@ const OpDef kAllToAllVSingle{
                      },
                  .saves_inputs = 0b110},
     .ordered = true,
+    .transfer = {.starts_early = true},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->all_to_all_v_single(target_of(outputs[0]), snapshot(call[0]), splits_in(call[1]),

@@ -28,6 +28,7 @@ const OpDef kBroadcast{
                        grads[0] = wait_tensor(call_op(kReduceToRoot, c.attrs, widened(c.grads[0])));
                      }},
     .ordered = true,
+    .transfer = {.starts_early = true},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           if (is_root(call)) facets::raw_copy(outputs[0], call[0]);
@@ -47,6 +48,7 @@ const OpDef kReduceToRoot{
                        grads[0] = wait_tensor(call_op(kBroadcast, c.attrs, widened(c.grads[0])));
                      }},
     .ordered = true,
+    .transfer = {.starts_early = true},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           if (is_root(call)) facets::raw_copy(outputs[0], call[0]);

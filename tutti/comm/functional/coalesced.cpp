@@ -186,12 +186,15 @@ int64_t dim_of(const char* op, std::span<const int64_t> dims, size_t i, size_t t
 
 }  // namespace
 
+std::vector<int64_t> part_offsets(const OpCall& call) { return Arena::of(part_metas(call.op, call.inputs, attrs_of(call).group.ranks)).offsets; }
+
 const OpDef kAllReduceCoalesced{
     .name = "all_reduce_coalesced",
     .num_inputs = -1,
     .infer = infer,
     .gradient = {.none = kGradientOfParts},
     .ordered = true,
+    .transfer = {.starts_early = true},
     .kernel = run_all_reduce,
     .cost = [](const OpCall& call) { return wire_cost(2 * share(call) * total_bytes(call), share(call) * total_elements(call)); },
 };
@@ -202,6 +205,7 @@ const OpDef kAllGatherSingleCoalesced{
     .infer = infer,
     .gradient = {.none = kGradientOfParts},
     .ordered = true,
+    .transfer = {.starts_early = true},
     .kernel = run_all_gather,
     .cost = [](const OpCall& call) { return wire_cost((attrs_of(call).group.ranks - 1) * total_bytes(call)); },
 };
@@ -212,6 +216,7 @@ const OpDef kReduceScatterSingleCoalesced{
     .infer = infer,
     .gradient = {.none = kGradientOfParts},
     .ordered = true,
+    .transfer = {.starts_early = true},
     .kernel = run_reduce_scatter,
     .cost = [](const OpCall& call) { return wire_cost(share(call) * total_bytes(call), share(call) * total_elements(call)); },
 };

@@ -60,6 +60,8 @@ struct Arena {
   // A part for tensors of these sizes and dtypes, at a multiple of 64 bytes each.
   static Arena of(std::span<const OutputMeta> parts);
 };
+// Where the results of a coalesced call lie in its arena: see OpDef::transfer.
+std::vector<int64_t> part_offsets(const OpCall& call);
 // The part at `offset` as a tensor; a view op.
 Tensor part_of(const Tensor& arena, int64_t offset, const OutputMeta& meta);
 // The same on the memory of target_of(arena), for kernels.

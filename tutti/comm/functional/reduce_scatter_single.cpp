@@ -22,6 +22,7 @@ const OpDef kReduceScatterSingle{
                        grads[0] = scaled_cotangent(whole, op, attrs_of(c).group.ranks);
                      }},
     .ordered = true,
+    .transfer = {.starts_early = true, .coalesced = &kReduceScatterSingleCoalesced, .offsets = part_offsets},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           attach(outputs[0], group_of(call)->reduce_scatter_single(target_of(outputs[0]), snapshot(call[0]), attrs_of(call).reduce, kStart));

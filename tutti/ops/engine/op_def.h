@@ -179,6 +179,14 @@ struct Sample {
   Attrs attrs;
 };
 
+// What a compiled function may do with calls of an `ordered` op besides making them one by one where they stand.
+struct Transfer {
+  bool starts_early = false;  // as soon as its inputs are there and the ordered calls before it have begun
+  // The op that makes several calls of equal attrs at once, if there is one: their inputs, one block of bytes for the results.
+  const OpDef* coalesced = nullptr;
+  std::vector<int64_t> (*offsets)(const OpCall& coalesced) = nullptr;  // bytes from the start of the block, per result
+};
+
 // Largest accepted |x - y| <= absolute + relative * |y| against the reference, per compute dtype.
 struct Tolerance {
   double f32 = 1e-5;
@@ -202,6 +210,7 @@ struct OpDef {
   Gradient gradient = {};
   // Calls of such ops talk to other ranks: they keep their order among themselves, and none is left out or repeated.
   bool ordered = false;
+  Transfer transfer = {};
   // Looks at the data before an eager run (labels in range, indices in range); throws UsageError.
   void (*check)(const OpCall&) = nullptr;
   // Exactly one of these three says how it runs.
