@@ -97,6 +97,12 @@ void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end
       for (int64_t u = 0; u < shape.unroll; ++u) chunks.push_back({b.CreateNSWAdd(i, i64(u * lanes))});
       store_chunks(chunks);
     });
+    // Whole vectors behind them, unmasked: rows of 48 columns, as blocks of a matrix product have, would be all tail.
+    if (shape.unroll > 1 && lanes > 1) {
+      Value* single = b.CreateAnd(end, i64(-lanes));
+      for_loop("singles", whole, single, i64(lanes), [&](Value* i) { store_chunks(Chunk{i}); });
+      whole = single;
+    }
   }
   if (lanes == 1) return;
   for_loop("tail", whole, end, i64(lanes), [&](Value* i) { store_chunks(partial_chunk(i, end, frame.lanes)); });
