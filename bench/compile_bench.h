@@ -9,13 +9,16 @@
 namespace tutti::bench {
 
 struct CompileRow {
-  std::string what, shape, mode;  // mode: copy, eager, compiled, batched
+  std::string what, shape, mode;  // mode: copy, eager, compiled, batched; apart: compiled without epilogues
   Timing time;                    // of one call
   double gbps = 0;                // by the bytes that the function must move: its inputs once, its outputs once
   int64_t kernels = 0;            // kernel launches of a call, compiled
+  double gflops = 0;              // of the matrix products, where there are some
 };
 // Arithmetic at memory speed: a chain, softmax, norms, an optimizer step, a loss; and an empty call with 20 tensors.
 std::vector<CompileRow> run_compile_bench(int threads);
+// Matrix products and what follows them in a model: eager, apart and compiled in turns. InternalError when a bit differs.
+std::vector<CompileRow> run_product_bench(int threads);
 
 struct StepRow {
   std::string model;

@@ -16,21 +16,22 @@ namespace {
 struct CompileFlags {
   int threads = 1;
   bool json = false;
+  bool products = false;
   std::string model;
   int64_t rows = 2, sequence_length = 256;
   double budget = 1.0;
 };
 
 void print(const std::vector<bench::CompileRow>& rows, bool json) {
-  if (!json) std::printf("%-26s %-16s %-9s %12s %12s %8s %8s\n", "what", "shape", "mode", "min_us", "median_us", "gbps", "kernels");
+  if (!json) std::printf("%-26s %-18s %-9s %12s %12s %8s %8s %8s\n", "what", "shape", "mode", "min_us", "median_us", "gbps", "gflops", "kernels");
   for (const bench::CompileRow& r : rows) {
     if (json) {
       const nlohmann::ordered_json line = {{"what", r.what}, {"shape", r.shape}, {"mode", r.mode}, {"min_us", r.time.min_us},
-                                           {"median_us", r.time.median_us}, {"gbps", r.gbps}, {"kernels", r.kernels}};
+                                           {"median_us", r.time.median_us}, {"gbps", r.gbps}, {"gflops", r.gflops}, {"kernels", r.kernels}};
       std::printf("%s\n", line.dump().c_str());
     } else {
-      std::printf("%-26s %-16s %-9s %12.3f %12.3f %8.1f %8lld\n", r.what.c_str(), r.shape.c_str(), r.mode.c_str(), r.time.min_us,
-                  r.time.median_us, r.gbps, static_cast<long long>(r.kernels));
+      std::printf("%-26s %-18s %-9s %12.3f %12.3f %8.1f %8.1f %8lld\n", r.what.c_str(), r.shape.c_str(), r.mode.c_str(), r.time.min_us,
+                  r.time.median_us, r.gbps, r.gflops, static_cast<long long>(r.kernels));
     }
   }
 }
@@ -57,14 +58,15 @@ void add_bench_compile(CLI::App& bench, Action& action) {
   CLI::App* sub = bench.add_subcommand("compile", "Functions run op by op and compiled; with --model, one shard's forward and backward");
   sub->add_option("--threads", flags->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--model", flags->model, "A model flavor, e.g. quickstart or debugmodel");
+  sub->add_flag("--products", flags->products, "Matrix products with what follows them instead: eager, compiled apart, compiled as one");
   sub->add_option("--rows", flags->rows, "Sequences of the shard")->check(CLI::Range(1, 4096))->capture_default_str();
   sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")->check(CLI::Range(2, 1 << 20))->capture_default_str();
   sub->add_option("--budget", flags->budget, "With --model: activation memory budget, see docs/compiler.md")->check(CLI::Range(0.0, 1.0))->capture_default_str();
-  sub->add_flag("--json", flags->json, "One object per line: what, shape, mode, min_us, median_us, gbps, kernels (--model: the keys it prints without)");
+  sub->add_flag("--json", flags->json, "One object per line: what, shape, mode, min_us, median_us, gbps, gflops, kernels (--model: the keys it prints without)");
   sub->callback([flags, &action] {
     action = [flags] {
       if (flags->model.empty()) {
-        print(bench::run_compile_bench(flags->threads), flags->json);
+        print(flags->products ? bench::run_product_bench(flags->threads) : bench::run_compile_bench(flags->threads), flags->json);
         return 0;
       }
       const bench::StepRow row = bench::run_step_bench(flags->model, flags->rows, flags->sequence_length, flags->threads, flags->budget);

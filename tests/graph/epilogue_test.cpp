@@ -15,6 +15,7 @@
 namespace tutti {
 namespace {
 
+using graph::Epilogues;
 using graph_test::error_of;
 using graph_test::expect_part;
 using graph_test::expect_same;
@@ -23,7 +24,7 @@ using graph_test::values;
 // Runs `fn` compiled, each epilogue also apart, against the eager run; what was compiled.
 template <class Fn, class... Args>
 graph::ExecutableStatistics compare(Fn fn, const Args&... arguments) {
-  const auto f = compile(fn, {.check_epilogues = true});
+  const auto f = compile(fn, {.epilogues = Epilogues::all, .check_epilogues = true});
   const auto expected = fn(clone(arguments)...);
   const auto got = f(arguments...);
   if constexpr (std::is_same_v<std::decay_t<decltype(got)>, Tensor>) {
@@ -62,7 +63,7 @@ TEST(Epilogue, OptionsTurnItOff) {
   const auto fn = [](const Tensor& a, const Tensor& b) { return exp(matmul(a, b)); };
   const Tensor a = values({9, 5}, 1), b = values({5, 7}, 2);
   for (const bool fuse : {false, true}) {
-    const auto f = compile(fn, {.fuse = fuse, .epilogues = !fuse});
+    const auto f = compile(fn, {.fuse = fuse, .epilogues = fuse ? Epilogues::off : Epilogues::all});
     expect_same(f(a, b), fn(a, b));
     EXPECT_EQ(f.statistics().last.epilogues, 0);
     EXPECT_EQ(f.statistics().last.kernels, 1);
@@ -131,6 +132,27 @@ TEST(Epilogue, JoinsTheProductThatSavesMost) {
   EXPECT_EQ(s.epilogues, 1);
   EXPECT_EQ(s.calls, 2);
   EXPECT_EQ(s.epilogue_saved_bytes, 2.0 * 40 * 50 * 4);  // g is nowhere, u is a result
+}
+
+TEST(Epilogue, JoinsWhenItSavesMoreThanItReadsBeside) {
+  const Tensor x = values({40, 16}, 1), w = values({50, 16}, 2), s = values({40, 50}, 3), t = values({40, 50}, 4);
+  const auto joins = [&](auto fn) {
+    const auto f = compile(fn, {.check_epilogues = true});
+    f(x, w, s, t);
+    if (f.statistics().last.epilogues == 0) expect_part(joined(f.statistics().last.apart), "it reads as many bytes beside the output as it would save");
+    return f.statistics().last.epilogues == 1;
+  };
+  using T = const Tensor&;
+  EXPECT_TRUE(joins([](T a, T b, T c, T) { return add(linear(a, b), c); }));
+  EXPECT_FALSE(joins([](T a, T b, T c, T d) { return add(add(linear(a, b), c), d); }));
+  EXPECT_TRUE(joins([](T a, T b, T, T) {
+    const Tensor p = linear(a, b);
+    return std::pair(p, exp(p));
+  }));
+  EXPECT_FALSE(joins([](T a, T b, T c, T) {
+    const Tensor p = linear(a, b);
+    return std::pair(p, add(p, c));
+  }));
 }
 
 TEST(Epilogue, KeepsWhatABackwardReads) {
@@ -279,7 +301,7 @@ TEST(EpilogueCheck, NamesTheFirstElementThatDiffers) {
     const std::string text = error_of<InternalError>([&] { f(bad); });
     expect_part(text, "on the blocks of test_double: element [2, 2] of output 0 of add");
     expect_part(text, "is 0x40c00000, expected 0x40400000");
-    expect_part(text, "compile with epilogues = false");
+    expect_part(text, "compile with epilogues = Epilogues::off");
   }
 }
 

@@ -107,7 +107,7 @@ TEST(Fuse, AKernelNeverWaitsForItself) {
     const Tensor a = exp(x);
     return add(a, matmul(a, a));
   };
-  const auto f = compile(fn, {.epilogues = false});
+  const auto f = compile(fn, {.epilogues = graph::Epilogues::off});
   graph_test::expect_same(f(values({8, 8}, 1)), fn(values({8, 8}, 1)));
   EXPECT_EQ(f.statistics().last.kernels, 2) << f.explain();
 }

@@ -26,7 +26,7 @@ struct CompileOptions {
   // unless asked for: all ranks must make them, so all need the option, and collectives that depend on each other alike.
   graph::CollectiveOptions collectives = {};
   bool fuse = true;               // false: every op by itself, for looking at what fusion does
-  bool epilogues = true;          // false: kernels run after the matrix products they follow, not on blocks of them
+  graph::Epilogues epilogues = graph::Epilogues::saving;  // which kernels run on blocks of the matrix products that they follow
   bool check_epilogues = false;   // runs them both ways and throws InternalError where a bit differs; as TUTTI_CHECK_EPILOGUES=1
   bool batch = true;              // false: a launch per kernel, for looking at what sharing launches does
   int recompile_limit = 16;       // specializations of one function

@@ -80,7 +80,7 @@ void EpilogueCheck::compare(const OperandPlace& place, const NestOperand& operan
     const int64_t byte = place.byte_offset + element * operand.itemsize;
     if (std::memcmp(actual + byte, expected + byte, static_cast<size_t>(operand.itemsize)) == 0) continue;
     throw InternalError(fmt::format("epilogue {} on the blocks of {}: element [{}, {}] of {} is {}, expected {} as the call and then the kernel "
-                                    "give it; compile with epilogues = false and please report this with the shapes {}",
+                                    "give it; compile with epilogues = Epilogues::off and please report this with the shapes {}",
                                     step_.kernel.ops, call_.op.name, i / columns, i % columns, what, bits_of(actual + byte, operand.itemsize),
                                     bits_of(expected + byte, operand.itemsize), output_.sizes));
   }

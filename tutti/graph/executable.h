@@ -13,6 +13,7 @@
 #include "tutti/graph/batch_step.h"
 #include "tutti/graph/block_step.h"
 #include "tutti/graph/kernel_step.h"
+#include "tutti/graph/passes/epilogue.h"
 #include "tutti/graph/passes/fuse.h"
 #include "tutti/graph/passes/partition.h"
 
@@ -69,7 +70,7 @@ struct BuildOptions {
   PartitionOptions partition = {};
   CollectiveOptions collectives = {};
   FuseOptions fuse = {};
-  bool epilogues = true;         // kernels run on blocks of the matrix products that they follow
+  Epilogues epilogues = Epilogues::saving;  // kernels that run on blocks of the matrix products that they follow
   bool check_epilogues = false;  // and each time also after it, to compare bits
   bool batch = true;             // false: a launch per kernel
   int jobs = 1;                  // kernels compiled at once

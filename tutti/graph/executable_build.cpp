@@ -12,7 +12,6 @@
 #include "tutti/graph/node_call.h"
 #include "tutti/graph/passes/batch.h"
 #include "tutti/graph/passes/bucket_collectives.h"
-#include "tutti/graph/passes/epilogue.h"
 #include "tutti/graph/passes/merge_equal.h"
 #include "tutti/graph/passes/plan_memory.h"
 #include "tutti/graph/passes/remove_unused.h"
@@ -81,8 +80,8 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   name_lines(graph_);
   check_epilogues_ = options.check_epilogues || EpilogueCheck::is_on();
   std::vector<Group> groups = fuse(graph_, options.fuse);
-  if (options.epilogues && options.fuse.fuse) {
-    EpiloguePlan plan = attach_epilogues(graph_, std::move(groups));
+  if (options.epilogues != Epilogues::off && options.fuse.fuse) {
+    EpiloguePlan plan = attach_epilogues(graph_, std::move(groups), options.epilogues);
     groups = std::move(plan.groups);
     statistics_.epilogue_saved_bytes = plan.saved_bytes;
     statistics_.apart = std::move(plan.apart);

@@ -20,7 +20,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 // What differs, "" when nothing does. The compiled function is called twice on fresh arguments, then on larger ones, for
 // which it becomes a family of sizes.
 std::string difference(const Program& program, bool fuse, int64_t* members = nullptr) {
-  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments); }, {.fuse = fuse, .check_epilogues = true});
+  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments); }, {.fuse = fuse, .epilogues = graph::Epilogues::all, .check_epilogues = true});
   for (int call = 0; call < 6; ++call) {
     const int64_t growth = std::max(call - 1, 0);
     const std::vector<Tensor> eager = arguments_of(program, growth), given = arguments_of(program, growth);

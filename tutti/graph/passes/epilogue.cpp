@@ -11,8 +11,8 @@ namespace {
 
 class Attacher {
  public:
-  Attacher(const Graph& graph, std::vector<Group> groups)
-      : graph_(graph), groups_(std::move(groups)), before_(dependencies_of(graph)), after_(graph.nodes.size()), step_of_(graph.nodes.size(), -1),
+  Attacher(const Graph& graph, std::vector<Group> groups, Epilogues which)
+      : graph_(graph), which_(which), groups_(std::move(groups)), before_(dependencies_of(graph)), after_(graph.nodes.size()), step_of_(graph.nodes.size(), -1),
         touched_by_(graph.buffers.size()), is_result_(graph.buffers.size(), false) {
     for (size_t n = 0; n < before_.size(); ++n) {
       for (const int32_t p : before_[n]) after_[static_cast<size_t>(p)].push_back(static_cast<int32_t>(n));
@@ -55,7 +55,7 @@ class Attacher {
 
   void attach(int32_t g) {
     for (const Candidate& c : candidates(g)) {
-      const char* reason = why_apart(c.product, g);
+      const char* reason = why_apart(c, g);
       if (reason != nullptr) {
         plan_.apart.push_back(fmt::format("{} after {}: {}", ops_of(group(g)), call_of(c.product).op->name, reason));
         continue;
@@ -97,7 +97,8 @@ class Attacher {
   }
 
   // nullptr: it can be attached.
-  const char* why_apart(int32_t product, int32_t g) {
+  const char* why_apart(const Candidate& candidate, int32_t g) {
+    const int32_t product = candidate.product;
     const Group& kernel = group(g);
     const Node& call = call_of(product);
     if (!group(product).epilogue.empty()) return "the call has an epilogue already";
@@ -112,7 +113,22 @@ class Attacher {
     }
     if (leads_through_others(product, g)) return "a step between them needs the whole output";
     const auto step = make_block_step(kernel, graph_, std::vector<bool>(graph_.buffers.size(), true), call.outputs[0]);
-    return std::holds_alternative<const char*>(step) ? std::get<const char*>(step) : nullptr;
+    if (std::holds_alternative<const char*>(step)) return std::get<const char*>(step);
+    const bool saves = candidate.saved_bytes > bytes_beside(std::get<BlockStep>(step));
+    return saves || which_ == Epilogues::all ? nullptr : "it reads as many bytes beside the output as it would save";
+  }
+
+  // Of the operands that have an element for each of the output's.
+  static double bytes_beside(const BlockStep& step) {
+    const LoopNest& nest = step.kernel.nest;
+    double bytes = 0;
+    for (size_t k = 0; k < step.kernel.spec.inputs.size(); ++k) {
+      const NestOperand& operand = nest.operands[k];
+      bool moves_always = k != step.block_operand;
+      for (int d = 0; d < nest.sizes.ndim(); ++d) moves_always = moves_always && (nest.sizes[d] == 1 || operand.strides[d] != 0);
+      if (moves_always) bytes += static_cast<double>(nest.count(0, nest.sizes.ndim()) * operand.itemsize);
+    }
+    return bytes;
   }
 
   // Whether some step must run after the product and before the kernel.
@@ -145,6 +161,7 @@ class Attacher {
   }
 
   const Graph& graph_;
+  const Epilogues which_;
   std::vector<Group> groups_;  // those that were attached are left empty
   const std::vector<std::vector<int32_t>> before_;
   std::vector<std::vector<int32_t>> after_;
@@ -156,6 +173,8 @@ class Attacher {
 
 }  // namespace
 
-EpiloguePlan attach_epilogues(const Graph& graph, std::vector<Group> groups) { return Attacher(graph, std::move(groups)).run(); }
+EpiloguePlan attach_epilogues(const Graph& graph, std::vector<Group> groups, Epilogues which) {
+  return Attacher(graph, std::move(groups), which).run();
+}
 
 }  // namespace tutti::graph

@@ -1,11 +1,19 @@
 // Pass: which kernels run on the blocks of a matrix product's output as they become final.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tutti/graph/passes/fuse.h"
 
 namespace tutti::graph {
+
+enum class Epilogues : uint8_t {
+  off,     // kernels run after the products they follow
+  saving,  // those join that save more bytes than they read beside the product, element for element: as epilogues they read
+           // them in pieces of a block's row
+  all,     // whatever they save
+};
 
 struct EpiloguePlan {
   std::vector<Group> groups;       // in an order in which they can run
@@ -16,6 +24,6 @@ struct EpiloguePlan {
 // Afterwards a pointwise kernel that reads the output of an op with `kernel_in_blocks` at the output's own points is the
 // epilogue of that call, unless a step between them would have to run inside the call, or the kernel writes memory that the
 // call reads. Of several outputs that a kernel reads so it joins the one that saves most. A kernel joins whole or not at all.
-EpiloguePlan attach_epilogues(const Graph& graph, std::vector<Group> groups);
+EpiloguePlan attach_epilogues(const Graph& graph, std::vector<Group> groups, Epilogues which);
 
 }  // namespace tutti::graph

@@ -1,0 +1,73 @@
+// Matrix products with what follows them: op by op, compiled with kernels after the products, and with kernels inside them.
+#include <algorithm>
+#include <cstring>
+
+#include "bench/compile_bench.h"
+#include "tutti/core/error.h"
+#include "tutti/graph/compile.h"
+#include "tutti/ops.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr int kRounds = 40;
+
+Tensor random(const Extents& sizes, DType dtype) { return cast(uniform(to_shape(sizes), random_key("bench"), -1.0, 1.0), dtype); }
+
+void require_same(const Tensor& a, const Tensor& b, const std::string& what) {
+  TUTTI_ASSERT(a.nbytes() == b.nbytes() && std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0, "{}: bits differ", what);
+}
+
+// The three ways in turns, so that all meet the same noise.
+template <class Fn, class... Args>
+void add_rows(std::vector<CompileRow>& rows, const char* what, const std::string& shape, double flops, double bytes, Fn fn, const Args&... arguments) {
+  const auto apart = compile(fn, {.name = what, .epilogues = graph::Epilogues::off}), attached = compile(fn, {.name = what, .epilogues = graph::Epilogues::all});
+  Tensor eager_result = fn(arguments...), apart_result = apart(arguments...), attached_result = attached(arguments...);
+  require_same(apart_result, eager_result, what);
+  require_same(attached_result, eager_result, what);
+  std::vector<double> samples[3];
+  const auto sample = [&](std::vector<double>& list, Tensor& kept, auto&& call) {
+    list.push_back(measure([&] { kept = call(arguments...); }, 1.0, 1).min_us);
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    sample(samples[0], eager_result, fn);
+    sample(samples[1], apart_result, apart);
+    sample(samples[2], attached_result, attached);
+  }
+  const auto row = [&](const char* mode, std::vector<double>& list, int64_t kernels) {
+    std::sort(list.begin(), list.end());
+    const Timing time{list.front(), list[list.size() / 2]};
+    rows.push_back({what, shape, mode, time, bytes / time.median_us / 1e3, kernels, flops / time.median_us / 1e3});
+  };
+  row("eager", samples[0], 0);
+  row("apart", samples[1], apart.statistics().last.kernels);
+  row("compiled", samples[2], attached.statistics().last.kernels);
+}
+
+void add_shape(std::vector<CompileRow>& rows, int64_t m, int64_t k, int64_t n, DType dtype) {
+  const std::string shape = fmt::format("{}x{}x{} {}", m, k, n, name_of(dtype));
+  const Tensor x = random({m, k}, dtype), w = random({n, k}, dtype), v = random({n, k}, dtype), bias = random({n}, dtype), residual = random({m, n}, dtype);
+  const auto item = static_cast<double>(itemsize(dtype));
+  const double flops = 2.0 * static_cast<double>(m * n * k), bytes = item * static_cast<double>(m * k + n * k + m * n);
+  add_rows(rows, "linear, bias, gelu", shape, flops, bytes + item * static_cast<double>(n),
+           [](const Tensor& a, const Tensor& b, const Tensor& c) { return gelu(add(linear(a, b), c), GeluForm::tanh); }, x, w, bias);
+  add_rows(rows, "linear, residual", shape, flops, bytes + item * static_cast<double>(m * n),
+           [](const Tensor& a, const Tensor& b, const Tensor& c) { return add(linear(a, b), c); }, x, w, residual);
+  add_rows(rows, "silu(gate) * up", shape, 2 * flops, bytes + item * static_cast<double>(n * k),
+           [](const Tensor& a, const Tensor& b, const Tensor& c) { return mul(silu(linear(a, b)), linear(a, c)); }, x, w, v);
+}
+
+}  // namespace
+
+std::vector<CompileRow> run_product_bench(int threads) {
+  RankContext::current().set_threads(threads);
+  std::vector<CompileRow> rows;
+  add_shape(rows, 512, 256, 1024, DType::f32);
+  add_shape(rows, 256, 1024, 4096, DType::f32);
+  add_shape(rows, 8192, 128, 512, DType::f32);
+  add_shape(rows, 256, 1024, 4096, DType::bf16);
+  return rows;
+}
+
+}  // namespace tutti::bench
