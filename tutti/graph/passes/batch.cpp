@@ -82,7 +82,7 @@ class Batcher {
 
   void flush() {
     if (kernels_.size() == 1) made_.push_back(std::move(kernels_[0]));
-    else if (!kernels_.empty()) made_.push_back(make_batch(std::move(kernels_), graph_key_));
+    else if (!kernels_.empty()) made_.emplace_back(make_batch(std::move(kernels_), graph_key_));
     kernels_.clear();
     touched_.clear();
   }
