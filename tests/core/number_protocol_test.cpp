@@ -8,6 +8,7 @@
 #include "tutti/core/number.h"
 #include "tutti/core/scalar_eval.h"
 #include "tutti/core/sym_graph.h"
+#include "tutti/core/symfloat.h"
 
 namespace tutti::testing {
 namespace {
@@ -114,7 +115,7 @@ bool sizes_have(NumberOp op) {
 
 // Sizes that are integers.
 std::optional<NumberAnswer> concrete_sizes(const NumberCase& c) {
-  if (c.op == NumberOp::truediv) return answer_of([&] { return NumberAnswer::of_real(truediv(SymInt(c.a), c.b)); });
+  if (c.op == NumberOp::truediv) return answer_of([&] { return NumberAnswer::of_real(truediv(SymInt(c.a), c.b).value()); });
   if (!sizes_have(c.op)) return std::nullopt;
   return answer_of([&] { return NumberAnswer::of(apply_sym(c.op, c.a, c.b).value()); });
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/core/symfloat.h"
 
 namespace tutti {
 namespace {
@@ -173,9 +174,16 @@ TEST_F(SymGraphTest, LongChainsDoNotExhaustTheStack) {
   EXPECT_EQ(evaluate(sum, {1, 1}), 200001);
 }
 
-TEST_F(SymGraphTest, TrueDivisionGuardsBothOperands) {
-  EXPECT_EQ(truediv(n, m), 2.5);
-  EXPECT_EQ(graph.guards().size(), 2u);
+TEST_F(SymGraphTest, TrueDivisionIsANumberThatDependsOnSizes) {
+  const SymFloat half = truediv(n, m);
+  EXPECT_TRUE(half.is_symbolic());
+  EXPECT_TRUE(graph.guards().empty());
+  EXPECT_EQ(half.to_string(), "(n / m)");
+  EXPECT_EQ(half.guard_double(), 2.5);
+  EXPECT_EQ(graph.guards().size(), 1u);
+  EXPECT_TRUE(sqrt(half * 2.0 + 1.0) > 2.0);
+  EXPECT_EQ(graph.to_string(graph.guards()[1].node), "(sqrt((((n / m) * 2) + 1)) > 2)");
+  EXPECT_THROW(half.value(), UsageError);
 }
 
 TEST(SymGraph, ASymbolAfterItsTraceIsAUsageError) {

@@ -162,7 +162,31 @@ TEST(Symbolic, StridesThatLeadToOtherCallsAreTracedAgain) {
   }
 }
 
-// Sizes and strides at random: whatever is a member of a family does what the function does.
+TEST(Symbolic, ASizeThatIsAnArgument) {
+  const auto fn = [](const Tensor& x, SymInt rows) { return mul(reshape(x, {rows, -1}), truediv(SymInt(1), rows)); };
+  const auto f = compile(fn);
+  for (const int64_t rows : {2, 3, 4, 6, 12}) expect_same(f(values({24}, 1), SymInt(rows)), fn(values({24}, 1), rows));
+  EXPECT_EQ(f.statistics().compiles, 2) << f.explain();
+  const auto g = compile(fn, {.name = "rows", .dynamic = {dynamic(-1, 0, 2, 8)}});
+  g(values({24}, 1), SymInt(2)), g(values({24}, 1), SymInt(8));
+  EXPECT_EQ(g.statistics().compiles, 1);
+  expect_part(error_of<UsageError>([&] { g(values({24}, 1), SymInt(12)); }), "'rows': size argument 0 is 12, declared as dynamic from 2 to 8");
+}
+
+TEST(Symbolic, NumbersThatDependOnSizes) {
+  const auto fn = [](const Tensor& x) {
+    const SymFloat scale = SymFloat(1.0) / sqrt(SymFloat(x.size(1)));
+    return std::pair(mul(x, scale), var(x, {.dims = {1}}));
+  };
+  const auto f = compile(fn);
+  for (int64_t n = 3; n < 9; ++n) {
+    const auto got = f(values({2, n}, 1)), expected = fn(values({2, n}, 1));
+    expect_same(got.first, expected.first);
+    expect_same(got.second, expected.second);
+  }
+  EXPECT_EQ(f.statistics().compiles, 2) << f.explain();
+}
+
 TEST(Symbolic, ZeroAndOneStayWhatTheyAre) {
   const auto fn = [](const Tensor& x, const Tensor& y) { return sum(add(x, y), {.dims = {0}}); };
   const auto f = compile(fn);
@@ -207,7 +231,7 @@ TEST(SymbolicErrors, AFunctionThatNeedsOneSizeSaysWhere) {
   const auto g = compile(read);
   for (int64_t n = 2; n < 6; ++n) expect_same(g(values({n}, 1)), read(values({n}, 1)));
   EXPECT_EQ(g.statistics().compiles, 4);
-  expect_part(g.explain(), "no symbols: dim 0 of tensor 0");
+  expect_part(g.explain(), "no symbols: s0 = dim 0 of tensor 0");
 }
 
 }  // namespace

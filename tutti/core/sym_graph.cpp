@@ -1,11 +1,14 @@
 #include "tutti/core/sym_graph.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "tutti/core/error.h"
 #include "tutti/core/number.h"
+#include "tutti/core/scalar_eval.h"
 
 namespace tutti {
 namespace {
@@ -16,12 +19,57 @@ thread_local SymGraph* current_graph = nullptr;
 constexpr int kDeepestText = 8;
 
 const char* symbol_of(SymOp op) {
-  static constexpr const char* names[] = {"",    "",    "+",   "-",  "*",  "-",  "//", "truncdiv", "%", "fmod",
-                                          "**",  "min", "max", "==", "!=", "<",  "<=", ">",        ">="};
+  static constexpr const char* names[] = {"",   "",   "+",  "-", "*",  "-", "//", "truncdiv", "%",  "fmod", "**", "min",  "max",
+                                          "==", "!=", "<",  "<=", ">", ">=",                      // of integers
+                                          "==", "!=", "<",  "<=", ">", ">=",                      // of reals
+                                          "",   "",   "/",                                        // from integers
+                                          "+",  "-",  "*",  "-", "/",  "//", "%", "fmod", "**", "min", "max", "sqrt"};
   return names[static_cast<int>(op)];
 }
 
 }  // namespace
+
+// The operation of eager f64 kernels.
+static ScalarOp scalar_op_of(SymOp op) {
+  switch (op) {
+    case SymOp::real_eq: return ScalarOp::eq;
+    case SymOp::real_ne: return ScalarOp::ne;
+    case SymOp::real_lt: return ScalarOp::lt;
+    case SymOp::real_le: return ScalarOp::le;
+    case SymOp::real_gt: return ScalarOp::gt;
+    case SymOp::real_ge: return ScalarOp::ge;
+    case SymOp::real_add: return ScalarOp::add;
+    case SymOp::real_sub: return ScalarOp::sub;
+    case SymOp::real_mul: return ScalarOp::mul;
+    case SymOp::real_neg: return ScalarOp::neg;
+    case SymOp::real_truediv: return ScalarOp::truediv;
+    case SymOp::real_floordiv: return ScalarOp::floordiv;
+    case SymOp::real_remainder: return ScalarOp::remainder;
+    case SymOp::real_fmod: return ScalarOp::fmod;
+    case SymOp::real_sqrt: return ScalarOp::sqrt;
+    default: throw InternalError("sym_graph: not an operation of reals");
+  }
+}
+
+static int64_t evaluate_real(SymOp op, int64_t a, int64_t b) {
+  if (op == SymOp::real_of) return std::bit_cast<int64_t>(static_cast<double>(a));
+  if (op == SymOp::real_quotient) {
+    if (b == 0) throw IntegerDivideByZero("truediv");
+    return std::bit_cast<int64_t>(truediv_i64(a, b));
+  }
+  const double x = std::bit_cast<double>(a), y = std::bit_cast<double>(b);
+  const bool divides = op >= SymOp::real_truediv && op <= SymOp::real_fmod;
+  if (divides && y == 0) throw IntegerDivideByZero(symbol_of(op));
+  // A NaN operand gives NaN.
+  if (op == SymOp::real_minimum) return std::bit_cast<int64_t>(y < x || std::isnan(y) ? y : x);
+  if (op == SymOp::real_maximum) return std::bit_cast<int64_t>(y > x || std::isnan(y) ? y : x);
+  if (op == SymOp::real_pow) return std::bit_cast<int64_t>(std::pow(x, y));
+  const ScalarValue operands[] = {{DType::f64, x}, {DType::f64, y}};
+  const int count = op == SymOp::real_neg || op == SymOp::real_sqrt ? 1 : 2;
+  const auto result = evaluate_scalar(scalar_op_of(op), is_comparison(op) ? DType::boolean : DType::f64, operands, count);
+  TUTTI_ASSERT(result, "sym_graph: '{}' of reals does not fold", symbol_of(op));
+  return is_comparison(op) ? result->i : std::bit_cast<int64_t>(result->f);
+}
 
 SymGraph* SymGraph::current() { return current_graph; }
 
@@ -53,6 +101,8 @@ int64_t evaluate_sym_op(SymOp op, int64_t a, int64_t b) {
     case SymOp::le: return a <= b;
     case SymOp::gt: return a > b;
     case SymOp::ge: return a >= b;
+    case SymOp::real_constant: break;
+    default: return evaluate_real(op, a, b);
   }
   throw InternalError("evaluate_sym_op: a leaf has no operation");
 }
@@ -63,6 +113,8 @@ SymInt SymGraph::symbol(std::string name, int64_t hint) {
   hints_.push_back(hint);
   return SymInt::of_node(intern(SymOp::symbol, static_cast<int64_t>(names_.size()) - 1, 0));
 }
+
+int64_t SymGraph::real_constant(double value) { return intern(SymOp::real_constant, std::bit_cast<int64_t>(value), 0); }
 
 int64_t SymGraph::constant(int64_t value) { return intern(SymOp::constant, value, 0); }
 
@@ -149,16 +201,15 @@ std::optional<int64_t> SymGraph::simplified(SymOp op, int64_t a, int64_t b) {
       if (!difference || !difference->is_constant()) return std::nullopt;
       return constant(evaluate_sym_op(op, difference->constant, 0));
     }
-    case SymOp::constant:
-    case SymOp::symbol:
-    case SymOp::pow: return std::nullopt;
+    default: return std::nullopt;
   }
-  return std::nullopt;
 }
 
 int64_t SymGraph::make(SymOp op, int64_t a, int64_t b) {
-  if (node(a).op == SymOp::constant && node(b).op == SymOp::constant)
-    return constant(evaluate_sym_op(op, node(a).a, node(b).a));
+  if (is_constant(node(a).op) && is_constant(node(b).op)) {
+    const int64_t value = evaluate_sym_op(op, node(a).a, node(b).a);
+    return is_real(op) ? intern(SymOp::real_constant, value, 0) : constant(value);
+  }
   if (const auto simple = simplified(op, a, b)) return *simple;
   return intern(op, a, b);
 }
@@ -169,7 +220,7 @@ int64_t SymGraph::evaluate_node(int64_t index, std::span<const int64_t> bindings
   std::vector<char> needed(static_cast<size_t>(index) + 1, 0);
   std::vector<int64_t> values(needed.size(), 0);
   needed[static_cast<size_t>(index)] = 1;
-  const auto is_leaf = [](const SymNode& n) { return n.op == SymOp::constant || n.op == SymOp::symbol; };
+  const auto is_leaf = [](const SymNode& n) { return is_constant(n.op) || n.op == SymOp::symbol; };
   for (size_t i = needed.size(); i-- > 0;) {
     if (!needed[i] || is_leaf(nodes_[i])) continue;
     needed[static_cast<size_t>(nodes_[i].a)] = needed[static_cast<size_t>(nodes_[i].b)] = 1;
@@ -177,7 +228,7 @@ int64_t SymGraph::evaluate_node(int64_t index, std::span<const int64_t> bindings
   for (size_t i = 0; i < needed.size(); ++i) {
     if (!needed[i]) continue;
     const SymNode& n = nodes_[i];
-    if (n.op == SymOp::constant) {
+    if (is_constant(n.op)) {
       values[i] = n.a;
     } else if (n.op == SymOp::symbol) {
       TUTTI_CHECK(n.a < static_cast<int64_t>(bindings.size()), "symbol '{}' has no value: {} bindings were given",
@@ -203,12 +254,21 @@ int64_t SymGraph::guard(int64_t index) {
   return answer;
 }
 
+bool SymGraph::is_polynomial(int64_t index) const {
+  for (const SymForm::Term& t : forms_[static_cast<size_t>(index)].terms) {
+    for (const int64_t factor : t.factors) {
+      if (node(factor).op != SymOp::symbol) return false;
+    }
+  }
+  return !is_real(node(index).op);
+}
+
 uint64_t SymGraph::symbols_in(int64_t index) const {
   std::vector<uint64_t> found(static_cast<size_t>(index) + 1, 0);
   for (size_t i = 0; i < found.size(); ++i) {
     const SymNode& n = nodes_[i];
     if (n.op == SymOp::symbol) found[i] = n.a < 64 ? uint64_t{1} << n.a : 0;
-    else if (n.op != SymOp::constant) found[i] = found[static_cast<size_t>(n.a)] | found[static_cast<size_t>(n.b)];
+    else if (!is_constant(n.op)) found[i] = found[static_cast<size_t>(n.a)] | found[static_cast<size_t>(n.b)];
   }
   return found.back();
 }
@@ -219,11 +279,11 @@ SymValues::SymValues(const SymGraph& graph, std::span<const int64_t> bindings)
   for (size_t i = 0; i < values_.size(); ++i) {
     const SymNode& n = graph.nodes_[i];
     const auto a = static_cast<size_t>(n.a), b = static_cast<size_t>(n.b);
-    const bool is_leaf = n.op == SymOp::constant || n.op == SymOp::symbol;
+    const bool is_leaf = is_constant(n.op) || n.op == SymOp::symbol;
     if (!is_leaf && !(has_value_[a] && has_value_[b])) continue;
     if (n.op == SymOp::symbol && a >= bindings_.size()) continue;
     try {
-      values_[i] = n.op == SymOp::constant ? n.a : n.op == SymOp::symbol ? bindings_[a] : evaluate_sym_op(n.op, values_[a], values_[b]);
+      values_[i] = is_constant(n.op) ? n.a : n.op == SymOp::symbol ? bindings_[a] : evaluate_sym_op(n.op, values_[a], values_[b]);
       has_value_[i] = true;
     } catch (const Error&) {  // whoever needs the value is told then
     }
@@ -252,9 +312,12 @@ std::string SymGraph::to_string(int64_t index) const { return to_string(index, 0
 std::string SymGraph::to_string(int64_t index, int depth) const {
   const SymNode& n = node(index);
   if (n.op == SymOp::constant) return std::to_string(n.a);
+  if (n.op == SymOp::real_constant) return fmt::format("{}", std::bit_cast<double>(n.a));
+  if (n.op == SymOp::real_of) return to_string(n.a, depth);
   if (n.op == SymOp::symbol) return names_[static_cast<size_t>(n.a)];
   if (depth == kDeepestText) return "...";
-  if (n.op == SymOp::neg) return fmt::format("-{}", to_string(n.a, depth + 1));
+  if (n.op == SymOp::real_sqrt) return fmt::format("sqrt({})", to_string(n.a, depth + 1));
+  if (n.op == SymOp::neg || n.op == SymOp::real_neg) return fmt::format("-{}", to_string(n.a, depth + 1));
   return fmt::format("({} {} {})", to_string(n.a, depth + 1), symbol_of(n.op), to_string(n.b, depth + 1));
 }
 

@@ -42,6 +42,7 @@ class SymGraph {
   // A new symbol named `name` whose value in this trace is `hint`.
   SymInt symbol(std::string name, int64_t hint);
   int64_t constant(int64_t value);
+  int64_t real_constant(double value);
   int64_t make(SymOp op, int64_t a, int64_t b);
   bool has_node(int64_t index) const { return index >= 0 && index < static_cast<int64_t>(nodes_.size()); }
   const SymNode& node(int64_t index) const { return nodes_.at(static_cast<size_t>(index)); }
@@ -60,6 +61,8 @@ class SymGraph {
 
   // The value in this trace, without a guard.
   int64_t hint_of(SymInt expression) const { return evaluate(expression, hints_); }
+  // Whether the node is a sum of products of symbols, which a value fixes; quotients and the like have it for several sizes.
+  bool is_polynomial(int64_t node) const;
   // Bit i is set when symbol i (below 64) occurs in the node.
   uint64_t symbols_in(int64_t node) const;
 
@@ -95,7 +98,8 @@ class SymValues {
   std::vector<bool> has_value_;
 };
 
-// One integer operation of the protocol, checked. The single definition that SymInt and SymGraph share.
+// One operation of the protocol, checked; real operands and results as bits. The single definition that SymInt, SymFloat and
+// SymGraph share.
 int64_t evaluate_sym_op(SymOp op, int64_t a, int64_t b);
 
 }  // namespace tutti

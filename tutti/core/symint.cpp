@@ -102,10 +102,4 @@ SymInt pow(SymInt base, SymInt exponent) { return binary(SymOp::pow, base, expon
 SymInt minimum(SymInt a, SymInt b) { return binary(SymOp::minimum, a, b); }
 SymInt maximum(SymInt a, SymInt b) { return binary(SymOp::maximum, a, b); }
 
-double truediv(SymInt a, SymInt b) {
-  const int64_t divisor = b.guard_int();
-  if (divisor == 0) throw IntegerDivideByZero("truediv");
-  return truediv_i64(a.guard_int(), divisor);
-}
-
 }  // namespace tutti

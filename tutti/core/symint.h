@@ -17,8 +17,15 @@ class SymInt;
 
 enum class SymOp : uint8_t {
   constant, symbol, add, sub, mul, neg, floordiv, truncdiv, remainder, fmod, pow, minimum, maximum,
-  eq, ne, lt, le, gt, ge
+  eq, ne, lt, le, gt, ge,
+  // Numbers that are floats, see symfloat.h; values are the bits of doubles, those of comparisons 0 or 1.
+  real_eq, real_ne, real_lt, real_le, real_gt, real_ge,
+  real_constant, real_of, real_quotient,  // of integers: the integer itself; the rounded quotient of two
+  real_add, real_sub, real_mul, real_neg, real_truediv, real_floordiv, real_remainder, real_fmod, real_pow, real_minimum, real_maximum, real_sqrt
 };
+inline constexpr bool is_comparison(SymOp op) { return op >= SymOp::eq && op <= SymOp::real_ge; }
+inline constexpr bool is_real(SymOp op) { return op >= SymOp::real_constant; }  // whether the value is the bits of a double
+inline constexpr bool is_constant(SymOp op) { return op == SymOp::constant || op == SymOp::real_constant; }
 
 // The truth of a comparison, maybe of symbols. Conversion to bool asks SymGraph for the answer at the traced sizes.
 class SymBool {
@@ -91,7 +98,6 @@ SymInt floordiv(SymInt a, SymInt b);
 SymInt truncdiv(SymInt a, SymInt b);
 SymInt remainder(SymInt a, SymInt b);  // sign of the divisor
 SymInt fmod(SymInt a, SymInt b);       // sign of the dividend
-double truediv(SymInt a, SymInt b);    // correctly rounded; symbols guard
 SymInt pow(SymInt base, SymInt exponent);
 SymInt minimum(SymInt a, SymInt b);
 SymInt maximum(SymInt a, SymInt b);

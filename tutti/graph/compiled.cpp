@@ -105,7 +105,7 @@ Symbols CompiledCore::symbols_for(const Leaves& arguments, bool generalize) cons
   if (options_.sizes == CompileOptions::Sizes::fixed && !generalize) return symbols;
   for (const Entry& e : entries_) {
     const Guards& guards = e.specialization->guards;
-    if (guards.hold(arguments, [](size_t, size_t) { return true; })) symbols.add_varying(guards, arguments, fixed_dims_);
+    if (guards.hold(arguments, [](int, int) { return true; })) symbols.add_varying(guards, arguments, fixed_dims_);
   }
   return symbols;
 }
@@ -138,7 +138,7 @@ bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments,
     const std::string why = family->what_fixes(s);
     is_free = is_free || why.empty();
     if (why.empty()) continue;
-    const std::string text = fmt::format("dim {} of tensor {}, s{}: {}", d.dim, d.tensor, s, why);
+    const std::string text = fmt::format("s{} = {}: {}", s, describe(d), why);
     if (s < options_.dynamic.size()) refuse(text);
     std::unique_lock lock(mutex_);
     fixed_.push_back(text);

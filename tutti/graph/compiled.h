@@ -84,8 +84,6 @@ class CompiledCore {
   explicit CompiledCore(CompileOptions options);
   ~CompiledCore();
 
-  // Runs the function on stand-ins for the argument tensors; gives the tensors of its result and the result itself.
-  using TraceFn = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> stand_ins, std::vector<Tensor>& results)>;
   struct Outcome {
     bool eager = false;  // the limit is reached and the caller runs the function itself
     std::shared_ptr<const void> structure;

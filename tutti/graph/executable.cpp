@@ -93,6 +93,7 @@ void Executable::run_kernel(const KernelStep& step, const Frame& frame) const {
 }
 
 void Executable::run_call(size_t index, const CallStep& step, Frame& frame) const {
+  if (step.op->resizes && is_inside(step)) return;
   Frame::Call& call = frame.calls[index];
   const auto fill = [&](const std::vector<Value>& values, const std::vector<Tensor>& kept, std::vector<Tensor>& tensors) {
     for (size_t i = 0; i < values.size(); ++i) tensors.push_back(kept[i].defined() ? kept[i] : tensor_of(values[i], frame));
@@ -150,7 +151,8 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
     const Buffer& buffer = graph_.buffers[b];
     if (buffer.kind == Buffer::Kind::given) {
       frame.memory[b] = given[static_cast<size_t>(buffer.source)];
-      frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
+      if (resizes_) find_memory(b, frame);
+      else frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
     } else if (is_result_[b]) {
       const Tensor* target = into.empty() || only_result_[b] < 0 ? nullptr : &into[static_cast<size_t>(only_result_[b])];
       if (target != nullptr && target->defined()) frame.memory[b] = {target->storage(), target->offset() * itemsize(target->dtype())};
@@ -164,9 +166,11 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
   for (const int32_t b : written_) frame.memory[static_cast<size_t>(b)].storage->bump_version();
   for (size_t s = 0; s < steps_.size(); ++s) {
     wait(waits_[s]);
+    if (resizes_) refuse_released(steps_[s], frame);
     if (const auto* kernel = std::get_if<KernelStep>(&steps_[s])) run_kernel(*kernel, frame);
     else if (const auto* batch = std::get_if<BatchStep>(&steps_[s])) run_batch(*batch, frame.bases);
     else run_call(s, std::get<CallStep>(steps_[s]), frame);
+    if (resizes_) find_resized(steps_[s], frame);
   }
   wait(waits_.back());
   std::vector<Tensor> results;

@@ -108,6 +108,11 @@ class Executable {
   void compile_kernels(int jobs);
   std::unique_ptr<Frame> make_frame() const;
   Tensor tensor_of(const Value& v, const Frame& frame) const;
+  // Of graphs that give memory back or take it again (executable_resizes.cpp).
+  void find_memory(size_t buffer, Frame& frame) const;
+  void refuse_released(const Step& step, const Frame& frame) const;
+  void find_resized(const Step& step, Frame& frame) const;
+  bool is_inside(const CallStep& step) const;
   void run_kernel(const KernelStep& step, const Frame& frame) const;
   void run_call(size_t index, const CallStep& step, Frame& frame) const;
   void run_with_epilogue(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const;
@@ -122,6 +127,7 @@ class Executable {
   std::vector<int32_t> written_;          // given buffers that a call writes
   bool check_epilogues_ = false;
   int64_t arena_bytes_ = 0;
+  bool resizes_ = false;                  // some step gives memory back, or takes it again
   ExecutableStatistics statistics_;
   mutable std::mutex frames_mutex_;
   mutable std::vector<std::unique_ptr<Frame>> frames_;

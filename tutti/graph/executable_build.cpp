@@ -90,6 +90,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   if (options.batch) steps_ = batch(std::move(steps_), graph_, graph_key_);
   statistics_.launches = std::count_if(steps_.begin(), steps_.end(), [](const Step& step) { return !std::holds_alternative<CallStep>(step); });
   dump_stage(options.name, "steps", [&] { return to_string(); });
+  resizes_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [](const Node& n) { return n.op->resizes; });
   plan_waits();
   plan_buffers();
   compile_kernels(options.jobs);

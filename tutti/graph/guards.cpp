@@ -26,14 +26,14 @@ TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i) {
 }  // namespace
 
 Guards Guards::of(const Leaves& arguments) {
-  Guards g{.grad_enabled = is_grad_enabled(), .token_grain = tutti::token_grain(), .plain = arguments.plain, .tensors = {}};
+  Guards g{.grad_enabled = is_grad_enabled(), .token_grain = tutti::token_grain(), .plain = arguments.plain, .sizes = arguments.sizes, .tensors = {}};
   for (size_t i = 0; i < arguments.tensors.size(); ++i) g.tensors.push_back(guard_of(arguments.tensors, i));
   return g;
 }
 
 bool Guards::hold(const Leaves& arguments) const {
   if (arguments.tensors.size() != tensors.size() || grad_enabled != is_grad_enabled() || token_grain != tutti::token_grain() ||
-      arguments.plain != plain)
+      arguments.plain != plain || arguments.sizes != sizes)
     return false;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = arguments.tensors[i];
@@ -44,15 +44,18 @@ bool Guards::hold(const Leaves& arguments) const {
   return true;
 }
 
-bool Guards::hold(const Leaves& arguments, FunctionRef<bool(size_t tensor, size_t dim)> is_free) const {
-  if (arguments.tensors.size() != tensors.size()) return false;
+bool Guards::hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)> is_free) const {
+  if (arguments.tensors.size() != tensors.size() || arguments.sizes.size() != sizes.size()) return false;
   Guards like_here = *this;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (is_free(kSizes, static_cast<int>(i))) like_here.sizes[i] = arguments.sizes[i];
+  }
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Extents& now = arguments.tensors[i].extents();
     Extents& then = like_here.tensors[i].sizes;
     if (then.ndim() != now.ndim()) return false;
     for (size_t d = 0; d < then.size(); ++d) {
-      if (is_free(i, d)) then[d] = now[d];
+      if (is_free(static_cast<int>(i), static_cast<int>(d))) then[d] = now[d];
     }
     like_here.tensors[i].strides = arguments.tensors[i].strides();
   }
@@ -64,6 +67,9 @@ std::string Guards::first_difference(const Leaves& arguments) const {
   if (token_grain != tutti::token_grain()) return fmt::format("the token grain is {}, was {}", tutti::token_grain(), token_grain);
   if (arguments.tensors.size() != tensors.size() || arguments.plain != plain) {
     return fmt::format("a plain argument or the structure of the arguments differs ({} tensors, were {})", arguments.tensors.size(), tensors.size());
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (arguments.sizes[i] != sizes[i]) return fmt::format("the size that is argument {} is {}, was {}", i, arguments.sizes[i], sizes[i]);
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorGuard now = guard_of(arguments.tensors, i), &then = tensors[i];

@@ -24,14 +24,17 @@ struct Guards {
   bool grad_enabled = false;
   int64_t token_grain = 0;  // leaves of sums over tokens
   std::string plain;
+  std::vector<int64_t> sizes;
   std::vector<TensorGuard> tensors;
 
   // Those of a call with these arguments.
   static Guards of(const Leaves& arguments);
   // Compares without making guards for the call; no allocation.
   bool hold(const Leaves& arguments) const;
-  // The same for a family of sizes: those of the dims that `is_free` names, and all strides, may be others.
-  bool hold(const Leaves& arguments, FunctionRef<bool(size_t tensor, size_t dim)> is_free) const;
+  // The same for a family of sizes: those that `is_free` names, and all strides, may be others. tensor kSizes: the sizes
+  // that are arguments themselves.
+  static constexpr int kSizes = -1;
+  bool hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)> is_free) const;
   // The first thing that does not hold, with both values; "" when all do.
   std::string first_difference(const Leaves& arguments) const;
 };

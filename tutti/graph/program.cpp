@@ -12,7 +12,7 @@ Attrs with_values(const Attrs& attrs, const SymGraph& symbols, FunctionRef<int64
   Attrs result = attrs;
   result.replace_words([&](int64_t word) {
     const SymInt size = SymInt::of_raw(word);
-    return size.is_symbolic() && symbols.has_node(size.node()) ? SymInt(value_of(size)).raw() : word;
+    return size.is_symbolic() && symbols.has_node(size.node()) ? value_of(size) : word;
   });
   return result;
 }
@@ -55,12 +55,16 @@ std::string Program::what_fixes(int64_t index) const {
     const SymGraph::Guard& g = symbols_.guards()[i];
     if ((symbols_.symbols_in(g.node) & bit) == 0) continue;
     const SymNode& n = symbols_.node(g.node);
-    const bool is_comparison = n.op >= SymOp::eq;
-    const bool equals_constant = n.op == SymOp::eq && g.answer == 1 &&
-                                 (symbols_.node(n.a).op == SymOp::constant || symbols_.node(n.b).op == SymOp::constant);
-    if (is_comparison && !equals_constant) continue;
+    const bool is_truth = is_comparison(n.op);
+    int64_t fixed = g.node;
+    if (is_truth) {
+      const bool a_is_known = symbols_.node(n.a).op == SymOp::constant, b_is_known = symbols_.node(n.b).op == SymOp::constant;
+      if (n.op != SymOp::eq || g.answer == 0 || a_is_known == b_is_known) continue;
+      fixed = a_is_known ? n.b : n.a;
+    }
+    if (!symbols_.is_polynomial(fixed)) continue;
     const std::string text = symbols_.to_string(g.node);
-    return fmt::format("{} asks for {}", guard_places_[i], is_comparison ? text : fmt::format("the integer {} = {}", text, g.answer));
+    return fmt::format("{} asks for {}", guard_places_[i], is_truth ? text : fmt::format("the integer {} = {}", text, g.answer));
   }
   return "";
 }

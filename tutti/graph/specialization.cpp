@@ -52,15 +52,15 @@ class Specializer {
     made_->guards = Guards::of(arguments);
   }
 
-  // Runs the function. sizes: of the arguments, when a program is written.
-  void trace(TraceFn fn, std::span<const Shape> sizes) {
+  // Runs the function.
+  void trace(TraceFn fn, const Symbols::Sizes& sizes) {
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> results;
     Restorer restorer(trace_);
-    trace_.add_arguments(arguments_, stand_ins_, sizes);
+    trace_.add_arguments(arguments_, stand_ins_, sizes.of_tensors);
     {
       Trace::Scope scope(trace_);
-      outcome_.structure = fn(stand_ins_, results);
+      outcome_.structure = fn(stand_ins_, sizes.alone, results);
     }
     for (const Tensor& t : results) add_result(t);
     add_grad_writes();
@@ -216,7 +216,8 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
 Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms) {
   const auto begin = std::chrono::steady_clock::now();
   auto specializer = std::make_shared<Specializer>(options, arguments);
-  specializer->trace(trace, {});
+  SymGraph none;
+  specializer->trace(trace, Symbols().sizes_of(arguments, none));
   *trace_ms = milliseconds_since(begin);
   return [specializer] { return specializer->build(); };
 }
@@ -248,7 +249,7 @@ std::shared_ptr<Family> Family::trace(const Symbols& symbols, const Leaves& argu
 }
 
 bool Family::takes(const Leaves& arguments) const {
-  return guards_.hold(arguments, [&](size_t tensor, size_t dim) { return symbols_.index_of(tensor, dim) >= 0; }) && symbols_.in_range(arguments) &&
+  return guards_.hold(arguments, [&](int tensor, int dim) { return symbols_.index_of(tensor, dim) >= 0; }) && symbols_.in_range(arguments) &&
          SymValues(recording_->program.symbols(), symbols_.values_in(arguments)).guards_hold();
 }
 
@@ -268,7 +269,7 @@ std::string Family::to_string() const {
   const SymGraph& graph = recording_->program.symbols();
   for (size_t i = 0; i < graph.guards().size(); ++i) {
     const SymGraph::Guard& g = graph.guards()[i];
-    const bool is_truth = graph.node(g.node).op >= SymOp::eq;
+    const bool is_truth = is_comparison(graph.node(g.node).op);
     text += fmt::format("  guard {} {} ({})\n", graph.to_string(g.node), is_truth ? (g.answer != 0 ? "holds" : "does not hold") : fmt::format("is {}", g.answer),
                         recording_->program.place_of_guard(i));
   }

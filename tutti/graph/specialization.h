@@ -73,9 +73,6 @@ struct Specialization {
                                      std::span<const Tensor> later) const;
 };
 
-// Runs the function on stand-ins for the argument tensors; gives the tensors of its result and the result itself.
-using TraceFn = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> stand_ins, std::vector<Tensor>& results)>;
-
 // What is left to do when the function has been traced: passes, plans and kernels. Call it once, on any thread.
 using Build = std::function<std::shared_ptr<const Specialization>()>;
 

@@ -8,6 +8,7 @@ namespace {
 constexpr size_t kMaxSymbols = 64;
 
 int64_t size_in(const Leaves& arguments, const DynamicDim& d) {
+  if (d.tensor == Guards::kSizes) return arguments.sizes[static_cast<size_t>(d.dim)];
   return arguments.tensors[static_cast<size_t>(d.tensor)].extents()[static_cast<size_t>(d.dim)];
 }
 
@@ -15,39 +16,47 @@ bool fits(const DynamicDim& d, int64_t size) { return size >= d.min && size <= d
 
 }  // namespace
 
+std::string describe(const DynamicDim& d) {
+  return d.tensor == Guards::kSizes ? fmt::format("size argument {}", d.dim) : fmt::format("dim {} of tensor {}", d.dim, d.tensor);
+}
+
 Symbols Symbols::declared(std::span<const DynamicDim> dims, const std::string& function, const Leaves& arguments) {
   Symbols made;
   const int tensors = static_cast<int>(arguments.tensors.size());
   for (DynamicDim d : dims) {
-    TUTTI_CHECK(d.tensor >= 0 && d.tensor < tensors, "'{}': dynamic() names tensor {}, the arguments hold {} (counted from 0)", function, d.tensor, tensors);
-    const Tensor& t = arguments.tensors[static_cast<size_t>(d.tensor)];
-    TUTTI_CHECK(d.dim >= -t.ndim() && d.dim < t.ndim(), "'{}': dynamic() names dim {} of tensor {}, which is {}", function, d.dim, d.tensor, describe(t));
-    if (d.dim < 0) d.dim += t.ndim();
-    TUTTI_CHECK(d.min >= 0 && d.min <= d.max && d.multiple_of >= 1, "'{}': dynamic() for dim {} of tensor {}: sizes from {} to {} in multiples of {}; "
-                "expected 0 <= min <= max and a multiple of at least 1", function, d.dim, d.tensor, d.min, d.max, d.multiple_of);
-    TUTTI_CHECK(fits(d, size_in(arguments, d)), "'{}': dim {} of tensor {} is {}, declared as dynamic from {} to {}{}", function, d.dim, d.tensor,
-                size_in(arguments, d), d.min, d.max, d.multiple_of > 1 ? fmt::format(" in multiples of {}", d.multiple_of) : "");
-    if (made.index_of(static_cast<size_t>(d.tensor), static_cast<size_t>(d.dim)) < 0) made.dims_.push_back(d);
+    if (d.tensor == Guards::kSizes) {
+      TUTTI_CHECK(d.dim >= 0 && d.dim < static_cast<int>(arguments.sizes.size()), "'{}': dynamic() names size argument {}, the arguments hold {} (counted from 0)",
+                  function, d.dim, arguments.sizes.size());
+    } else {
+      TUTTI_CHECK(d.tensor >= 0 && d.tensor < tensors, "'{}': dynamic() names tensor {}, the arguments hold {} (counted from 0)", function, d.tensor, tensors);
+      const Tensor& t = arguments.tensors[static_cast<size_t>(d.tensor)];
+      TUTTI_CHECK(d.dim >= -t.ndim() && d.dim < t.ndim(), "'{}': dynamic() names dim {} of tensor {}, which is {}", function, d.dim, d.tensor, describe(t));
+      if (d.dim < 0) d.dim += t.ndim();
+    }
+    TUTTI_CHECK(d.min >= 0 && d.min <= d.max && d.multiple_of >= 1, "'{}': dynamic() for {}: sizes from {} to {} in multiples of {}; expected 0 <= min <= max "
+                "and a multiple of at least 1", function, describe(d), d.min, d.max, d.multiple_of);
+    TUTTI_CHECK(fits(d, size_in(arguments, d)), "'{}': {} is {}, declared as dynamic from {} to {}{}", function, describe(d), size_in(arguments, d), d.min,
+                d.max, d.multiple_of > 1 ? fmt::format(" in multiples of {}", d.multiple_of) : "");
+    if (made.index_of(d.tensor, d.dim) < 0) made.dims_.push_back(d);
   }
   return made;
 }
 
 void Symbols::add_varying(const Guards& before, const Leaves& arguments, std::span<const std::pair<int, int>> except) {
-  if (before.tensors.size() != arguments.tensors.size()) return;
+  const auto add = [&](int tensor, int dim, int64_t then, int64_t now) {
+    if (then == now || then < 2 || now < 2 || index_of(tensor, dim) >= 0 || dims_.size() == kMaxSymbols) return;
+    if (std::find(except.begin(), except.end(), std::pair{tensor, dim}) == except.end()) dims_.push_back(dynamic(tensor, dim));
+  };
   for (size_t i = 0; i < before.tensors.size(); ++i) {
     const Extents &then = before.tensors[i].sizes, &now = arguments.tensors[i].extents();
-    if (then.ndim() != now.ndim()) return;
-    for (size_t d = 0; d < then.size(); ++d) {
-      const std::pair<int, int> at{static_cast<int>(i), static_cast<int>(d)};
-      if (then[d] == now[d] || then[d] < 2 || now[d] < 2 || index_of(i, d) >= 0 || dims_.size() == kMaxSymbols) continue;
-      if (std::find(except.begin(), except.end(), at) == except.end()) dims_.push_back(dynamic(at.first, at.second));
-    }
+    for (size_t d = 0; d < then.size(); ++d) add(static_cast<int>(i), static_cast<int>(d), then[d], now[d]);
   }
+  for (size_t i = 0; i < before.sizes.size(); ++i) add(Guards::kSizes, static_cast<int>(i), before.sizes[i], arguments.sizes[i]);
 }
 
-int Symbols::index_of(size_t tensor, size_t dim) const {
+int Symbols::index_of(int tensor, int dim) const {
   for (size_t s = 0; s < dims_.size(); ++s) {
-    if (dims_[s].tensor == static_cast<int>(tensor) && dims_[s].dim == static_cast<int>(dim)) return static_cast<int>(s);
+    if (dims_[s].tensor == tensor && dims_[s].dim == dim) return static_cast<int>(s);
   }
   return -1;
 }
@@ -65,11 +74,14 @@ std::vector<int64_t> Symbols::values_in(const Leaves& arguments) const {
   return values;
 }
 
-std::vector<Shape> Symbols::sizes_of(const Leaves& arguments, SymGraph& graph) const {
-  std::vector<Shape> sizes;
-  for (const Tensor& t : arguments.tensors) sizes.push_back(t.sizes());
+Symbols::Sizes Symbols::sizes_of(const Leaves& arguments, SymGraph& graph) const {
+  Sizes sizes;
+  for (const Tensor& t : arguments.tensors) sizes.of_tensors.push_back(t.sizes());
+  for (const int64_t size : arguments.sizes) sizes.alone.push_back(size);
   for (size_t s = 0; s < dims_.size(); ++s) {
-    sizes[static_cast<size_t>(dims_[s].tensor)][static_cast<size_t>(dims_[s].dim)] = graph.symbol(fmt::format("s{}", s), size_in(arguments, dims_[s]));
+    const auto dim = static_cast<size_t>(dims_[s].dim);
+    SymInt& size = dims_[s].tensor == Guards::kSizes ? sizes.alone[dim] : sizes.of_tensors[static_cast<size_t>(dims_[s].tensor)][dim];
+    size = graph.symbol(fmt::format("s{}", s), size_in(arguments, dims_[s]));
   }
   return sizes;
 }
@@ -78,7 +90,7 @@ std::string Symbols::to_string() const {
   std::string text;
   for (size_t s = 0; s < dims_.size(); ++s) {
     const DynamicDim& d = dims_[s];
-    text += fmt::format("  s{} = dim {} of tensor {}, from {}", s, d.dim, d.tensor, d.min);
+    text += fmt::format("  s{} = {}, from {}", s, describe(d), d.min);
     if (d.max != std::numeric_limits<int64_t>::max()) text += fmt::format(" to {}", d.max);
     if (d.multiple_of > 1) text += fmt::format(" in multiples of {}", d.multiple_of);
     text += "\n";

@@ -1,7 +1,7 @@
 // How arguments and results of compiled functions are taken apart: into tensors, and into plain values that a compiled
 // function is made for.
 //
-// Tensors, numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples are known. A struct joins by saying
+// Tensors, sizes (SymInt), numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples are known. A struct joins by saying
 // what its fields are:
 //   template <> struct tutti::graph::Fields<Batch> {
 //     static void visit(auto& batch, auto&& visit) { visit(batch.tokens); visit(batch.rows); }
@@ -10,6 +10,7 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -17,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/runtime/function_ref.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::graph {
@@ -27,8 +29,13 @@ struct Fields;
 // Arguments or results as lists.
 struct Leaves {
   std::vector<Tensor> tensors;
+  std::vector<int64_t> sizes;  // SymInts
   std::string plain;  // everything else, and the shape of the tree
 };
+
+// Runs a function on tensors and sizes in the place of those of its arguments; gives the tensors of its result and the
+// result itself.
+using TraceFn = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> tensors, std::span<const SymInt> sizes, std::vector<Tensor>& results)>;
 
 class Flattener {
  public:
@@ -37,6 +44,10 @@ class Flattener {
   void operator()(const Tensor& t) {
     leaves_.plain += t.defined() ? 't' : 'u';
     if (t.defined()) leaves_.tensors.push_back(t);
+  }
+  void operator()(SymInt size) {
+    leaves_.plain += 'n';
+    leaves_.sizes.push_back(size.value());
   }
   void operator()(const std::string& s) { add('s', s.size()), leaves_.plain += s; }
   template <class T>
@@ -85,13 +96,16 @@ class Flattener {
   Leaves& leaves_;
 };
 
-// Puts tensors in the place of those that a tree of the same shape holds.
+// Puts tensors in the place of those that a tree of the same shape holds, and sizes, when there are any.
 class Rebuilder {
  public:
-  explicit Rebuilder(std::span<const Tensor> tensors) : tensors_(tensors) {}
+  explicit Rebuilder(std::span<const Tensor> tensors, std::span<const SymInt> sizes = {}) : tensors_(tensors), sizes_(sizes) {}
 
   void operator()(Tensor& t) {
     if (t.defined()) t = tensors_[next_++];
+  }
+  void operator()(SymInt& size) {
+    if (!sizes_.empty()) size = sizes_[next_size_++];
   }
   void operator()(std::string&) {}
   template <class T>
@@ -130,7 +144,8 @@ class Rebuilder {
 
  private:
   std::span<const Tensor> tensors_;
-  size_t next_ = 0;
+  std::span<const SymInt> sizes_;
+  size_t next_ = 0, next_size_ = 0;
 };
 
 template <class T>

@@ -85,7 +85,8 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
   }
   Undo undo;
   for (const Captured& c : specialization.captured) undo.keep(c.tensor);
-  fn(copies_, results_);
+  const std::vector<SymInt> sizes(arguments.sizes.begin(), arguments.sizes.end());
+  fn(copies_, sizes, results_);
   for (const Captured& c : specialization.captured) held_.push_back({c.tensor, copy_of(c.tensor), copy_of(grad_of(c.tensor))});
 }
 

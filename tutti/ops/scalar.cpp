@@ -3,8 +3,9 @@
 namespace tutti {
 
 std::string Scalar::to_string() const {
+  if (is_symbolic_ && SymInt::of_raw(i_).is_symbolic()) return SymInt::of_raw(i_).to_string();
   if (kind_ == Kind::boolean) return i_ != 0 ? "true" : "false";
-  return kind_ == Kind::integer ? fmt::format("{}", i_) : fmt::format("{}", f_);
+  return kind_ == Kind::integer ? fmt::format("{}", i_) : fmt::format("{}", to_double());
 }
 
 DType promote(DType tensor, const Scalar& scalar) {

@@ -4,12 +4,13 @@
 // type of the result, to i64 or f32, the defaults of those kinds.
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <string>
 
 #include "tutti/core/dtype.h"
-#include "tutti/core/symint.h"
+#include "tutti/core/symfloat.h"
 
 namespace tutti {
 
@@ -26,22 +27,26 @@ class Scalar {
   template <std::floating_point T>
   constexpr Scalar(T value) : f_(static_cast<double>(value)), kind_(Kind::floating) {}  // NOLINT
 
-  // A size; while it is symbolic, reading the number makes it a guard.
-  Scalar(SymInt value) : i_(value.is_symbolic() ? value.raw() : value.value()), kind_(Kind::integer), is_size_(true) {}  // NOLINT
+  // A size, or a number that depends on sizes; while it is symbolic, reading it makes it a guard.
+  Scalar(SymInt value) : i_(value.is_symbolic() ? value.raw() : value.value()), kind_(Kind::integer), is_symbolic_(value.is_symbolic()) {}  // NOLINT
+  Scalar(SymFloat value)  // NOLINT
+      : f_(value.is_symbolic() ? 0 : value.value()), i_(value.is_symbolic() ? SymInt::of_node(value.node()).raw() : 0), kind_(Kind::floating),
+        is_symbolic_(value.is_symbolic()) {}
 
   constexpr Kind kind() const { return kind_; }
   constexpr bool is_floating() const { return kind_ == Kind::floating; }
-  constexpr double to_double() const { return is_floating() ? f_ : static_cast<double>(integer()); }
-  constexpr int64_t to_int64() const { return is_floating() ? static_cast<int64_t>(f_) : integer(); }
+  constexpr double to_double() const { return is_floating() ? floating() : static_cast<double>(integer()); }
+  constexpr int64_t to_int64() const { return is_floating() ? static_cast<int64_t>(floating()) : integer(); }
   std::string to_string() const;
 
  private:
-  constexpr int64_t integer() const { return is_size_ && SymInt::of_raw(i_).is_symbolic() ? SymInt::of_raw(i_).guard_int() : i_; }
+  constexpr int64_t integer() const { return is_symbolic_ && SymInt::of_raw(i_).is_symbolic() ? SymInt::of_raw(i_).guard_int() : i_; }
+  constexpr double floating() const { return is_symbolic_ ? std::bit_cast<double>(integer()) : f_; }
 
   double f_ = 0.0;
-  int64_t i_ = 0;  // of a symbolic size: its raw bytes
+  int64_t i_ = 0;  // symbolic: the node as a SymInt, or the bits of its value once that is known
   Kind kind_ = Kind::integer;
-  bool is_size_ = false;
+  bool is_symbolic_ = false;
 };
 
 // The type of a tensor of `tensor` combined with `scalar`.

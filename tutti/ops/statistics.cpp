@@ -93,7 +93,7 @@ void var_vjp(const VjpCall& c, std::span<Tensor> grads) {
   const ReduceAttrs& a = c.attrs.as<ReduceAttrs>();
   const Tensor& x = c.inputs[0];
   const Tensor centered = a.dims.empty() ? sub(x, x) : sub(x, mean(x, {.dims = a.dims, .keepdim = true}));
-  const double degrees = std::max(static_cast<double>(row_size(c).guard_int()) - a.correction, 0.0);
+  const SymFloat degrees = maximum(SymFloat(row_size(c)) - a.correction, 0.0);
   grads[0] = cast(mul(centered, truediv(mul(kept(c, c.grads[0]), 2.0), degrees)), c.input_metas[0].dtype);
 }
 

@@ -45,8 +45,35 @@ Storage* Storage::without_memory(int64_t nbytes, Device device, std::unique_ptr<
   return storage;
 }
 
+namespace {
+
+class ReleasedMemory final : public StoragePlaceholder {
+ public:
+  [[noreturn]] void refuse_data() const override {
+    throw UsageError("the elements of a tensor were asked for whose memory was given back by resize_storage_(t, 0); resize it to its size first, and "
+                     "write it");
+  }
+};
+
+}  // namespace
+
+void Storage::release_memory() {
+  if (dynamic_cast<ReleasedMemory*>(placeholder_.get()) != nullptr) return;
+  TUTTI_CHECK(allocator_ != nullptr && !read_only_, "resize_storage_: the memory of {} bytes belongs to somebody else, or is read-only; only memory that "
+              "tensors allocated can be given back", nbytes_);
+  allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
+  data_ = nullptr;
+  placeholder_ = std::make_unique<ReleasedMemory>();
+}
+
+void Storage::restore_memory() {
+  if (dynamic_cast<ReleasedMemory*>(placeholder_.get()) == nullptr) return;
+  data_ = allocator_->allocate(static_cast<size_t>(nbytes_), category_);
+  placeholder_ = nullptr;
+}
+
 Storage::~Storage() {
-  if (allocator_) allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
+  if (allocator_ && data_) allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
   if (release_) release_();
 }
 

@@ -45,6 +45,12 @@ class Storage {
     if (placeholder_) [[unlikely]] placeholder_->refuse_data();
     return data_;
   }
+  // Gives the memory back to the allocator; tensors on the storage stay, and reading them is a UsageError until restore().
+  // UsageError: memory that somebody else owns. Exclusion is the caller's.
+  void release_memory();
+  // Memory again, uninitialised. Both do nothing when they have nothing to do.
+  void restore_memory();
+  bool has_memory() const { return !placeholder_; }
   StoragePlaceholder* placeholder() const { return placeholder_.get(); }
   int64_t nbytes() const { return nbytes_; }
   Device device() const { return device_; }

@@ -26,6 +26,7 @@ class EffectCheck {
   struct State {
     Tensor view;     // the input as it was
     uint64_t bytes;  // hash of its elements; 0: declared as written
+    bool has_memory;
   };
   void look();
   void compare() const;

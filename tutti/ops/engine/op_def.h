@@ -208,6 +208,8 @@ struct OpDef {
   // Plain loops with double accumulation; defines what is right. Outputs are allocated, dense.
   void (*reference)(const OpCall&, std::span<const Tensor> outputs) = nullptr;
   Gradient gradient = {};
+  // Gives the memory under the written inputs back, or takes it again; their elements mean nothing until they are written.
+  bool resizes = false;
   // Calls of such ops talk to other ranks: they keep their order among themselves, and none is left out or repeated.
   bool ordered = false;
   Transfer transfer = {};
