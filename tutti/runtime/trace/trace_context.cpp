@@ -27,6 +27,15 @@ std::string function_of(std::string_view signature) {
   return std::string(signature.substr(begin));
 }
 
+// "tutti/models/qwen3.cpp" wherever Tutti's sources lay when they were compiled: a trace names no folder of a machine. Files
+// outside of them keep the name that their compiler had.
+std::string_view source_name(std::string_view file) {
+  constexpr std::string_view here = __FILE__, name = "tutti/runtime/trace/trace_context.cpp";
+  static_assert(here.ends_with(name));
+  constexpr std::string_view root = here.substr(0, here.size() - name.size());
+  return file.starts_with(root) ? file.substr(root.size()) : file;
+}
+
 // The place inside `parent` that `key` names, made by `fill` when it is new.
 template <class Fill>
 const TracePlace* intern(const TracePlace* parent, const PlaceKey& key, Fill fill) {
@@ -44,7 +53,7 @@ const TracePlace* intern(const TracePlace* parent, const PlaceKey& key, Fill fil
 const TracePlace* intern_module(const TracePlace* parent, const std::string& name, const std::source_location& where) {
   return intern(parent, {parent, name, where.file_name(), where.line()}, [&](TracePlace& place) {
     place.module_path = parent && !parent->module_path.empty() ? parent->module_path + "." + name : name;
-    place.stack.push_back(fmt::format("{}:{} ({})", where.file_name(), where.line(), function_of(where.function_name())));
+    place.stack.push_back(fmt::format("{}:{} ({})", source_name(where.file_name()), where.line(), function_of(where.function_name())));
   });
 }
 
