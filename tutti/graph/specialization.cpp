@@ -47,8 +47,8 @@ struct Outcome {
 // Makes a specialization out of a trace.
 class Specializer {
  public:
-  Specializer(const BuildOptions& options, const Leaves& arguments, Program* program = nullptr)
-      : options_(options), arguments_(arguments.tensors), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
+  Specializer(const BuildOptions& options, const Leaves& arguments, Reach reach, Program* program = nullptr)
+      : options_(options), arguments_(arguments.tensors), reach_(reach), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
     made_->guards = Guards::of(arguments);
   }
 
@@ -57,7 +57,7 @@ class Specializer {
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> results;
     Restorer restorer(trace_);
-    trace_.add_arguments(arguments_, stand_ins_, sizes.of_tensors);
+    trace_.add_arguments(arguments_, stand_ins_, reach_, sizes.of_tensors);
     {
       Trace::Scope scope(trace_);
       outcome_.structure = fn(stand_ins_, sizes.alone, results);
@@ -81,7 +81,7 @@ class Specializer {
 
   // Traces the calls of a program again. False when they would not be the same.
   bool replay(const Program& program, const Outcome& recorded, const SymValues& values) {
-    trace_.add_arguments(arguments_, stand_ins_);
+    trace_.add_arguments(arguments_, stand_ins_, reach_);
     Program::Replay replay(program, trace_, values, stand_ins_);
     if (!replay.forward()) return false;
     outcome_ = recorded;
@@ -116,13 +116,14 @@ class Specializer {
     for (size_t i = 0; i < made_->grad_writes.size(); ++i) point(made_->grad_writes[i].captured, outcome_.held_grad_leaves[i]);
     for (size_t i = 0; i < made_->rebindings.size(); ++i) point(made_->rebindings[i].captured, outcome_.held_rebound[i]);
     made_->captured = trace_.captured();
-    for (const Captured& c : made_->captured)
-      made_->held.push_back({c.tensor.storage().get(), c.tensor.offset(), c.tensor.extents(), c.tensor.strides()});
+    for (const Captured& c : made_->captured) made_->held.push_back(HeldView::of(c.tensor, arguments_));
     made_->sources = {trace_.sources().begin(), trace_.sources().begin() + split_.sources};
     made_->forward = std::make_unique<Executable>(std::move(forward), named("forward"));
     if (!outcome_.has_backward) made_->partition = made_->forward->statistics().partition;
     return made_;
   }
+
+  std::span<const Captured> captured() const { return trace_.captured(); }
 
   // The outcome for later replays: its tensors know nothing of autograd.
   Outcome recorded() const {
@@ -200,6 +201,7 @@ class Specializer {
 
   const BuildOptions options_;
   const std::vector<Tensor> arguments_;
+  const Reach reach_;
   Trace trace_;
   std::shared_ptr<Specialization> made_;
   std::vector<Tensor> stand_ins_;
@@ -207,17 +209,47 @@ class Specializer {
   JointSplit split_;
 };
 
+int64_t byte_offset(const Tensor& t) { return t.offset() * itemsize(t.dtype()); }
+
+// fn(reach), with the least that is enough.
+template <class Fn>
+auto with_reach(Fn fn) {
+  try {
+    return fn(Reach::arguments);
+  } catch (const HeldReachesFurther&) {
+    return fn(Reach::storages);
+  }
+}
+
+bool has_place(const Captured& held, const HeldView& was) {
+  const Tensor& t = held.tensor;
+  return t.offset() == was.offset && t.extents() == was.sizes && t.strides() == was.strides && requires_grad(t) == held.requires_grad;
+}
+
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace
 
+HeldView HeldView::of(const Tensor& t, std::span<const Tensor> arguments) {
+  HeldView view{t.storage().get(), t.offset(), t.extents(), t.strides(), -1, 0};
+  const auto shares = [&](const Tensor& argument) { return argument.storage().get() == view.storage; };
+  const auto argument = std::find_if(arguments.begin(), arguments.end(), shares);
+  if (argument == arguments.end()) return view;
+  view.argument = static_cast<int32_t>(argument - arguments.begin());
+  view.argument_bytes = byte_offset(*argument) - byte_offset(t);
+  return view;
+}
+
 Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms) {
   const auto begin = std::chrono::steady_clock::now();
-  auto specializer = std::make_shared<Specializer>(options, arguments);
-  SymGraph none;
-  specializer->trace(trace, Symbols().sizes_of(arguments, none));
+  const auto specializer = with_reach([&](Reach reach) {
+    auto made = std::make_shared<Specializer>(options, arguments, reach);
+    SymGraph none;
+    made->trace(trace, Symbols().sizes_of(arguments, none));
+    return made;
+  });
   *trace_ms = milliseconds_since(begin);
   return [specializer] { return specializer->build(); };
 }
@@ -227,6 +259,8 @@ Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& opt
 struct Family::Recording {
   Program program;
   Outcome outcome;
+  std::vector<Captured> captured;
+  std::vector<HeldView> held;  // per captured tensor
 };
 
 Family::Family(Symbols symbols, const Leaves& arguments) : symbols_(std::move(symbols)), guards_(Guards::of(arguments)) {}
@@ -236,13 +270,19 @@ std::shared_ptr<Family> Family::trace(const Symbols& symbols, const Leaves& argu
                                       Build& first) {
   const auto begin = std::chrono::steady_clock::now();
   auto made = std::shared_ptr<Family>(new Family(symbols, arguments));
-  made->recording_ = std::make_unique<Recording>();
+  const auto specializer = with_reach([&](Reach reach) {
+    made->recording_ = std::make_unique<Recording>();
+    Program& program = made->recording_->program;
+    auto traced = std::make_shared<Specializer>(options, arguments, reach, &program);
+    traced->trace(fn, made->symbols_.sizes_of(arguments, program.symbols()));
+    return traced;
+  });
   Program& program = made->recording_->program;
-  auto specializer = std::make_shared<Specializer>(options, arguments, &program);
-  specializer->trace(fn, made->symbols_.sizes_of(arguments, program.symbols()));
   if (!program.refusal().empty()) throw NotSymbolic(program.refusal());
   program.note_guards("the function");
   made->recording_->outcome = specializer->recorded();
+  made->recording_->captured = {specializer->captured().begin(), specializer->captured().end()};
+  for (const Captured& c : specializer->captured()) made->recording_->held.push_back(HeldView::of(c.tensor, arguments.tensors));
   *trace_ms = milliseconds_since(begin);
   first = [specializer, made] { return specializer->build(); };
   return made;
@@ -250,14 +290,31 @@ std::shared_ptr<Family> Family::trace(const Symbols& symbols, const Leaves& argu
 
 bool Family::takes(const Leaves& arguments) const {
   return guards_.hold(arguments, [&](int tensor, int dim) { return symbols_.index_of(tensor, dim) >= 0; }) && symbols_.in_range(arguments) &&
-         SymValues(recording_->program.symbols(), symbols_.values_in(arguments)).guards_hold();
+         held_state_holds() && SymValues(recording_->program.symbols(), symbols_.values_in(arguments)).guards_hold();
+}
+
+// The calls of the program are about held tensors as they were, and set gradients where there were none or some.
+bool Family::held_state_holds() const {
+  const Recording& was = *recording_;
+  for (size_t i = 0; i < was.captured.size(); ++i) {
+    if (!has_place(was.captured[i], was.held[i])) return false;
+  }
+  for (const Tensor& leaf : was.outcome.held_grad_leaves) {
+    if (!leaf.defined()) continue;
+    const auto c = std::find_if(was.captured.begin(), was.captured.end(), [&](const Captured& held) { return held.tensor.is_same(leaf); });
+    if (grad_of(leaf).defined() != c->grad_before.defined()) return false;
+  }
+  return true;
 }
 
 Build Family::member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const {
   const auto begin = std::chrono::steady_clock::now();
-  auto specializer = std::make_shared<Specializer>(options, arguments);
   const SymValues values(recording_->program.symbols(), symbols_.values_in(arguments));
-  if (!specializer->replay(recording_->program, recording_->outcome, values)) return nullptr;
+  const auto specializer = with_reach([&](Reach reach) {
+    auto made = std::make_shared<Specializer>(options, arguments, reach);
+    return made->replay(recording_->program, recording_->outcome, values) ? made : nullptr;
+  });
+  if (!specializer) return nullptr;
   *trace_ms = milliseconds_since(begin);
   return [specializer] { return specializer->build(); };
 }
@@ -278,11 +335,9 @@ std::string Family::to_string() const {
 
 bool Specialization::captured_state_holds(const Leaves& arguments) const {
   for (size_t i = 0; i < captured.size(); ++i) {
-    const Tensor& t = captured[i].tensor;
     const HeldView& was = held[i];
     const bool moves = std::any_of(rebindings.begin(), rebindings.end(), [&](const Rebinding& r) { return r.captured == static_cast<int32_t>(i); });
-    if (t.offset() != was.offset || !(t.extents() == was.sizes) || !(t.strides() == was.strides) || (!moves && t.storage().get() != was.storage))
-      return false;
+    if (!has_place(captured[i], was) || (!moves && captured[i].tensor.storage().get() != was.storage)) return false;
   }
   for (const Trace::Source& source : sources) {
     if (source.kind != Trace::Source::Kind::captured) continue;
@@ -302,20 +357,11 @@ bool Specialization::captured_state_holds(const Leaves& arguments) const {
     const Captured& c = captured[static_cast<size_t>(w.captured)];
     if (grad_of(c.tensor).defined() != c.grad_before.defined()) return false;
   }
-  // A captured tensor that stood on the memory of an argument must do so again.
-  const auto has_source = [&](const Tensor& t) {
-    const auto is_its = [&](const Trace::Source& s) {
-      return s.kind == Trace::Source::Kind::captured && captured[static_cast<size_t>(s.index)].tensor.storage().get() == t.storage().get();
-    };
-    return std::any_of(sources.begin(), sources.end(), is_its) ||
-           (backward && std::any_of(backward->sources.begin(), backward->sources.end(), is_its));
-  };
-  for (const Captured& c : captured) {
-    if (has_source(c.tensor)) continue;
-    const bool shared = std::any_of(arguments.tensors.begin(), arguments.tensors.end(), [&](const Tensor& t) {
-      return t.storage().get() == c.tensor.storage().get();
-    });
-    if (!shared) return false;
+  // A captured tensor that stood on the memory of an argument must do so again, at the same place.
+  for (size_t i = 0; i < captured.size(); ++i) {
+    if (held[i].argument < 0) continue;
+    const Tensor &t = captured[i].tensor, &argument = arguments.tensors[static_cast<size_t>(held[i].argument)];
+    if (argument.storage().get() != t.storage().get() || byte_offset(argument) - byte_offset(t) != held[i].argument_bytes) return false;
   }
   return true;
 }

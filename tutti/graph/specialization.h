@@ -40,6 +40,10 @@ struct HeldView {
   const Storage* storage;  // to compare with, nothing else
   int64_t offset;
   Extents sizes, strides;
+  // The first argument on the same memory, and how many bytes that begins behind this; -1: none.
+  int32_t argument;
+  int64_t argument_bytes;
+  static HeldView of(const Tensor& t, std::span<const Tensor> arguments);
 };
 
 // The backward of a function whose results require grad. What it reads of the forward is kept from call to call of it.
@@ -100,6 +104,7 @@ class Family {
 
  private:
   struct Recording;
+  bool held_state_holds() const;
   Family(Symbols symbols, const Leaves& arguments);
   Symbols symbols_;
   Guards guards_;

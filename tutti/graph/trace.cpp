@@ -102,7 +102,7 @@ Tensor Trace::make_traced(int32_t buffer, const Value& v) {
   return t;
 }
 
-void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, std::span<const Shape> sizes) {
+void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes) {
   struct Group {
     int64_t first, last;
     int32_t argument, buffer = -1;
@@ -114,7 +114,7 @@ void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& t
   };
   for (size_t i = 0; i < actual.size(); ++i) {
     const Storage* storage = actual[i].storage().get();
-    const auto [first, last] = byte_range(actual[i]);
+    const auto [first, last] = reach == Reach::storages ? std::pair{int64_t{0}, storage->nbytes()} : byte_range(actual[i]);
     const auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == storage; });
     if (it == groups.end()) {
       groups.push_back({storage, {first, last, static_cast<int32_t>(i), -1, {}}});
@@ -178,10 +178,13 @@ Value Trace::captured_value(const Tensor& t) {
     const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) {
       return c.grad_before.defined() && c.grad_before.is_same(t);
     });
-    captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin())});
+    captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin()), requires_grad(t)});
   }
   const Source& source = sources_[static_cast<size_t>(graph_.buffers[static_cast<size_t>(v.buffer)].source)];
   v.offset -= source.first_byte / itemsize(t.dtype());
+  const auto [first, last] = byte_range(t);
+  if (source.kind == Source::Kind::argument && t.numel() > 0 && (first < source.first_byte || last - source.first_byte > graph_.buffers[static_cast<size_t>(v.buffer)].nbytes))
+    throw HeldReachesFurther(fmt::format("'{}' holds {}, which reaches bytes of an argument's storage that no argument reaches", name(), describe(t)));
   return v;
 }
 

@@ -23,6 +23,16 @@ struct TraceState {
   bool ended = false;
 };
 
+// How much of the storages of its arguments a trace knows. Bytes that no argument reaches are known when a tensor that the
+// function holds reaches them, which shows while it is traced.
+enum class Reach : uint8_t { arguments, storages };
+
+// A held tensor reaches further than the arguments on its storage: trace again with Reach::storages.
+class HeldReachesFurther : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // A tensor that an op made another one, with a view of what it was before.
 struct Rebound {
   Tensor tensor, before;
@@ -33,6 +43,7 @@ struct Captured {
   Tensor tensor;
   Tensor grad_before;  // of a leaf: its gradient when the trace met it
   int32_t grad_of = -1;  // this was the gradient of that captured leaf: each call reads the one the leaf then has
+  bool requires_grad = false;  // when the trace met it
 };
 
 class Trace {
@@ -63,8 +74,9 @@ class Trace {
   };
 
   // Stands for the argument `actual` in the trace. Arguments that share a storage share a buffer, whose start is the
-  // lowest byte that any of `group` reaches. sizes: of each, when a program is written; empty: as they are.
-  void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, std::span<const Shape> sizes = {});
+  // lowest byte that any of the group reaches, or that of the storage. sizes: of each, when a program is written; empty: as
+  // they are.
+  void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes = {});
   // The stand-in for a tensor that exists only when the graph runs (a cotangent), dense.
   Tensor add_later(const Extents& sizes, DType dtype, Device device);
   // The same with the sizes and strides of `like`.
