@@ -221,6 +221,20 @@ TEST(SymbolicErrors, DeclaredRangesAreHeld) {
   expect_part(error_of<UsageError>([&] { odd(values({8}, 1)); }), "sizes from 9 to 3");
 }
 
+TEST(SymbolicErrors, ACallThatIsWrongInAnyCaseLeavesNothingBehind) {
+  using OnLimit = CompileOptions::OnLimit;
+  const auto fn = [](const Tensor& a, const Tensor& b) { return add(a, b); };
+  const auto f = compile(fn);
+  const auto g = compile(fn, {.recompile_limit = 1, .on_limit = OnLimit::generalize, .sizes = CompileOptions::Sizes::fixed});
+  for (const auto& h : {f, g}) {
+    h(values({4}, 1), values({4}, 2));
+    EXPECT_THROW(h(values({4}, 1), values({5}, 2)), UsageError);
+    EXPECT_THROW(h(values({5}, 1), values({4}, 2)), UsageError);
+    for (int64_t n = 5; n < 30; ++n) expect_same(h(values({n}, 1), values({n}, 2)), fn(values({n}, 1), values({n}, 2)));
+    EXPECT_EQ(h.statistics().compiles, 2) << h.explain();
+  }
+}
+
 TEST(SymbolicErrors, AFunctionThatNeedsOneSizeSaysWhere) {
   const auto read = [](const Tensor& x) { return mul(x, static_cast<double>(x.extent(0))); };
   const auto f = compile(read, {.name = "reader", .dynamic = {dynamic(0, 0)}});

@@ -1,7 +1,9 @@
 // Compiled calls beside eager ones, and calls that do not wait for their kernels.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "tests/graph/support/control_support.h"
@@ -78,6 +80,25 @@ void call_until_compiled(const F& f, const Tensor& x, const Tensor& expected) {
     expect_same(f(x), expected);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+TEST(FirstCall, SizesOnManyThreadsAreOneFamily) {
+  const auto fn = [](const Tensor& x) { return exp(mul(x, x.size(0))); };
+  const auto f = compile(fn, {.recompile_limit = 2, .first_call = CompileOptions::FirstCall::runs_eager});
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      for (int k = 0; k < 60; ++k) {
+        const int64_t n = 2 + (k * 7 + i * 13) % 40;
+        const Tensor x = values({n, 5}, 1), got = f(x), expected = fn(x);
+        wrong += std::memcmp(got.raw_data(), expected.raw_data(), static_cast<size_t>(got.nbytes())) != 0;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(f.statistics().compiles, 2) << f.explain();
 }
 
 TEST(FirstCall, RunsEagerlyWhileKernelsAreCompiled) {

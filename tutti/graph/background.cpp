@@ -12,6 +12,15 @@ BackgroundBuilds::~BackgroundBuilds() {
 
 void BackgroundBuilds::start(Guards guards, std::function<void()> work) {
   std::lock_guard lock(mutex_);
+  // What is done is known to the function; an error waits for the next such call.
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    if (job->done && !job->error) {
+      job->thread.join();
+      job = jobs_.erase(job);
+    } else {
+      ++job;
+    }
+  }
   Job& job = jobs_.emplace_back();
   job.guards = std::move(guards);
   job.thread = std::thread([this, &job, work = std::move(work), &context = RankContext::current()] {
@@ -26,6 +35,11 @@ void BackgroundBuilds::start(Guards guards, std::function<void()> work) {
     job.done = true;
     job.error = error;
   });
+}
+
+void BackgroundBuilds::for_each_kind(FunctionRef<void(const Guards&)> visit) {
+  std::lock_guard lock(mutex_);
+  for (const Job& job : jobs_) visit(job.guards);
 }
 
 bool BackgroundBuilds::has(const Leaves& arguments) {

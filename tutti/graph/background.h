@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tutti/graph/guards.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::graph {
 
@@ -23,6 +24,8 @@ class BackgroundBuilds {
   void start(Guards guards, std::function<void()> work);
   // Whether work for such a call is under way. Throws what it threw, once, when it has failed.
   bool has(const Leaves& arguments);
+  // The guards of what was started and not asked for since it was done.
+  void for_each_kind(FunctionRef<void(const Guards&)> visit);
 
  private:
   struct Job {

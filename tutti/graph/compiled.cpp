@@ -65,58 +65,65 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   std::lock_guard one(compile_mutex_);
   if (background_->has(arguments)) return nullptr;
   if (auto made = find(arguments)) return made;  // by another thread, meanwhile
-  if (auto made = further_member(arguments); made || background_->has(arguments)) return made;
+  std::shared_ptr<const Specialization> made;
+  if (further_member(arguments, made)) return made;
   using OnLimit = CompileOptions::OnLimit;
   const std::string reason = reason_for(arguments);
   const bool at_limit = traces_ >= options_.recompile_limit;
   if (at_limit && options_.on_limit == OnLimit::eager) return nullptr;
-  const bool generalize = at_limit && options_.on_limit == OnLimit::generalize && !std::exchange(generalized_, true);
+  const bool generalize = at_limit && options_.on_limit == OnLimit::generalize && !generalized_;
   const Symbols symbols = symbols_for(arguments, generalize);
   if (at_limit && options_.on_limit != OnLimit::forget && (!generalize || symbols.empty())) refuse_one_more(reason);
-  std::shared_ptr<const Specialization> made;
-  if (symbols.empty() || !trace_family(symbols, arguments, trace, made)) {
+  std::string refusal;
+  if (symbols.empty() || !trace_family(symbols, arguments, trace, made, refusal)) {
     double trace_ms = 0;
     const Build build = specialize(arguments, trace, build_options(), &trace_ms);
     made = finish(arguments, build, nullptr, trace_ms);
   }
   std::unique_lock lock(mutex_);
+  generalized_ = generalized_ || generalize;
+  if (!refusal.empty()) {
+    fixed_.push_back(refusal);
+    for (const DynamicDim& d : symbols.dims()) fixed_dims_.emplace_back(d.tensor, d.dim);
+  }
   ++statistics_.compiles;
   ++traces_;
   reasons_.push_back(reason);
   return made;
 }
 
-std::shared_ptr<const Specialization> CompiledCore::further_member(const Leaves& arguments) {
+bool CompiledCore::further_member(const Leaves& arguments, std::shared_ptr<const Specialization>& made) {
   for (const auto& family : families_) {
     if (!family->takes(arguments)) continue;
     double trace_ms = 0;
     const Build build = family->member(arguments, build_options(), &trace_ms);
     if (!build) continue;
-    auto made = finish(arguments, build, family, trace_ms);
+    made = finish(arguments, build, family, trace_ms);
     std::unique_lock lock(mutex_);
     ++statistics_.members;
-    return made;
+    return true;
   }
-  return nullptr;
+  return false;
 }
 
 Symbols CompiledCore::symbols_for(const Leaves& arguments, bool generalize) const {
   Symbols symbols = Symbols::declared(options_.dynamic, options_.name, arguments);
   if (options_.sizes == CompileOptions::Sizes::fixed && !generalize) return symbols;
-  for (const Entry& e : entries_) {
-    const Guards& guards = e.specialization->guards;
+  const auto add_varying = [&](const Guards& guards) {
     if (guards.hold(arguments, [](int, int) { return true; })) symbols.add_varying(guards, arguments, fixed_dims_);
-  }
+  };
+  background_->for_each_kind(add_varying);
+  std::shared_lock lock(mutex_);  // of entries_, which threads that compile in the background add to
+  for (const Entry& e : entries_) add_varying(e.specialization->guards);
   return symbols;
 }
 
-// False when the sizes have to be integers after all.
-bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made) {
+// False when the sizes have to be integers after all, for the reason `refusal`.
+bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made,
+                                std::string& refusal) {
   const auto refuse = [&](const std::string& why) {
     if (!options_.dynamic.empty()) throw CaptureError(31, fmt::format("'{}' cannot have the sizes that dynamic() declares: {}", options_.name, why));
-    std::unique_lock lock(mutex_);
-    fixed_.push_back(why);
-    for (const DynamicDim& d : symbols.dims()) fixed_dims_.emplace_back(d.tensor, d.dim);
+    refusal = why;
   };
   Build first;
   std::shared_ptr<const Family> family;
@@ -165,9 +172,10 @@ std::shared_ptr<const Specialization> CompiledCore::finish(const Leaves& argumen
 }
 
 std::string CompiledCore::reason_for(const Leaves& arguments) const {
+  std::shared_lock lock(mutex_);
   if (entries_.empty()) return "first call";
   const std::string difference = entries_.back().specialization->guards.first_difference(arguments);
-  return !difference.empty() ? difference : "an argument shares memory with a tensor that the function holds, or no longer does";
+  return !difference.empty() ? difference : "a tensor that the function holds has another shape, requires_grad or gradient, or shares other memory with the arguments";
 }
 
 void CompiledCore::refuse_one_more(const std::string& reason) const {

@@ -100,12 +100,13 @@ class CompiledCore {
  private:
   std::shared_ptr<const Specialization> find(const Leaves& arguments) const;
   std::shared_ptr<const Specialization> compile(const Leaves& arguments, TraceFn trace);
-  std::shared_ptr<const Specialization> further_member(const Leaves& arguments);
+  // False when no family takes the arguments; `made` stays null while another thread compiles.
+  bool further_member(const Leaves& arguments, std::shared_ptr<const Specialization>& made);
   std::vector<Tensor> verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn);
   std::string reason_for(const Leaves& arguments) const;
   [[noreturn]] void refuse_one_more(const std::string& reason) const;
   Symbols symbols_for(const Leaves& arguments, bool generalize) const;
-  bool trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made);
+  bool trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made, std::string& refusal);
   BuildOptions build_options() const;
   std::shared_ptr<const Specialization> finish(const Leaves& arguments, const Build& build, std::shared_ptr<const Family> family, double trace_ms);
   void add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms);
