@@ -10,9 +10,11 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/reduction.h"
+#include "tutti/ops/resize_storage.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/unary.h"
 
@@ -80,6 +82,48 @@ void call_until_compiled(const F& f, const Tensor& x, const Tensor& expected) {
     expect_same(f(x), expected);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+TEST(Verify, OneTensorPassedTwiceIsOneTensorEagerly) {
+  const auto f = compile(
+      [](const Tensor& a, const Tensor& b) {
+        add_(a, 1.0);
+        return mul(a, b);
+      },
+      {.verify = 1});
+  const Tensor x = values({4}, 1);
+  f(x, x), f(x, x);
+  EXPECT_EQ(f.statistics().verified_calls, 2);
+}
+
+TEST(Verify, MemoryThatIsGivenBackOutsideOfTheCall) {
+  const Tensor whole = values({8, 8}, 1), shard = values({8, 8}, 2);
+  const int64_t full = whole.storage()->nbytes();
+  const auto held = compile(
+      [&](const Tensor& x) {
+        resize_storage_(whole, full);
+        copy_(whole, shard);
+        const Tensor y = matmul(x, whole);
+        resize_storage_(whole, 0);
+        return y;
+      },
+      {.verify = 1});
+  const auto passed = compile(
+      [&](const Tensor& p) {
+        resize_storage_(p, full);
+        copy_(p, shard);
+        return add(p, 1.0);
+      },
+      {.verify = 1});
+  for (int i = 0; i < 2; ++i) {
+    resize_storage_(whole, 0);
+    expect_same(held(values({8, 8}, 3)), matmul(values({8, 8}, 3), shard));
+    EXPECT_FALSE(whole.storage()->has_memory());
+    expect_same(passed(whole), add(shard, 1.0));
+    expect_same(whole, shard);
+  }
+  EXPECT_EQ(held.statistics().verified_calls, 2);
+  EXPECT_EQ(passed.statistics().verified_calls, 2);
 }
 
 TEST(FirstCall, SizesOnManyThreadsAreOneFamily) {
