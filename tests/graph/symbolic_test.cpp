@@ -235,6 +235,33 @@ TEST(SymbolicErrors, ACallThatIsWrongInAnyCaseLeavesNothingBehind) {
   }
 }
 
+TEST(SymbolicErrors, SizesOfATraceInAnother) {
+  SymInt kept;
+  SymFloat kept_number;
+  compile([&](const Tensor& x) {
+    kept = x.size(0) + 7;
+    kept_number = SymFloat(kept) * 0.5;
+    return exp(x);
+  }, {.dynamic = {dynamic(0, 0)}})(values({4}, 1));
+  EXPECT_EQ(kept.to_string(), "<symbol of an ended trace>");
+  for (const bool number : {false, true}) {
+    const auto f = compile([&](const Tensor& x) { return mul(add(x, SymFloat(x.size(0) * 2 + 1)), number ? kept_number : SymFloat(kept)); },
+                           {.dynamic = {dynamic(0, 0)}});
+    expect_part(error_of<UsageError>([&] { f(values({9}, 1)); }), "a symbolic size was used in another trace than its own");
+  }
+}
+
+TEST(SymbolicErrors, MoreDeclaredSizesThanSixtyFour) {
+  std::vector<Tensor> tensors;
+  std::vector<DynamicDim> dims;
+  for (int i = 0; i < 70; ++i) {
+    tensors.push_back(values({i + 2}, 1));
+    dims.push_back(dynamic(i, 0));
+  }
+  const auto f = compile([](const std::vector<Tensor>& t) { return mul(t[69], static_cast<double>(t[69].extent(0))); }, {.dynamic = dims});
+  expect_part(error_of<CaptureError>([&] { f(tensors); }), "s69 = dim 0 of tensor 69");
+}
+
 TEST(SymbolicErrors, AFunctionThatNeedsOneSizeSaysWhere) {
   const auto read = [](const Tensor& x) { return mul(x, static_cast<double>(x.extent(0))); };
   const auto f = compile(read, {.name = "reader", .dynamic = {dynamic(0, 0)}});

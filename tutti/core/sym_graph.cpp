@@ -1,6 +1,7 @@
 #include "tutti/core/sym_graph.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -69,6 +70,19 @@ static int64_t evaluate_real(SymOp op, int64_t a, int64_t b) {
   const auto result = evaluate_scalar(scalar_op_of(op), is_comparison(op) ? DType::boolean : DType::f64, operands, count);
   TUTTI_ASSERT(result, "sym_graph: '{}' of reals does not fold", symbol_of(op));
   return is_comparison(op) ? result->i : std::bit_cast<int64_t>(result->f);
+}
+
+// Names come round again after 2048 graphs, and a graph of more than 2^20 nodes goes on into the names of the next.
+static int64_t next_first_name() {
+  static std::atomic<int64_t> graphs{0};
+  return kFirstName + ((graphs++ % 2048) << 20);
+}
+
+SymGraph::SymGraph() : first_name_(next_first_name()) {}
+
+int64_t SymGraph::named(int64_t word) const {
+  TUTTI_CHECK(has_name(word), "a symbolic size was used in another trace than its own, which has ended; sizes of a trace cannot leave it");
+  return word - first_name_;
 }
 
 SymGraph* SymGraph::current() { return current_graph; }
@@ -242,7 +256,7 @@ int64_t SymGraph::evaluate_node(int64_t index, std::span<const int64_t> bindings
 }
 
 int64_t SymGraph::evaluate(SymInt expression, std::span<const int64_t> bindings) const {
-  return expression.is_symbolic() ? evaluate_node(expression.node(), bindings) : expression.value();
+  return expression.is_symbolic() ? evaluate_node(named(expression.raw()), bindings) : expression.value();
 }
 
 int64_t SymGraph::guard(int64_t index) {
@@ -263,14 +277,14 @@ bool SymGraph::is_polynomial(int64_t index) const {
   return !is_real(node(index).op);
 }
 
-uint64_t SymGraph::symbols_in(int64_t index) const {
-  std::vector<uint64_t> found(static_cast<size_t>(index) + 1, 0);
+bool SymGraph::depends_on(int64_t index, int64_t symbol) const {
+  std::vector<char> found(static_cast<size_t>(index) + 1, 0);
   for (size_t i = 0; i < found.size(); ++i) {
     const SymNode& n = nodes_[i];
-    if (n.op == SymOp::symbol) found[i] = n.a < 64 ? uint64_t{1} << n.a : 0;
+    if (n.op == SymOp::symbol) found[i] = n.a == symbol;
     else if (!is_constant(n.op)) found[i] = found[static_cast<size_t>(n.a)] | found[static_cast<size_t>(n.b)];
   }
-  return found.back();
+  return found.back() != 0;
 }
 
 SymValues::SymValues(const SymGraph& graph, std::span<const int64_t> bindings)
@@ -291,7 +305,7 @@ SymValues::SymValues(const SymGraph& graph, std::span<const int64_t> bindings)
 }
 
 int64_t SymValues::operator()(SymInt expression) const {
-  return expression.is_symbolic() ? of_node(expression.node()) : expression.value();
+  return expression.is_symbolic() ? of_node(graph_.named(expression.raw())) : expression.value();
 }
 
 int64_t SymValues::of_node(int64_t node) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -23,8 +24,13 @@ struct SymNode {
   int64_t a = 0, b = 0;  // operands as nodes; a constant's value or a symbol's index in `a`
 };
 
+// Words below this are interned constants (the same for all threads), from here on names of nodes. An odd place, so that a
+// word which is no size does not look like a node by chance: neither an extreme of int64 nor a tiny double.
+inline constexpr int64_t kFirstName = std::numeric_limits<int64_t>::min() + 0x2b7e1517;
+
 class SymGraph {
  public:
+  SymGraph();
   // The graph of the running trace on this thread, or null.
   static SymGraph* current();
   // Makes `graph` current for the lifetime of the scope.
@@ -44,7 +50,12 @@ class SymGraph {
   int64_t constant(int64_t value);
   int64_t real_constant(double value);
   int64_t make(SymOp op, int64_t a, int64_t b);
-  bool has_node(int64_t index) const { return index >= 0 && index < static_cast<int64_t>(nodes_.size()); }
+  // The word that names the node in a SymInt. Graphs name theirs from different places on, so that a size which outlived its
+  // trace is found out in another one.
+  int64_t name_of(int64_t index) const { return first_name_ + index; }
+  bool has_name(int64_t word) const { return static_cast<uint64_t>(word) - static_cast<uint64_t>(first_name_) < nodes_.size(); }
+  // The node of that name; UsageError when it is another graph's.
+  int64_t named(int64_t word) const;
   const SymNode& node(int64_t index) const { return nodes_.at(static_cast<size_t>(index)); }
 
   // The value of `expression` when symbol i has bindings[i]. Throws SymIntOverflow or IntegerDivideByZero.
@@ -63,8 +74,8 @@ class SymGraph {
   int64_t hint_of(SymInt expression) const { return evaluate(expression, hints_); }
   // Whether the node is a sum of products of symbols, which a value fixes; quotients and the like have it for several sizes.
   bool is_polynomial(int64_t node) const;
-  // Bit i is set when symbol i (below 64) occurs in the node.
-  uint64_t symbols_in(int64_t node) const;
+  // Whether a symbol occurs in the node.
+  bool depends_on(int64_t node, int64_t symbol) const;
 
  private:
   friend class SymValues;
@@ -73,6 +84,7 @@ class SymGraph {
   int64_t intern(SymOp op, int64_t a, int64_t b);
   std::optional<int64_t> simplified(SymOp op, int64_t a, int64_t b);
   int64_t node_of(const SymForm& form);
+  const int64_t first_name_;
   std::vector<SymNode> nodes_;
   std::vector<SymForm> forms_;  // of the nodes
   std::vector<std::string> names_;

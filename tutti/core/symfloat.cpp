@@ -39,11 +39,11 @@ SymFloat SymFloat::of_node(int64_t node) {
   const SymNode& n = running_graph().node(node);
   SymFloat result;
   if (n.op == SymOp::real_constant) result.value_ = std::bit_cast<double>(n.a);
-  else result.node_ = node;
+  else result.node_ = running_graph().name_of(node) - kFirstName;
   return result;
 }
 
-int64_t SymFloat::node() const { return is_symbolic() ? node_ : running_graph().real_constant(value_); }
+int64_t SymFloat::node() const { return is_symbolic() ? running_graph().named(kFirstName + node_) : running_graph().real_constant(value_); }
 
 double SymFloat::value() const {
   TUTTI_CHECK(!is_symbolic(), "the number {} is symbolic here, its value is not known while tracing; use it as a SymFloat, or guard_double()",
@@ -51,12 +51,12 @@ double SymFloat::value() const {
   return value_;
 }
 
-double SymFloat::guard_double() const { return is_symbolic() ? std::bit_cast<double>(running_graph().guard(node_)) : value_; }
+double SymFloat::guard_double() const { return is_symbolic() ? std::bit_cast<double>(running_graph().guard(node())) : value_; }
 
 std::string SymFloat::to_string() const {
   if (!is_symbolic()) return fmt::format("{}", value_);
   const SymGraph* graph = SymGraph::current();
-  return graph ? graph->to_string(node_) : "<number of an ended trace>";
+  return graph != nullptr && graph->has_name(kFirstName + node_) ? graph->to_string(node()) : "<number of an ended trace>";
 }
 
 SymFloat operator+(SymFloat a, SymFloat b) { return binary(SymOp::real_add, a, b); }

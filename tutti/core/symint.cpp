@@ -11,9 +11,6 @@ namespace tutti {
 namespace {
 
 constexpr int64_t kTagBase = std::numeric_limits<int64_t>::min();
-// Tags below this are interned constants (the same for all threads), the rest are nodes of the current graph. An odd place,
-// so that a word which is no size does not look like a node by chance: neither an extreme of int64 nor a tiny double.
-constexpr int64_t kFirstNodeTag = 0x2b7e1517;
 
 struct ConstantTable {
   std::mutex mutex;
@@ -43,13 +40,13 @@ int64_t SymInt::intern_constant(int64_t value) {
   for (size_t i = 0; i < table.values.size(); ++i) {
     if (table.values[i] == value) return kTagBase + static_cast<int64_t>(i);
   }
-  TUTTI_CHECK(static_cast<int64_t>(table.values.size()) < kFirstNodeTag,
-              "SymInt: more than {} distinct sizes near the smallest int64; such sizes cannot be real", kFirstNodeTag);
+  TUTTI_CHECK(static_cast<int64_t>(table.values.size()) < kFirstName - kTagBase,
+              "SymInt: more than {} distinct sizes near the smallest int64; such sizes cannot be real", kFirstName - kTagBase);
   table.values.push_back(value);
   return kTagBase + static_cast<int64_t>(table.values.size()) - 1;
 }
 
-bool SymInt::is_interned_constant() const { return rep_ < kTagBase + kFirstNodeTag; }
+bool SymInt::is_interned_constant() const { return rep_ < kFirstName; }
 
 int64_t SymInt::slow_value() const {
   if (is_interned_constant()) {
@@ -64,14 +61,14 @@ int64_t SymInt::slow_value() const {
 
 SymInt SymInt::of_node(int64_t node) {
   SymInt result;
-  result.rep_ = kTagBase + kFirstNodeTag + node;
+  result.rep_ = running_graph().name_of(node);
   const SymNode& n = running_graph().node(node);
   if (n.op == SymOp::constant) return n.a;
   return result;
 }
 
 int64_t SymInt::node() const {
-  return is_symbolic() ? rep_ - kTagBase - kFirstNodeTag : running_graph().constant(value());
+  return is_symbolic() ? running_graph().named(rep_) : running_graph().constant(value());
 }
 
 int64_t SymInt::guard_int() const { return is_symbolic() ? running_graph().guard(node()) : value(); }
@@ -79,7 +76,7 @@ int64_t SymInt::guard_int() const { return is_symbolic() ? running_graph().guard
 std::string SymInt::to_string() const {
   if (!is_symbolic()) return std::to_string(value());
   const SymGraph* graph = SymGraph::current();
-  return graph ? graph->to_string(node()) : "<symbol of an ended trace>";
+  return graph != nullptr && graph->has_name(rep_) ? graph->to_string(node()) : "<symbol of an ended trace>";
 }
 
 bool SymBool::guard() const { return running_graph().guard(node_) != 0; }

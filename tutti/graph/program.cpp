@@ -12,7 +12,7 @@ Attrs with_values(const Attrs& attrs, const SymGraph& symbols, FunctionRef<int64
   Attrs result = attrs;
   result.replace_words([&](int64_t word) {
     const SymInt size = SymInt::of_raw(word);
-    return size.is_symbolic() && symbols.has_node(size.node()) ? value_of(size) : word;
+    return size.is_symbolic() && symbols.has_name(word) ? value_of(size) : word;
   });
   return result;
 }
@@ -50,10 +50,9 @@ void Program::refuse(const std::string& reason) {
 }
 
 std::string Program::what_fixes(int64_t index) const {
-  const uint64_t bit = uint64_t{1} << index;
   for (size_t i = 0; i < symbols_.guards().size(); ++i) {
     const SymGraph::Guard& g = symbols_.guards()[i];
-    if ((symbols_.symbols_in(g.node) & bit) == 0) continue;
+    if (!symbols_.depends_on(g.node, index)) continue;
     const SymNode& n = symbols_.node(g.node);
     const bool is_truth = is_comparison(n.op);
     int64_t fixed = g.node;
