@@ -207,6 +207,15 @@ TEST(Symbolic, AnotherThatIsHeldInAViewOfSymbolicSize) {
   EXPECT_EQ(f.statistics().compiles, 2) << f.explain();
 }
 
+TEST(Symbolic, ADeclaredRangeMayIncludeZeroAndOne) {
+  const auto fn = [](const Tensor& x) { return add(mean(exp(x), {.dims = {0}}), sum(expand(x, {x.size(0), 6}))); };
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{5, 1, 0, 3, 1, 9}, {1, 5, 0, 7, 0}, {0, 1, 2, 3}}) {
+    const auto f = compile(fn, {.dynamic = {dynamic(0, 0, 0, 64)}});
+    for (const int64_t n : sizes) expect_same(f(values({n, 6}, 1)), fn(values({n, 6}, 1)));
+    EXPECT_LE(f.statistics().compiles, 3) << f.explain();
+  }
+}
+
 TEST(SymbolicErrors, DeclaredRangesAreHeld) {
   const auto f = compile([](const Tensor& x) { return exp(x); }, {.name = "ranged", .dynamic = {dynamic(0, 0, 4, 64, 4)}});
   f(values({8}, 1)), f(values({64}, 1));

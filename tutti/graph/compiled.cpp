@@ -122,7 +122,7 @@ Symbols CompiledCore::symbols_for(const Leaves& arguments, bool generalize) cons
 bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made,
                                 std::string& refusal) {
   const auto refuse = [&](const std::string& why) {
-    if (!options_.dynamic.empty()) throw CaptureError(31, fmt::format("'{}' cannot have the sizes that dynamic() declares: {}", options_.name, why));
+    if (symbols.num_declared() > 0) throw CaptureError(31, fmt::format("'{}' cannot have the sizes that dynamic() declares: {}", options_.name, why));
     refusal = why;
   };
   Build first;
@@ -135,7 +135,7 @@ bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments,
     return false;
   } catch (const UsageError& e) {
     // Perhaps only because sizes were symbols. If not, it comes again.
-    if (!options_.dynamic.empty()) throw;
+    if (symbols.num_declared() > 0) throw;
     refuse(e.what());
     return false;
   }
@@ -146,7 +146,7 @@ bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments,
     is_free = is_free || why.empty();
     if (why.empty()) continue;
     const std::string text = fmt::format("s{} = {}: {}", s, describe(d), why);
-    if (s < options_.dynamic.size()) refuse(text);
+    if (s < symbols.num_declared()) refuse(text);
     std::unique_lock lock(mutex_);
     fixed_.push_back(text);
     fixed_dims_.emplace_back(d.tensor, d.dim);

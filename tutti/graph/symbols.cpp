@@ -6,6 +6,8 @@ namespace tutti::graph {
 namespace {
 
 constexpr size_t kMaxSymbols = 64;
+// Sizes 0 and 1 mean something to most ops and stay integers.
+constexpr int64_t kSmallest = 2;
 
 int64_t size_in(const Leaves& arguments, const DynamicDim& d) {
   if (d.tensor == Guards::kSizes) return arguments.sizes[static_cast<size_t>(d.dim)];
@@ -37,14 +39,15 @@ Symbols Symbols::declared(std::span<const DynamicDim> dims, const std::string& f
                 "and a multiple of at least 1", function, describe(d), d.min, d.max, d.multiple_of);
     TUTTI_CHECK(fits(d, size_in(arguments, d)), "'{}': {} is {}, declared as dynamic from {} to {}{}", function, describe(d), size_in(arguments, d), d.min,
                 d.max, d.multiple_of > 1 ? fmt::format(" in multiples of {}", d.multiple_of) : "");
-    if (made.index_of(d.tensor, d.dim) < 0) made.dims_.push_back(d);
+    if (size_in(arguments, d) >= kSmallest && made.index_of(d.tensor, d.dim) < 0) made.dims_.push_back(d);
   }
+  made.num_declared_ = made.dims_.size();
   return made;
 }
 
 void Symbols::add_varying(const Guards& before, const Leaves& arguments, std::span<const std::pair<int, int>> except) {
   const auto add = [&](int tensor, int dim, int64_t then, int64_t now) {
-    if (then == now || then < 2 || now < 2 || index_of(tensor, dim) >= 0 || dims_.size() == kMaxSymbols) return;
+    if (then == now || then < kSmallest || now < kSmallest || index_of(tensor, dim) >= 0 || dims_.size() >= kMaxSymbols) return;
     if (std::find(except.begin(), except.end(), std::pair{tensor, dim}) == except.end()) dims_.push_back(dynamic(tensor, dim));
   };
   for (size_t i = 0; i < before.tensors.size(); ++i) {

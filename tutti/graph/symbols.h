@@ -33,7 +33,7 @@ std::string describe(const DynamicDim& dim);  // "dim 0 of tensor 1"
 
 class Symbols {
  public:
-  // Those that the user declared. UsageError: no such tensor or dim, an empty range, or a size of `arguments` outside of it.
+  // Those that the user declared, but for sizes 0 and 1, which stay integers. UsageError: no such tensor or dim, an empty range, or a size of `arguments` outside of it.
   static Symbols declared(std::span<const DynamicDim> dims, const std::string& function, const Leaves& arguments);
   // Adds the dims in which `arguments` differ from what `before` was made for; sizes 0 and 1 stay integers, because they
   // mean something to most ops, and so do the (tensor, dim) of `except`. Everything but sizes is equal.
@@ -41,6 +41,7 @@ class Symbols {
 
   bool empty() const { return dims_.empty(); }
   const std::vector<DynamicDim>& dims() const { return dims_; }
+  size_t num_declared() const { return num_declared_; }  // those come first
   int index_of(int tensor, int dim) const;  // -1: the size is an integer
   bool in_range(const Leaves& arguments) const;
   std::vector<int64_t> values_in(const Leaves& arguments) const;
@@ -55,6 +56,7 @@ class Symbols {
 
  private:
   std::vector<DynamicDim> dims_;
+  size_t num_declared_ = 0;
 };
 
 }  // namespace graph
