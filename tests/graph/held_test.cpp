@@ -94,5 +94,28 @@ TEST(Held, ItMayReachFurtherThanTheArgumentsOnItsMemory) {
   }
 }
 
+// One leaf as both arguments: its gradient grows by the sum of what both uses give, as eagerly.
+TEST(Arguments, OneTensorGivenTwice) {
+  const auto step = [](const Tensor& a, const Tensor& b) {
+    const Tensor loss = sum(mul(a, mul(b, b)));
+    backward(loss);
+    return detach(loss);
+  };
+  const auto f = compile(step, {.verify = 2});
+  const auto outside = compile([](const Tensor& a, const Tensor& b) { return sum(mul(a, mul(b, b))); });
+  for (int64_t n = 3; n < 8; ++n) {
+    const Tensor x = values({n}, 1), y = values({n}, 1), other = values({n}, 2);
+    requires_grad_(x), requires_grad_(y);
+    for (int call = 0; call < 3; ++call) {
+      expect_same(f(x, x), step(y, y));
+      expect_same(grad_of(x), grad_of(y));
+    }
+    expect_same(f(x, other), step(y, other));
+    expect_same(grad_of(x), grad_of(y));
+    const Tensor got[] = {outside(x, x)}, expected[] = {sum(mul(y, mul(y, y)))}, of_x[] = {x}, of_y[] = {y};
+    expect_same(grad(got, of_x)[0], grad(expected, of_y)[0]);
+  }
+}
+
 }  // namespace
 }  // namespace tutti

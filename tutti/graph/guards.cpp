@@ -16,10 +16,17 @@ int32_t alias_of(const std::vector<Tensor>& tensors, size_t i) {
   return static_cast<int32_t>(i);
 }
 
+int32_t same_as(const std::vector<Tensor>& tensors, size_t i, int32_t first) {
+  for (auto j = static_cast<size_t>(first); j < i; ++j) {
+    if (tensors[j].is_same(tensors[i])) return static_cast<int32_t>(j);
+  }
+  return static_cast<int32_t>(i);
+}
+
 TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i) {
   const Tensor& t = tensors[i];
   const int32_t alias = alias_of(tensors, i);
-  return {t.dtype(), t.device(), requires_grad(t), static_cast<int8_t>(byte_offset(t) & 7), alias,
+  return {t.dtype(), t.device(), requires_grad(t), static_cast<int8_t>(byte_offset(t) & 7), same_as(tensors, i, alias), alias,
           byte_offset(t) - byte_offset(tensors[static_cast<size_t>(alias)]), t.extents(), t.strides()};
 }
 
@@ -79,6 +86,7 @@ std::string Guards::first_difference(const Leaves& arguments) const {
     if (!(now.strides == then.strides)) return said("strides", now.strides, then.strides);
     if (!(now.device == then.device)) return said("device", to_string(now.device), to_string(then.device));
     if (now.requires_grad != then.requires_grad) return said("requires_grad", now.requires_grad, then.requires_grad);
+    if (now.same != then.same) return said("the argument that is the same tensor", now.same, then.same);
     if (now.alias != then.alias) return said("the argument whose memory it shares", now.alias, then.alias);
     if (now.alias_bytes != then.alias_bytes) return said("its distance in bytes from the argument it shares memory with", now.alias_bytes, then.alias_bytes);
     if (now.phase != then.phase) return said("its place within 8 bytes", now.phase, then.phase);

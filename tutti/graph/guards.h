@@ -14,6 +14,7 @@ struct TensorGuard {
   Device device;
   bool requires_grad;
   int8_t phase;           // of the first element's address within 8 bytes of its storage
+  int32_t same;           // the first argument that is this tensor, maybe itself
   int32_t alias;          // the first argument on the same storage, maybe itself
   int64_t alias_bytes;    // from that argument's first element to this one's
   Extents sizes, strides;

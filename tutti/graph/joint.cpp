@@ -27,7 +27,8 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
   JointTrace made;
   std::vector<Tensor> leaves;
   for (size_t i = 0; i < stand_ins.size(); ++i) {
-    if (!requires_grad(stand_ins[i])) continue;
+    const auto is_it = [&](const Tensor& t) { return t.is_same(stand_ins[i]); };
+    if (!requires_grad(stand_ins[i]) || std::any_of(leaves.begin(), leaves.end(), is_it)) continue;
     made.argument_leaves.push_back(static_cast<int32_t>(i));
     leaves.push_back(stand_ins[i]);
   }

@@ -70,7 +70,11 @@ std::string Program::what_fixes(int64_t index) const {
 
 Program::Replay::Replay(const Program& program, Trace& trace, const SymValues& values, std::span<const Tensor> arguments)
     : program_(program), trace_(trace), values_(values), tensors_(program.called_.size()) {
-  std::copy(arguments.begin(), arguments.end(), tensors_.begin());
+  size_t number = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto is_it = [&](const Tensor& t) { return t.is_same(arguments[i]); };
+    if (std::none_of(arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(i), is_it)) tensors_[number++] = arguments[i];
+  }
 }
 
 bool Program::Replay::forward() { return run(0, program_.forward_items_); }

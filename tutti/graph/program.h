@@ -73,7 +73,7 @@ class Program {
   std::string what_fixes(int64_t index) const;
 
   // ---- afterwards ----
-  // Traces the calls again. The first tensors of the program are `arguments`, in order.
+  // Traces the calls again. The first tensors of the program are `arguments`, in order, each once.
   class Replay {
    public:
     Replay(const Program& program, Trace& trace, const SymValues& values, std::span<const Tensor> arguments);

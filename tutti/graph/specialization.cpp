@@ -180,7 +180,9 @@ class Specializer {
     };
     for (size_t i = 0; i < stand_ins_.size(); ++i) {
       const Tensor grad = grad_of(stand_ins_[i]);
-      if (grad.defined()) add(static_cast<int32_t>(i), {}, grad);
+      const auto is_it = [&](const Tensor& t) { return t.is_same(stand_ins_[i]); };
+      const auto here = stand_ins_.begin() + static_cast<std::ptrdiff_t>(i);
+      if (grad.defined() && std::none_of(stand_ins_.begin(), here, is_it)) add(static_cast<int32_t>(i), {}, grad);
     }
     for (size_t i = 0; i < trace_.captured().size(); ++i) {
       const Captured c = trace_.captured()[i];

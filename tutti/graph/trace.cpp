@@ -132,18 +132,23 @@ void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& t
     group.buffer = add_given({Source::Kind::argument, group.argument, group.first, lead}, group.last - group.first, device);
     given_.emplace(storage, group.buffer);
   }
-  for (const Tensor& t : actual) {
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const Tensor& t = actual[i];
+    const auto same = std::find_if(actual.begin(), actual.begin() + static_cast<std::ptrdiff_t>(i), [&](const Tensor& other) { return other.is_same(t); });
+    if (same != actual.begin() + static_cast<std::ptrdiff_t>(i)) {
+      traced.push_back(traced[static_cast<size_t>(same - actual.begin())]);  // one tensor, given twice
+      continue;
+    }
     Group& group = group_of(t);
     const int64_t offset = t.offset() - group.first / itemsize(t.dtype());
     if (!group.storage_of.defined()) {
       group.storage_of = make_traced(group.buffer, {.dtype = t.dtype(), .offset = offset, .sizes = t.extents(), .strides = t.strides()});
       traced.push_back(group.storage_of);
     } else {
-      Tensor same = Tensor::over(group.storage_of.storage(), t.extents(), t.strides(), offset, t.dtype());
-      same.impl()->stages |= mask_of(StageBit::capture);
-      traced.push_back(same);
+      traced.push_back(Tensor::over(group.storage_of.storage(), t.extents(), t.strides(), offset, t.dtype()));
+      traced.back().impl()->stages |= mask_of(StageBit::capture);
     }
-    if (program_ != nullptr) traced.back() = program_->add(traced.back(), sizes[traced.size() - 1]);
+    if (program_ != nullptr) traced.back() = program_->add(traced.back(), sizes[i]);
     if (requires_grad(t)) requires_grad_(traced.back());
   }
 }
