@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/graph/background.h"
+#include "tutti/graph/family.h"
 #include "tutti/graph/verify.h"
 #include "tutti/runtime/host.h"
 
@@ -10,6 +11,14 @@ namespace tutti::graph {
 
 // Specializations of families that are kept; a further one drops the oldest, which can be made again in milliseconds.
 constexpr int64_t kMaxMembers = 64;
+
+// With OnLimit::forget there is no end to what could be told.
+constexpr size_t kMaxTold = 64;
+
+template <class T>
+void keep_newest(std::vector<T>& list, size_t count) {
+  if (list.size() > count) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(count));
+}
 
 CompiledCore::CompiledCore(CompileOptions options) : options_(std::move(options)), background_(std::make_unique<BackgroundBuilds>()) {
   TUTTI_CHECK(options_.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1", options_.recompile_limit);
@@ -89,6 +98,9 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   ++statistics_.compiles;
   ++traces_;
   reasons_.push_back(reason);
+  keep_newest(reasons_, kMaxTold);
+  keep_newest(fixed_, kMaxTold);
+  keep_newest(families_, static_cast<size_t>(options_.recompile_limit) + 1);
   return made;
 }
 

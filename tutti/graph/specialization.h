@@ -46,6 +46,9 @@ struct HeldView {
   static HeldView of(const Tensor& t, std::span<const Tensor> arguments);
 };
 
+// Whether a held tensor lies as it did, and requires grad as it did.
+bool has_place(const Captured& held, const HeldView& was);
+
 // The backward of a function whose results require grad. What it reads of the forward is kept from call to call of it.
 struct JointBackward {
   std::unique_ptr<Executable> executable;
@@ -82,34 +85,6 @@ using Build = std::function<std::shared_ptr<const Specialization>()>;
 
 // Traces. Throws what the function throws, and CaptureError.
 Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms);
-
-// Specializations that differ in sizes only: the function was traced once with symbols for them, and each is made from
-// what was written down then. Immutable; any thread.
-class Family {
- public:
-  ~Family();
-  // Traces; `first` makes the specialization for `arguments`. Throws as specialize(), and NotSymbolic.
-  static std::shared_ptr<Family> trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn, const BuildOptions& options, double* trace_ms,
-                                       Build& first);
-  // Whether sizes and everything else are such that the function would do the same.
-  bool takes(const Leaves& arguments) const;
-  // Makes the specialization for arguments that it takes; null when strides of these sizes lead to other calls.
-  Build member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const;
-
-  const Symbols& symbols() const { return symbols_; }
-  // Why symbol `index` can have one value only; empty when it can have others.
-  std::string what_fixes(size_t index) const;
-  // Symbols and guards, for people.
-  std::string to_string() const;
-
- private:
-  struct Recording;
-  bool held_state_holds() const;
-  Family(Symbols symbols, const Leaves& arguments);
-  Symbols symbols_;
-  Guards guards_;
-  std::unique_ptr<Recording> recording_;
-};
 
 // Replays. `self` is held by what the results remember of it.
 std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments);

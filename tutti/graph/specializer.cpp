@@ -1,0 +1,195 @@
+#include "tutti/graph/specializer.h"
+
+#include <algorithm>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/tensor/rebind.h"
+
+namespace tutti::graph {
+namespace {
+
+// Gradients that the function set on leaves, and the memory that ops gave to tensors, are those of a trace: the tensors
+// that the function holds get back what they had.
+class Restorer {
+ public:
+  explicit Restorer(const Trace& trace) : trace_(trace) {}
+  ~Restorer() {
+    for (const Rebound& r : trace_.rebound()) {
+      if (!trace_.is_traced(r.before)) rebind(r.tensor, r.before);
+    }
+    for (const Captured& c : trace_.captured()) {
+      if (autograd::meta_of(c.tensor) != nullptr && !is_same_grad(c)) set_grad(c.tensor, c.grad_before);
+    }
+  }
+  static bool is_same_grad(const Captured& c) {
+    const Tensor now = grad_of(c.tensor);
+    return now.defined() == c.grad_before.defined() && (!now.defined() || now.is_same(c.grad_before));
+  }
+
+ private:
+  const Trace& trace_;
+};
+
+}  // namespace
+
+Specializer::Specializer(const BuildOptions& options, const Leaves& arguments, Reach reach, Program* program)
+    : options_(options), arguments_(arguments.tensors), reach_(reach), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
+  made_->guards = Guards::of(arguments);
+}
+
+void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
+  const autograd::Order start = autograd::next_order();
+  std::vector<Tensor> results;
+  Restorer restorer(trace_);
+  trace_.add_arguments(arguments_, stand_ins_, reach_, sizes.of_tensors);
+  {
+    Trace::Scope scope(trace_);
+    outcome_.structure = fn(stand_ins_, sizes.alone, results);
+  }
+  for (const Tensor& t : results) add_result(t);
+  add_grad_writes();
+  for (const Captured& c : trace_.captured()) {
+    if (c.grad_of >= 0 && trace_.program() != nullptr) trace_.program()->refuse("the function reads the gradient of a tensor that it holds");
+  }
+  add_rebindings();
+  split_ = JointSplit::at_end_of(trace_);
+  std::vector<Tensor> wanted;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (outcome_.results[i].differentiable) wanted.push_back(results[i]);
+  }
+  if (trace_.program() != nullptr) trace_.program()->begin_backward();
+  if (wanted.empty()) return;
+  outcome_.has_backward = true;
+  outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, wanted, start);
+}
+
+bool Specializer::replay(const Program& program, const Outcome& recorded, const SymValues& values) {
+  trace_.add_arguments(arguments_, stand_ins_, reach_);
+  Program::Replay replay(program, trace_, values, stand_ins_);
+  if (!replay.forward()) return false;
+  outcome_ = recorded;
+  for (Tensor& t : outcome_.of_graph) {
+    t = replay.at(t);
+    trace_.graph().results.push_back(t.defined() ? trace_.value_of(t) : Value{});
+  }
+  for (auto* held : {&outcome_.held_results, &outcome_.held_grad_leaves}) {
+    for (const Tensor& t : *held) {
+      if (t.defined()) trace_.value_of(t);
+    }
+  }
+  split_ = JointSplit::at_end_of(trace_);
+  if (!recorded.has_backward) return true;
+  if (!replay.backward()) return false;
+  for (Tensor& t : outcome_.backward.grads) t = replay.at(t);
+  return true;
+}
+
+std::shared_ptr<const Specialization> Specializer::build() {
+  if (outcome_.has_backward) made_->partition = outcome_.backward.partition(split_, trace_, options_.partition);
+  Graph forward = split_.forward(trace_.graph());
+  if (outcome_.has_backward) made_->backward = outcome_.backward.cut(split_, trace_, forward, named("backward"));
+  made_->structure = outcome_.structure;
+  made_->results = outcome_.results;
+  made_->grad_writes = outcome_.grad_writes;
+  made_->rebindings = outcome_.rebindings;
+  const auto point = [&](int32_t& index, const Tensor& held) {
+    if (held.defined()) index = trace_.index_of_captured(held);
+  };
+  for (size_t i = 0; i < made_->results.size(); ++i) point(made_->results[i].index, outcome_.held_results[i]);
+  for (size_t i = 0; i < made_->grad_writes.size(); ++i) point(made_->grad_writes[i].captured, outcome_.held_grad_leaves[i]);
+  for (size_t i = 0; i < made_->rebindings.size(); ++i) point(made_->rebindings[i].captured, outcome_.held_rebound[i]);
+  made_->captured = trace_.captured();
+  for (const Captured& c : made_->captured) made_->held.push_back(HeldView::of(c.tensor, arguments_));
+  made_->sources = {trace_.sources().begin(), trace_.sources().begin() + split_.sources};
+  made_->forward = std::make_unique<Executable>(std::move(forward), named("forward"));
+  if (!outcome_.has_backward) made_->partition = made_->forward->statistics().partition;
+  return made_;
+}
+
+Outcome Specializer::recorded() const {
+  Outcome copy = outcome_;
+  for (auto* list : {&copy.of_graph, &copy.backward.grads}) {
+    for (Tensor& t : *list) {
+      if (t.defined() && trace_.is_traced(t)) t = t.alias();
+    }
+  }
+  return copy;
+}
+
+BuildOptions Specializer::named(const char* part) const {
+  BuildOptions copy = options_;
+  copy.name += std::string(" ") + part;
+  return copy;
+}
+
+void Specializer::add_result(const Tensor& t) {
+  using Kind = ResultSource::Kind;
+  outcome_.held_results.emplace_back();
+  for (size_t i = 0; i < stand_ins_.size(); ++i) {
+    if (t.is_same(stand_ins_[i])) {
+      outcome_.results.push_back({Kind::argument, static_cast<int32_t>(i)});
+      return;
+    }
+  }
+  if (!trace_.is_traced(t)) {
+    trace_.value_of(t);
+    const autograd::Meta* meta = autograd::meta_of(t);
+    if (meta != nullptr && meta->node) {
+      throw CaptureError(24, fmt::format("'{}' returns a view {} of a tensor that it holds and that requires grad; return detach() of it, or pass "
+                                         "the tensor as an argument", options_.name, describe(t)));
+    }
+    outcome_.results.push_back({Kind::captured, -1});
+    outcome_.held_results.back() = t;
+    return;
+  }
+  const int32_t index = add_to_graph(t);
+  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t)});
+}
+
+int32_t Specializer::add_to_graph(const Tensor& t) {
+  trace_.graph().results.push_back(trace_.value_of(t));
+  outcome_.of_graph.push_back(t);
+  return static_cast<int32_t>(outcome_.of_graph.size()) - 1;
+}
+
+void Specializer::add_grad_writes() {
+  const auto add = [&](int32_t argument, const Tensor& held, const Tensor& grad) {
+    outcome_.grad_writes.push_back({.argument = argument, .result = grad.defined() ? add_to_graph(grad) : -1});
+    outcome_.held_grad_leaves.push_back(held);
+  };
+  for (size_t i = 0; i < stand_ins_.size(); ++i) {
+    const Tensor grad = grad_of(stand_ins_[i]);
+    const auto is_it = [&](const Tensor& t) { return t.is_same(stand_ins_[i]); };
+    const auto here = stand_ins_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (grad.defined() && std::none_of(stand_ins_.begin(), here, is_it)) add(static_cast<int32_t>(i), {}, grad);
+  }
+  for (size_t i = 0; i < trace_.captured().size(); ++i) {
+    const Captured c = trace_.captured()[i];
+    if (autograd::meta_of(c.tensor) != nullptr && !Restorer::is_same_grad(c)) add(-1, c.tensor, grad_of(c.tensor));
+  }
+}
+
+void Specializer::add_rebindings() {
+  for (const Rebound& r : trace_.rebound()) {
+    const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& t) { return t.is_same(r.tensor); });
+    const bool is_argument = argument != stand_ins_.end();
+    if (!is_argument && trace_.index_of_captured(r.tensor) < 0) continue;  // lives inside only
+    const auto index = static_cast<int32_t>(argument - stand_ins_.begin());
+    outcome_.rebindings.push_back({.argument = is_argument ? index : -1, .result = add_to_graph(r.tensor)});
+    outcome_.held_rebound.push_back(is_argument ? Tensor{} : r.tensor);
+  }
+}
+
+Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto specializer = with_reach([&](Reach reach) {
+    auto made = std::make_shared<Specializer>(options, arguments, reach);
+    SymGraph none;
+    made->trace(trace, Symbols().sizes_of(arguments, none));
+    return made;
+  });
+  *trace_ms = milliseconds_since(begin);
+  return [specializer] { return specializer->build(); };
+}
+
+}  // namespace tutti::graph

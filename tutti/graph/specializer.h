@@ -1,0 +1,69 @@
+// How a specialization is made: out of a run of the function, or of a program that was written down then.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "tutti/graph/joint.h"
+
+namespace tutti::graph {
+
+// What a traced function left behind, in tensors of the trace.
+struct Outcome {
+  std::vector<ResultSource> results;
+  std::vector<GradWrite> grad_writes;
+  std::vector<Rebinding> rebindings;
+  std::vector<Tensor> held_results, held_grad_leaves, held_rebound;  // per entry of the lists above: the held tensor it speaks of
+  std::vector<Tensor> of_graph;                                      // what the forward returns
+  std::shared_ptr<const void> structure;
+  bool has_backward = false;
+  JointTrace backward;
+};
+
+class Specializer {
+ public:
+  Specializer(const BuildOptions& options, const Leaves& arguments, Reach reach, Program* program = nullptr);
+
+  // Runs the function.
+  void trace(TraceFn fn, const Symbols::Sizes& sizes);
+  // Traces the calls of a program again. False when they would not be the same.
+  bool replay(const Program& program, const Outcome& recorded, const SymValues& values);
+  // Passes, plans and kernels. Once, on any thread.
+  std::shared_ptr<const Specialization> build();
+  std::span<const Captured> captured() const { return trace_.captured(); }
+  // The outcome for later replays: its tensors know nothing of autograd.
+  Outcome recorded() const;
+
+ private:
+  BuildOptions named(const char* part) const;
+  void add_result(const Tensor& t);
+  int32_t add_to_graph(const Tensor& t);
+  void add_grad_writes();
+  void add_rebindings();
+
+  const BuildOptions options_;
+  const std::vector<Tensor> arguments_;
+  const Reach reach_;
+  Trace trace_;
+  std::shared_ptr<Specialization> made_;
+  std::vector<Tensor> stand_ins_;
+  Outcome outcome_;
+  JointSplit split_;
+};
+
+// fn(reach), with the least that is enough.
+template <class Fn>
+auto with_reach(Fn fn) {
+  try {
+    return fn(Reach::arguments);
+  } catch (const HeldReachesFurther&) {
+    return fn(Reach::storages);
+  }
+}
+
+inline double milliseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace tutti::graph
