@@ -114,21 +114,19 @@ class Attacher {
     if (leads_through_others(product, g)) return "a step between them needs the whole output";
     const auto step = make_block_step(kernel, graph_, std::vector<bool>(graph_.buffers.size(), true), call.outputs[0]);
     if (std::holds_alternative<const char*>(step)) return std::get<const char*>(step);
-    const bool saves = candidate.saved_bytes > bytes_beside(std::get<BlockStep>(step));
-    return saves || which_ == Epilogues::all ? nullptr : "it reads as many bytes beside the output as it would save";
+    const bool saves = candidate.saved_bytes > 0 && !reads_beside(std::get<BlockStep>(step));
+    return saves || which_ == Epilogues::all ? nullptr : "it reads another operand of the output's size";
   }
 
-  // Of the operands that have an element for each of the output's.
-  static double bytes_beside(const BlockStep& step) {
+  // Whether another operand has an element for each of the output's.
+  static bool reads_beside(const BlockStep& step) {
     const LoopNest& nest = step.kernel.nest;
-    double bytes = 0;
     for (size_t k = 0; k < step.kernel.spec.inputs.size(); ++k) {
-      const NestOperand& operand = nest.operands[k];
       bool moves_always = k != step.block_operand;
-      for (int d = 0; d < nest.sizes.ndim(); ++d) moves_always = moves_always && (nest.sizes[d] == 1 || operand.strides[d] != 0);
-      if (moves_always) bytes += static_cast<double>(nest.count(0, nest.sizes.ndim()) * operand.itemsize);
+      for (int d = 0; d < nest.sizes.ndim(); ++d) moves_always = moves_always && (nest.sizes[d] == 1 || nest.operands[k].strides[d] != 0);
+      if (moves_always) return true;
     }
-    return bytes;
+    return false;
   }
 
   // Whether some step must run after the product and before the kernel.

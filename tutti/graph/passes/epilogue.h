@@ -10,8 +10,8 @@ namespace tutti::graph {
 
 enum class Epilogues : uint8_t {
   off,     // kernels run after the products they follow
-  saving,  // those join that save more bytes than they read beside the product, element for element: as epilogues they read
-           // them in pieces of a block's row
+  saving,  // those join that read no other operand of the product's size: as epilogues they would read it in pieces of a
+           // block's row
   all,     // whatever they save
 };
 
