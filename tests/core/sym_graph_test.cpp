@@ -92,7 +92,8 @@ TEST_F(SymGraphTest, RewritesHoldForAllSmallValues) {
           } catch (const Error&) {
           }
           expected.push_back(value);
-          if (value) ASSERT_EQ(values.of_node(nodes[leaves + i]), *value) << own.to_string(nodes[leaves + i]) << " at " << x << ", " << y;
+          if (!value) continue;
+          ASSERT_EQ(values.of_node(nodes[leaves + i]), *value) << own.to_string(nodes[leaves + i]) << " at " << x << ", " << y;
         }
       }
     }
