@@ -102,7 +102,6 @@ class SymValues {
   int64_t of_node(int64_t node) const;
   // Whether every guard of the graph has the answer it had in the trace.
   bool guards_hold() const;
-  const SymGraph& graph() const { return graph_; }
 
  private:
   const SymGraph& graph_;
