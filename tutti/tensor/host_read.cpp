@@ -1,6 +1,7 @@
 #include "tutti/tensor/host_read.h"
 
 #include <atomic>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -10,7 +11,17 @@ std::atomic<HostReadHook>& installed_hook() {
   return hook;
 }
 
+thread_local HostReads* current_reads = nullptr;
+
 }  // namespace
+
+HostReads* HostReads::current() { return current_reads; }
+HostReads* HostReads::set_current(HostReads* reads) { return std::exchange(current_reads, reads); }
+
+Tensor host_readable(const Tensor& t) {
+  before_host_read(t);
+  return current_reads == nullptr ? t : current_reads->elements_of(t);
+}
 
 void install_host_read_hook(HostReadHook hook) {
   HostReadHook expected = nullptr;

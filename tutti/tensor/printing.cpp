@@ -146,9 +146,9 @@ class Printer {
 
 }  // namespace
 
-std::string to_string(const Tensor& t) {
-  if (!t.defined()) return "<undefined>";
-  before_host_read(t);
+std::string to_string(const Tensor& handle) {
+  if (!handle.defined()) return "<undefined>";
+  const Tensor t = host_readable(handle);
   std::string text;
   if (t.numel() == 0)
     text = fmt::format("[], size {}", t.extents());

@@ -115,22 +115,16 @@ void Tensor::fix_offset() const {
   decide(*this, [](const Tensor& t, const Shape& about) { return t.offset() == about[0].value(); }, {impl_->offset});
 }
 
-static void check_one_element(const Tensor& t) {
+static Tensor readable_element(const Tensor& t) {
   TUTTI_CHECK(t.defined(), "item: the tensor is undefined");
   TUTTI_CHECK(t.numel() == 1, "item: the tensor {} has {} elements; expected exactly one", describe(t), t.numel());
   TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "item: the tensor {} is not on the cpu; copy it there first", describe(t));
-  before_host_read(t);
+  return host_readable(t);
 }
 
-double Tensor::item() const {
-  check_one_element(*this);
-  return load_as_double(raw_data(), dtype());
-}
+double Tensor::item() const { return load_as_double(readable_element(*this).raw_data(), dtype()); }
 
-int64_t Tensor::item_int() const {
-  check_one_element(*this);
-  return load_as_int64(raw_data(), dtype());
-}
+int64_t Tensor::item_int() const { return load_as_int64(readable_element(*this).raw_data(), dtype()); }
 
 std::string describe(const Tensor& t) {
   if (!t.defined()) return "<undefined>";
@@ -162,8 +156,8 @@ void copy_elements(const Tensor& target, const Tensor& source) {
            itemsize(target.dtype()));
 }
 
-Tensor to_contiguous(const Tensor& t) {
-  before_host_read(t);  // whoever asks for this reads the memory next
+Tensor to_contiguous(const Tensor& handle) {
+  const Tensor t = host_readable(handle);  // whoever asks for this reads the memory next
   if (t.is_contiguous()) return t;
   Tensor result = Tensor::empty(t.extents(), t.dtype(), t.device());
   copy_elements(result, t);
