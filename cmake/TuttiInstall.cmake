@@ -17,7 +17,7 @@ install(TARGETS ${targets} EXPORT TuttiTargets
 install(TARGETS tutti_llvm LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tutti_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
-        PATTERN "llvm" EXCLUDE PATTERN "ops/attention" EXCLUDE)
+        PATTERN "llvm" EXCLUDE PATTERN "ops/attention" EXCLUDE PATTERN "ops/grouped" EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/generated/tutti/ops.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
 install(EXPORT TuttiTargets NAMESPACE Tutti:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tutti)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/TuttiConfig.cmake

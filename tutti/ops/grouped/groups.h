@@ -1,0 +1,55 @@
+// The groups of a grouped product: where they lie, what each multiplies and in which order it sums. Private to grouped_mm.cpp.
+#pragma once
+
+#include <vector>
+
+#include "tutti/codegen/gemm.h"
+#include "tutti/ops/engine/op_def.h"
+
+namespace tutti::grouped {
+
+// Operands of a call: a, b, offsets and, when position_count is not 0, positions.
+struct GroupedAttrs {
+  SymInt position_count;
+  int64_t out_dtype;
+};
+bool has_positions(const OpCall& call);
+
+// What the ragged dim is in a product of one group: its rows, its columns, or what is summed.
+enum class Form { rows, columns, contraction };
+Form form_of(int a_ndim, int b_ndim);
+Form form_of(const OpCall& call);
+
+// A range of the ragged dim.
+struct Group {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// UsageError naming the first group that does not fit.
+std::vector<Group> groups_of(const OpCall& call);
+// UsageError as groups_of(), and naming the first element whose position is out of order or range.
+void check_groups(const OpCall& call);
+
+// The product of group number `g`.
+struct Product {
+  int64_t m, n, k;
+  codegen::GemmOperand a, b;
+  codegen::GemmResult c;
+};
+Product product_of(const OpCall& call, const Tensor& out, int64_t g, const Group& group);
+
+// The order of the sum in each group's product.
+class Trees {
+ public:
+  explicit Trees(const OpCall& call);
+  codegen::ContractionTree of(const Group& group) const;
+
+ private:
+  bool ragged_;
+  codegen::ContractionTree dense_;    // of what is not ragged
+  std::vector<int64_t> positions_;
+  int64_t position_count_ = 0;        // 0: no positions
+};
+
+}  // namespace tutti::grouped
