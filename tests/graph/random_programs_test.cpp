@@ -11,5 +11,11 @@ TEST(RandomPrograms, EagerAndCompiledHaveEqualBits) {
   EXPECT_GT(members, 500);  // of at most 900
 }
 
+TEST(RandomPrograms, ThoseThatReadOnTheWayHaveEqualBitsInSegments) {
+  int64_t continuations = 0;
+  EXPECT_EQ(graph_test::first_difference_in_segments(1, 150, &continuations), "");
+  EXPECT_GT(continuations, 200);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -51,6 +51,7 @@ CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace)
     ++statistics_.eager_calls;
     return {.eager = true, .structure = nullptr, .results = {}};
   }
+  if (found->continuations) return in_segments(std::move(found), arguments, trace);
   if (options_.verify > 0 && calls_++ % options_.verify == 0) return {false, found->structure, verified(found, arguments, trace)};
   return {false, found->structure, replay(found, arguments)};
 }
@@ -86,7 +87,8 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   std::string refusal;
   if (symbols.empty() || !trace_family(symbols, arguments, trace, made, refusal)) {
     double trace_ms = 0;
-    const Build build = specialize(arguments, trace, build_options(), &trace_ms);
+    const Progress nothing;
+    const Build build = specialize(arguments, trace, build_options(), &trace_ms, options_.on_break == CompileOptions::OnBreak::segment ? &nothing : nullptr);
     made = finish(arguments, build, nullptr, trace_ms);
   }
   std::unique_lock lock(mutex_);
@@ -215,48 +217,18 @@ void CompiledCore::add(std::shared_ptr<const Specialization> made, std::shared_p
   const auto members = std::count_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.family != nullptr; });
   if (family && members >= kMaxMembers) drop_oldest(true);
   if (!family && static_cast<int64_t>(entries_.size()) - members >= options_.recompile_limit) drop_oldest(false);
-  statistics_.trace_ms += trace_ms;
-  statistics_.partition = made->partition;
-  statistics_.last = made->forward->statistics();
-  statistics_.compile_ms += statistics_.last.compile_ms;
-  if (made->backward) {
-    statistics_.last_backward = made->backward->executable->statistics();
-    statistics_.compile_ms += statistics_.last_backward.compile_ms;
-  }
+  count(*made, trace_ms);
   entries_.push_back({std::move(made), std::move(family)});
 }
 
-CompileStatistics CompiledCore::statistics() const {
-  std::shared_lock lock(mutex_);
-  return statistics_;
-}
-
-std::string CompiledCore::explain() const {
-  std::shared_lock lock(mutex_);
-  std::string text = fmt::format("'{}': traced {} times, {} specializations\n", options_.name, traces_, entries_.size());
-  for (size_t i = 0; i < reasons_.size(); ++i) text += fmt::format("trace {}: {}\n", i, reasons_[i]);
-  for (size_t i = 0; i < families_.size(); ++i) text += fmt::format("family {} of sizes:\n{}", i, families_[i]->to_string());
-  for (const std::string& f : fixed_) text += fmt::format("no symbols: {}\n", f);
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const Specialization& s = *entries_[i].specialization;
-    const auto family = std::find(families_.begin(), families_.end(), entries_[i].family);
-    text += fmt::format("specialization {}{}\n", i, family == families_.end() ? "" : fmt::format(" of family {}", family - families_.begin()));
-    const auto describe_executable = [&](const char* what, const Executable& e) {
-      const ExecutableStatistics& t = e.statistics();
-      text += fmt::format("{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops in {} launches, {} calls, {} with epilogues that save {:.0f} bytes; "
-                          "{} collectives in another's call, {} started early; arena {} bytes (side by side {})\n{}", what,
-                          t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.launches, t.calls, t.epilogues, t.epilogue_saved_bytes, t.bucketed,
-                          t.started_early, t.arena_bytes, t.unplanned_bytes, e.to_string());
-      for (const std::string& line : t.apart) text += "apart: " + line + "\n";
-    };
-    if (s.partition.read_bytes > 0) {
-      text += fmt::format("the backward reads {} bytes of the forward; {} are kept, {} ops run again for the rest\n", s.partition.read_bytes,
-                          s.partition.kept_bytes, s.partition.recomputed);
-    }
-    describe_executable("forward", *s.forward);
-    if (s.backward) describe_executable("backward", *s.backward->executable);
-  }
-  return text;
+void CompiledCore::count(const Specialization& made, double trace_ms) {
+  statistics_.trace_ms += trace_ms;
+  statistics_.partition = made.partition;
+  statistics_.last = made.forward->statistics();
+  statistics_.compile_ms += statistics_.last.compile_ms;
+  if (!made.backward) return;
+  statistics_.last_backward = made.backward->executable->statistics();
+  statistics_.compile_ms += statistics_.last_backward.compile_ms;
 }
 
 }  // namespace tutti::graph

@@ -51,6 +51,12 @@ struct CompileOptions {
     runs_eager,  // traces, then runs op by op, as later calls do until another thread has compiled the kernels
   };
   FirstCall first_call = FirstCall::waits;
+  // What happens where the function reads elements of a tensor (item(), to_contiguous(), to_string()).
+  enum class OnBreak : uint8_t {
+    error,    // CaptureError
+    segment,  // it runs in segments, see docs/compiler.md: up to the read, and then what is compiled for the value that was read
+  };
+  OnBreak on_break = OnBreak::error;
   int verify = 0;                 // n > 0: every n-th call, the first one too, is compared with an eager run, see verify.h
   int jobs = 0;                   // kernels compiled at once; 0: the cores this process may use
 };
@@ -66,6 +72,7 @@ struct CompileStatistics {
   int64_t members = 0;       // specializations made for further sizes of a trace
   int64_t eager_calls = 0;   // past the limit, or while kernels are compiled
   int64_t verified_calls = 0;
+  int64_t continuations = 0; // segments that were compiled for a value that the function read
   double trace_ms = 0, compile_ms = 0;
   graph::PartitionStatistics partition;       // of the newest specialization
   graph::ExecutableStatistics last;           // of the newest specialization's forward
@@ -74,6 +81,7 @@ struct CompileStatistics {
 
 namespace graph {
 
+struct Progress;
 struct Specialization;
 class Family;
 class BackgroundBuilds;
@@ -102,6 +110,10 @@ class CompiledCore {
   std::shared_ptr<const Specialization> compile(const Leaves& arguments, TraceFn trace);
   // False when no family takes the arguments; `made` stays null while another thread compiles.
   bool further_member(const Leaves& arguments, std::shared_ptr<const Specialization>& made);
+  // A call that begins with `at`, which ends in a read.
+  Outcome in_segments(std::shared_ptr<const Specialization> at, const Leaves& arguments, TraceFn trace);
+  // What follows `at` for what was read last.
+  std::shared_ptr<const Specialization> continuation(const Specialization& at, const Progress& progress, const Leaves& arguments, TraceFn trace);
   std::vector<Tensor> verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn);
   std::string reason_for(const Leaves& arguments) const;
   [[noreturn]] void refuse_one_more(const std::string& reason) const;
@@ -110,6 +122,8 @@ class CompiledCore {
   BuildOptions build_options() const;
   std::shared_ptr<const Specialization> finish(const Leaves& arguments, const Build& build, std::shared_ptr<const Family> family, double trace_ms);
   void add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms);
+
+  void count(const Specialization& made, double trace_ms);
 
   const CompileOptions options_;
   mutable std::shared_mutex mutex_;  // of specializations_ and what follows

@@ -11,8 +11,8 @@ namespace {
 
 // Runs the compiled backward in the place of the nodes that an eager forward would have recorded.
 struct CompiledNode final : autograd::Node {
-  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_)
-      : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)) {
+  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_, std::vector<Tensor> carried_)
+      : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)), carried(std::move(carried_)) {
     for (const StorageRef& s : storages()) versions.push_back(s->version());
   }
 
@@ -36,13 +36,14 @@ struct CompiledNode final : autograd::Node {
       later.push_back(to_contiguous(g));
     }
     later.insert(later.end(), saved.begin(), saved.end());
-    const std::vector<Tensor> results = backward.executable->run(spec->memory_of(backward.sources, arguments, later));
+    const std::vector<Tensor> results = backward.executable->run(spec->memory_of(backward.sources, arguments, later, carried));
     for (size_t i = 0; i < results.size(); ++i) input_grads[i] = results[i];
   }
 
   void release_saved() override {
     arguments.clear();
     saved.clear();
+    carried.clear();
     released = true;
   }
 
@@ -52,13 +53,14 @@ struct CompiledNode final : autograd::Node {
     for (const Trace::Source& source : spec->backward->sources) {
       if (source.kind == Trace::Source::Kind::argument) list.push_back(arguments[static_cast<size_t>(source.index)].storage());
       if (source.kind == Trace::Source::Kind::captured) list.push_back(spec->captured[static_cast<size_t>(source.index)].tensor.storage());
+      if (source.kind == Trace::Source::Kind::carried) list.push_back(carried[static_cast<size_t>(source.index)].storage());
     }
     for (const Tensor& t : saved) list.push_back(t.storage());
     return list;
   }
 
   const std::shared_ptr<const Specialization> spec;
-  std::vector<Tensor> arguments, saved;
+  std::vector<Tensor> arguments, saved, carried;
   std::vector<Extents> sizes;       // of the differentiable results
   std::vector<uint32_t> versions;
   bool released = false;
@@ -80,10 +82,10 @@ void write_grads(const Specialization& spec, const Leaves& arguments, std::span<
 
 }  // namespace
 
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments) {
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, const Progress& progress) {
   for (const Tensor& t : arguments.tensors) before_host_read(t);
   for (const Captured& c : self->captured) before_host_read(c.tensor);
-  std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}));
+  std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried));
   write_grads(*self, arguments, made);
   for (const Rebinding& r : self->rebindings) {
     rebind(r.argument >= 0 ? arguments.tensors[static_cast<size_t>(r.argument)] : self->captured[static_cast<size_t>(r.captured)].tensor,
@@ -98,7 +100,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   }
   if (!self->backward) return results;
   std::vector<Tensor> saved(made.begin() + self->backward->first_saved, made.end());
-  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved));
+  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), progress.carried);
   node->order = autograd::next_order();
   for (const int32_t i : self->backward->argument_leaves) node->edges.push_back(autograd::edge_of(arguments.tensors[static_cast<size_t>(i)]));
   for (const int32_t i : self->backward->captured_leaves) node->edges.push_back(autograd::edge_of(self->captured[static_cast<size_t>(i)].tensor));

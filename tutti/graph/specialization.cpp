@@ -58,7 +58,7 @@ bool Specialization::captured_state_holds(const Leaves& arguments) const {
 }
 
 std::vector<GivenMemory> Specialization::memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments,
-                                                   std::span<const Tensor> later) const {
+                                                   std::span<const Tensor> later, std::span<const Tensor> carried) const {
   using Kind = Trace::Source::Kind;
   std::vector<GivenMemory> given;
   given.reserve(list.size());
@@ -67,8 +67,9 @@ std::vector<GivenMemory> Specialization::memory_of(const std::vector<Trace::Sour
     if (source.kind == Kind::argument) {
       const Tensor& t = arguments[i];
       given.push_back({t.storage(), t.offset() * itemsize(t.dtype()) - source.lead});
-    } else if (source.kind == Kind::later) {
-      given.push_back({later[i].storage(), later[i].offset() * itemsize(later[i].dtype())});
+    } else if (source.kind == Kind::later || source.kind == Kind::carried) {
+      const Tensor& t = (source.kind == Kind::later ? later : carried)[i];
+      given.push_back({t.storage(), t.offset() * itemsize(t.dtype())});
     } else {
       const Captured& c = captured[i];
       given.push_back({(c.grad_of >= 0 ? grad_of(captured[static_cast<size_t>(c.grad_of)].tensor) : c.tensor).storage(), 0});

@@ -59,6 +59,14 @@ struct JointBackward {
   std::vector<DType> cotangent_dtypes;  // of the differentiable results, in order
 };
 
+class Continuations;
+
+// What a call has computed when it is in the middle of the function.
+struct Progress {
+  std::vector<Tensor> read;     // by the host, in order
+  std::vector<Tensor> carried;  // buffers made so far that may be needed
+};
+
 struct Specialization {
   Guards guards;
   std::vector<Trace::Source> sources;
@@ -71,22 +79,46 @@ struct Specialization {
   std::unique_ptr<JointBackward> backward;
   PartitionStatistics partition;  // between forward and backward, in one graph or two
   std::shared_ptr<const void> structure;
+  std::vector<SegmentMark> segments;             // of the function up to the read that this one ends in, or up to the last one
+  std::shared_ptr<Continuations> continuations;  // when it ends in a read: there are no results
+  std::string read_at;                           // the line that reads; "": unknown
 
   // Whether the arguments share memory with captured tensors just as they did in the trace, and captured leaves have
   // gradients where the trace read some.
   bool captured_state_holds(const Leaves& arguments) const;
   // The memory of the sources for a call; `later` is empty in a forward.
-  std::vector<GivenMemory> memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments,
-                                     std::span<const Tensor> later) const;
+  std::vector<GivenMemory> memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments, std::span<const Tensor> later,
+                                     std::span<const Tensor> carried) const;
+};
+
+// What a function does after each value that it has read at one place. Any thread.
+class Continuations {
+ public:
+  // Null when this value did not come yet, or came when what the function holds was otherwise.
+  std::shared_ptr<const Specialization> find(const Tensor& value, const Leaves& arguments) const;
+  // The oldest goes when there are `limit`.
+  void add(const Tensor& value, std::shared_ptr<const Specialization> next, size_t limit);
+  struct Entry {
+    Tensor value;
+    std::shared_ptr<const Specialization> next;
+  };
+  std::vector<Entry> entries() const;
+
+ private:
+  mutable std::mutex mutex_;  // of entries_
+  std::vector<Entry> entries_;
 };
 
 // What is left to do when the function has been traced: passes, plans and kernels. Call it once, on any thread.
 using Build = std::function<std::shared_ptr<const Specialization>()>;
 
-// Traces. Throws what the function throws, and CaptureError.
-Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms);
+// Traces. Throws what the function throws, and CaptureError. progress: the function may read elements, and goes on after these.
+Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms, const Progress* progress = nullptr);
+
+// Runs one that ends in a read, and adds to `progress` what it gave.
+void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress);
 
 // Replays. `self` is held by what the results remember of it.
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments);
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, const Progress& progress = {});
 
 }  // namespace tutti::graph

@@ -44,7 +44,17 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   trace_.add_arguments(arguments_, stand_ins_, reach_, sizes.of_tensors);
   {
     Trace::Scope scope(trace_);
-    outcome_.structure = fn(stand_ins_, sizes.alone, results);
+    try {
+      outcome_.structure = fn(stand_ins_, sizes.alone, results);
+      if (trace_.stopped_at_read()) {
+        throw CaptureError(12, fmt::format("'{}' catches what stops its trace at a read; catch what you can handle, by its type", options_.name));
+      }
+    } catch (const ReadReached&) {
+    }
+  }
+  if (trace_.stopped_at_read()) {
+    split_ = JointSplit::at_end_of(trace_);
+    return;
   }
   for (const Tensor& t : results) add_result(t);
   add_grad_writes();
@@ -88,6 +98,11 @@ std::shared_ptr<const Specialization> Specializer::build() {
   if (outcome_.has_backward) made_->partition = outcome_.backward.partition(split_, trace_, options_.partition);
   Graph forward = split_.forward(trace_.graph());
   if (outcome_.has_backward) made_->backward = outcome_.backward.cut(split_, trace_, forward, named("backward"));
+  made_->segments = trace_.segments();
+  if (trace_.stopped_at_read()) {
+    made_->continuations = std::make_shared<Continuations>();
+    made_->read_at = user_line(trace_.last_read());
+  }
   made_->structure = outcome_.structure;
   made_->results = outcome_.results;
   made_->grad_writes = outcome_.grad_writes;
@@ -118,6 +133,7 @@ Outcome Specializer::recorded() const {
 
 BuildOptions Specializer::named(const char* part) const {
   BuildOptions copy = options_;
+  if (!trace_.segments().empty()) copy.name += fmt::format(" segment {}", trace_.segments().size() - trace_.stopped_at_read());
   copy.name += std::string(" ") + part;
   return copy;
 }
@@ -180,10 +196,11 @@ void Specializer::add_rebindings() {
   }
 }
 
-Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms) {
+Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms, const Progress* progress) {
   const auto begin = std::chrono::steady_clock::now();
   const auto specializer = with_reach([&](Reach reach) {
     auto made = std::make_shared<Specializer>(options, arguments, reach);
+    if (progress != nullptr) made->allow_reads(*progress);
     SymGraph none;
     made->trace(trace, Symbols().sizes_of(arguments, none));
     return made;

@@ -24,6 +24,8 @@ struct Outcome {
 class Specializer {
  public:
   Specializer(const BuildOptions& options, const Leaves& arguments, Reach reach, Program* program = nullptr);
+  // The function may read elements; what it read before now is in `progress`.
+  void allow_reads(const Progress& progress) { trace_.answer_reads(progress.read); }
 
   // Runs the function.
   void trace(TraceFn fn, const Symbols::Sizes& sizes);

@@ -11,15 +11,20 @@ thread_local Trace* running = nullptr;
 // The memory that a tensor of a trace does not have.
 class TracedMemory final : public StoragePlaceholder {
  public:
-  TracedMemory(std::shared_ptr<TraceState> state, int32_t buffer) : state(std::move(state)), buffer(buffer) {}
+  TracedMemory(std::shared_ptr<TraceState> of, int32_t of_buffer) : state(std::move(of)), buffer(of_buffer) {
+    state->tensors_on.resize(std::max(state->tensors_on.size(), static_cast<size_t>(buffer) + 1));
+    ++state->tensors_on[static_cast<size_t>(buffer)];
+  }
+  ~TracedMemory() override { --state->tensors_on[static_cast<size_t>(buffer)]; }
   [[noreturn]] void refuse_data() const override {
     if (state->ended) {
       throw CaptureError(21, fmt::format("a tensor of the trace of '{}' was used after the trace had ended; return it from the function, "
                                          "or do not store it outside", state->name));
     }
-    throw CaptureError(12, fmt::format("the elements of a tensor were read while tracing '{}': it has none, the function runs once to see "
-                                       "which ops it calls. Compute the value outside and pass it in, or return the tensor and read the "
-                                       "result", state->name));
+    const std::string line = user_line(call_site());
+    throw CaptureError(12, fmt::format("the elements of a tensor were read while tracing '{}'{}{}: it has none, the function runs once to see "
+                                       "which ops it calls. Compute the value outside and pass it in, return the tensor and read the "
+                                       "result, or let the function run in segments (on_break = OnBreak::segment)", state->name, line.empty() ? "" : ", at ", line));
   }
   bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const override {
     if (running == nullptr || running->state() != state) refuse_data();
@@ -73,12 +78,13 @@ Trace::~Trace() { state_->ended = true; }
 Trace* Trace::current() { return running; }
 
 Trace::Scope::Scope(Trace& trace)
-    : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0),
+    : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0), previous_reads_(HostReads::set_current(&trace)),
       kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {
   if (trace.program_ != nullptr) symbols_.emplace(trace.program_->symbols());
 }
 Trace::Scope::~Scope() {
   running = previous_;
+  HostReads::set_current(previous_reads_);
   TraceContext::current().keeps_places = kept_places_;
 }
 
@@ -241,6 +247,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
 }
 
 void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* given) {
+  if (stopped_at_read()) throw ReadReached{};  // the function caught the first
   const OpDef& op = call.op;
   if (outer_ != nullptr) refuse_outer_writes(call);
   if (op.view) {

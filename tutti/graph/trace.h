@@ -14,6 +14,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/capture_error.h"
 #include "tutti/graph/program.h"
+#include "tutti/tensor/host_read.h"
 
 namespace tutti::graph {
 
@@ -21,6 +22,17 @@ namespace tutti::graph {
 struct TraceState {
   std::string name;  // of the traced function
   bool ended = false;
+  std::vector<int32_t> tensors_on;  // per buffer: storages of the trace that stand for it
+};
+
+// Thrown through a traced function at a read that nobody has answered: what it called until then runs first.
+struct ReadReached {};
+
+// What a function did up to a read, to tell whether it does the same when it is traced again.
+struct SegmentMark {
+  size_t ops;                    // a hash
+  std::vector<int32_t> carried;  // made buffers that tensors stand for at the read
+  friend bool operator==(const SegmentMark&, const SegmentMark&) = default;
 };
 
 // How much of the storages of its arguments a trace knows. Bytes that no argument reaches are known when a tensor that the
@@ -46,7 +58,7 @@ struct Captured {
   bool requires_grad = false;  // when the trace met it
 };
 
-class Trace {
+class Trace : private HostReads {
  public:
   // program: written down as well, for sizes that are symbols of it.
   explicit Trace(std::string name, Program* program = nullptr);
@@ -70,6 +82,7 @@ class Trace {
     Trace* previous_;
     StageScope stage_;
     std::optional<SymGraph::Scope> symbols_;
+    HostReads* previous_reads_;
     bool kept_places_;  // whether ModuleScopes were noted before
   };
 
@@ -94,6 +107,14 @@ class Trace {
   // Appends a node that is no call of an op; gives its outputs, dense.
   std::vector<Tensor> append(Node node, std::span<const OutputMeta> metas, Device device);
 
+  // From now on the function may read elements: the first reads give `answers`, and the graph begins anew behind each of
+  // them; a further one ends the trace with ReadReached, the results being what is read and then the carried buffers.
+  void answer_reads(std::span<const Tensor> answers);
+  bool stopped_at_read() const { return segments_.size() > answers_.size(); }
+  // Those that end in a read.
+  const std::vector<SegmentMark>& segments() const { return segments_; }
+  const CallSite& last_read() const { return last_read_; }
+
   Program* program() const { return program_; }
   const std::string& name() const { return state_->name; }
   // Tells traces apart, also after one has ended.
@@ -102,8 +123,8 @@ class Trace {
   Graph& graph() { return graph_; }
   // Given buffers by source: first those of the arguments, later ones and captured tensors, in the order they were met.
   struct Source {
-    enum class Kind : uint8_t { argument, later, captured } kind;
-    int32_t index;      // the argument whose storage it is, the later tensor, the captured tensor
+    enum class Kind : uint8_t { argument, later, captured, carried } kind;
+    int32_t index;      // the argument whose storage it is, the later tensor, the captured tensor, the buffer carried from a segment before
     int64_t first_byte; // of the buffer, in the storage as it was traced
     int64_t lead;       // bytes from there to the first element of the argument
   };
@@ -113,6 +134,8 @@ class Trace {
   const std::vector<Rebound>& rebound() const { return rebound_; }
 
  private:
+  Tensor elements_of(const Tensor& t) override;
+  void begin_segment();
   void record(const OpCall& call, std::span<Tensor> outputs, const Origin* origin);
   void record_symbolic(const OpCall& call, std::span<Tensor> outputs);
   // What a tensor with symbolic sizes stands for in the traced call; others are themselves.
@@ -137,6 +160,11 @@ class Trace {
   std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
   std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
   int32_t later_ = 0;
+  bool may_read_ = false;
+  std::vector<Tensor> answers_;
+  std::vector<SegmentMark> segments_;
+  CallSite last_read_;
+  int32_t carried_ = 0;
 };
 
 }  // namespace tutti::graph

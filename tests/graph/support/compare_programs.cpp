@@ -17,14 +17,17 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
+const CompileOptions kSegments{.on_break = CompileOptions::OnBreak::segment};
+
 // What differs, "" when nothing does. The compiled function is called twice on fresh arguments, then on larger ones, for
-// which it becomes a family of sizes.
-std::string difference(const Program& program, bool fuse, int64_t* members = nullptr) {
-  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments); }, {.fuse = fuse, .epilogues = graph::Epilogues::all, .check_epilogues = true});
-  for (int call = 0; call < 6; ++call) {
+// which it becomes a family of sizes unless it reads.
+std::string difference(const Program& program, const CompileOptions& options, CompileStatistics* statistics = nullptr) {
+  const bool reads = options.on_break == CompileOptions::OnBreak::segment;
+  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments, reads); }, options);
+  for (int call = 0; call < (reads ? 3 : 6); ++call) {
     const int64_t growth = std::max(call - 1, 0);
     const std::vector<Tensor> eager = arguments_of(program, growth), given = arguments_of(program, growth);
-    const std::vector<Tensor> expected = run_program(program, eager);
+    const std::vector<Tensor> expected = run_program(program, eager, reads);
     std::vector<Tensor> got;
     try {
       got = function(given);
@@ -41,16 +44,16 @@ std::string difference(const Program& program, bool fuse, int64_t* members = nul
         return fmt::format("call {}: argument {} became\n{}\nexpected\n{}", call, i, to_string(given[i]), to_string(eager[i]));
     }
   }
-  if (members != nullptr) *members += function.statistics().members;
+  if (statistics != nullptr) *statistics = function.statistics();
   return "";
 }
 
 // Zero or the sum of squares of all floats that the program makes.
-Tensor total_of(const Program& program, const std::vector<Tensor>& arguments) {
+Tensor total_of(const Program& program, const std::vector<Tensor>& arguments, bool reads) {
   Tensor total = full({}, 0.0);
   std::vector<Tensor> pool = arguments;
   for (Tensor& t : pool) t = is_floating(t.dtype()) ? mul(t, 1.0) : t;  // writes in place are to these
-  pool = run_program(program, pool);
+  pool = run_program(program, pool, reads);
   for (size_t i = arguments.size(); i < pool.size(); ++i) {
     if (!is_floating(pool[i].dtype())) continue;
     const Tensor x = cast(pool[i], DType::f32);
@@ -75,18 +78,18 @@ std::vector<Tensor> gradients_of(const Tensor& total, const std::vector<Tensor>&
   return all;
 }
 
-std::string gradient_difference(const Program& program, double budget) {
+std::string gradient_difference(const Program& program, const CompileOptions& options) {
+  const bool reads = options.on_break == CompileOptions::OnBreak::segment;
   const std::vector<Tensor> arguments = arguments_of(program);
   const std::vector<Tensor> leaves = leaves_of(arguments);
   std::vector<Tensor> expected;
   try {
-    expected = gradients_of(total_of(program, arguments), leaves);
+    expected = gradients_of(total_of(program, arguments, reads), leaves);
   } catch (const UsageError&) {
     return "";
   }
-  const CompileOptions options{.activation_memory_budget = budget};
-  const auto inside = compile([&](const std::vector<Tensor>& a) { return gradients_of(total_of(program, a), leaves_of(a)); }, options);
-  const auto outside = compile([&](const std::vector<Tensor>& a) { return total_of(program, a); }, options);
+  const auto inside = compile([&](const std::vector<Tensor>& a) { return gradients_of(total_of(program, a, reads), leaves_of(a)); }, options);
+  const auto outside = compile([&](const std::vector<Tensor>& a) { return total_of(program, a, reads); }, options);
   const auto compare = [&](const char* what, const std::vector<Tensor>& got) -> std::string {
     if (got.size() != expected.size()) return fmt::format("{}: {} results, expected {}", what, got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
@@ -107,22 +110,46 @@ std::string gradient_difference(const Program& program, double budget) {
 }  // namespace
 
 std::string first_gradient_difference(uint64_t first, uint64_t count, double budget) {
+  const CompileOptions options{.activation_memory_budget = budget};
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Program program = make_program(seed);
-    if (gradient_difference(program, budget).empty()) continue;
-    const Program small = shrink(program, [&](const Program& p) { return !gradient_difference(p, budget).empty(); });
-    return fmt::format("program {}: {}\n{}", seed, gradient_difference(small, budget), describe(small));
+    if (gradient_difference(program, options).empty()) continue;
+    const Program small = shrink(program, [&](const Program& p) { return !gradient_difference(p, options).empty(); });
+    return fmt::format("program {}: {}\n{}", seed, gradient_difference(small, options), describe(small));
   }
   return "";
 }
 
 std::string first_difference(uint64_t first, uint64_t count, int64_t* members) {
+  const CompileOptions options{.epilogues = graph::Epilogues::all, .check_epilogues = true};
+  CompileOptions unfused = options;
+  unfused.fuse = false;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Program program = make_program(seed);
-    if (difference(program, true, members).empty()) continue;
-    const Program small = shrink(program, [](const Program& p) { return !difference(p, true).empty(); });
-    return fmt::format("program {}: {}\n{}{} without fusion", seed, difference(small, true), describe(small),
-                       difference(small, false).empty() ? "right" : "wrong");
+    CompileStatistics statistics;
+    const bool is_right = difference(program, options, &statistics).empty();
+    if (members != nullptr) *members += statistics.members;
+    if (is_right) continue;
+    const Program small = shrink(program, [&](const Program& p) { return !difference(p, options).empty(); });
+    return fmt::format("program {}: {}\n{}{} without fusion", seed, difference(small, options), describe(small),
+                       difference(small, unfused).empty() ? "right" : "wrong");
+  }
+  return "";
+}
+
+std::string first_difference_in_segments(uint64_t first, uint64_t count, int64_t* continuations) {
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    const Program program = make_program(seed);
+    CompileStatistics statistics;
+    const auto differs = [&](const Program& p) {
+      const std::string values = difference(p, kSegments, &statistics);
+      return values.empty() ? gradient_difference(p, kSegments) : values;
+    };
+    const bool is_right = differs(program).empty();
+    *continuations += statistics.continuations;
+    if (is_right) continue;
+    const Program small = shrink(program, [&](const Program& p) { return !differs(p).empty(); });
+    return fmt::format("program {}: {}\n{}", seed, differs(small), describe(small));
   }
   return "";
 }

@@ -120,7 +120,7 @@ std::vector<Tensor> arguments_of(const Program& program, int64_t growth) {
   return arguments;
 }
 
-static std::vector<Tensor> run(const Program& program, const std::vector<Tensor>& arguments, std::string* text) {
+static std::vector<Tensor> run(const Program& program, const std::vector<Tensor>& arguments, bool reads, std::string* text) {
   std::vector<Tensor> pool = arguments;
   for (size_t i = 0; i < program.code.size(); ++i) {
     const Instruction& in = program.code[i];
@@ -140,6 +140,7 @@ static std::vector<Tensor> run(const Program& program, const std::vector<Tensor>
         case Kind::matmul: pool.push_back(matmul(x, in.op % 2 ? transpose(y, 0, 1) : y)); break;
         case Kind::join: pool.push_back(in.op % 2 ? cat({x, y}, 0) : flip(x)); break;
       }
+      if (reads && in.c % 3 == 0 && gt(sum(y), 0.0).item_int() != 0) pool.push_back(neg(x));
     } catch (const CaptureError&) {
       throw;
     } catch (const UsageError&) {
@@ -152,13 +153,15 @@ static std::vector<Tensor> run(const Program& program, const std::vector<Tensor>
   return pool;
 }
 
-std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& arguments) { return run(program, arguments, nullptr); }
+std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& arguments, bool reads) {
+  return run(program, arguments, reads, nullptr);
+}
 
 std::string describe(const Program& program) {
   std::string text;
   const std::vector<Tensor> arguments = arguments_of(program);
   for (const Tensor& t : arguments) text += "  argument " + tutti::describe(t) + " strides " + to_string(t.strides()) + "\n";
-  run(program, arguments, &text);
+  run(program, arguments, false, &text);
   return text;
 }
 

@@ -24,8 +24,9 @@ struct Program {
 Program make_program(uint64_t seed);
 // Fresh arguments: the same values at every call. Some share memory. growth: how much longer dims are than at first.
 std::vector<Tensor> arguments_of(const Program& program, int64_t growth = 0);
-// All tensors that the program makes. An instruction that its operands do not allow does nothing.
-std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& arguments);
+// All tensors that the program makes. An instruction that its operands do not allow does nothing. reads: some instructions are
+// followed by a read of an element, which says whether one more tensor is made.
+std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& arguments, bool reads = false);
 // The program as it ran on these arguments, one line per instruction that did something.
 std::string describe(const Program& program);
 
