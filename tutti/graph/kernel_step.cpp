@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/graph/kernel_writer.h"
+#include "tutti/ops/engine/eager.h"
 
 namespace tutti::graph {
 namespace {
@@ -20,8 +21,8 @@ void shape_pointwise(KernelStep& step) {
   step.run.split_inner = true;
 }
 
-// False when the dims of the row cannot be walked as one.
-bool shape_rows(KernelStep& step, const Space& space, bool all_per_row, bool one_node) {
+// False when the dims of the row cannot be walked as one. as_columns: rows may be taken side by side.
+bool shape_rows(KernelStep& step, const Space& space, bool as_columns) {
   LoopNest& nest = step.nest;
   Dims order;
   for (int d = 0; d < space.sizes.ndim(); ++d) {
@@ -35,7 +36,7 @@ bool shape_rows(KernelStep& step, const Space& space, bool all_per_row, bool one
   step.outer_end = nest.collapse(0, kept);
   if (nest.sizes.ndim() == step.outer_end) nest.append_dim(1);
   const int reduce = nest.sizes.ndim() - 1;
-  const bool column = one_node && all_per_row && step.outer_end > 0 && !nest.operands.empty() &&
+  const bool column = as_columns && step.outer_end > 0 && !nest.operands.empty() &&
                       nest.operands[0].strides[static_cast<size_t>(reduce)] != 1 &&
                       nest.operands[0].strides[static_cast<size_t>(step.outer_end - 1)] == 1 &&
                       nest.sizes[static_cast<size_t>(step.outer_end - 1)] >= 4;
@@ -66,8 +67,9 @@ std::optional<KernelStep> make_kernel_step(const Group& group, const Graph& grap
   step.nest = writer.nest();
   const bool rows = !group.space.row.empty();
   const bool all_per_row = std::all_of(writer.outputs.begin(), writer.outputs.end(), [](const auto& o) { return o.per_row; });
+  const bool as_columns = all_per_row && group.nodes.size() == 1 && !(graph.nodes[static_cast<size_t>(group.nodes[0])].op->recipe.per_row & kRowsOnly);
   if (!rows) shape_pointwise(step);
-  else if (!shape_rows(step, group.space, all_per_row, group.nodes.size() == 1)) return std::nullopt;
+  else if (!shape_rows(step, group.space, as_columns)) return std::nullopt;
   writer.finish(step);
   return step;
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/reshape.h"
 
@@ -120,7 +121,7 @@ std::vector<Sample> samples(bool backward) {
 const OpDef kCrossEntropy{.name = "cross_entropy", .num_inputs = 2, .num_outputs = 2, .infer = infer, .reference = reference,
                           .gradient = {.vjp = vjp, .saves_inputs = 0b11, .saves_outputs = 0b10},
                           .check = check_labels,
-                          .recipe = {.kind = LoopKind::row, .build = build, .per_row = 0b11,
+                          .recipe = {.kind = LoopKind::row, .build = build, .per_row = 0b11 | kRowsOnly,
                                      .leaf = [](const OpCall&) { return class_leaf(); }},
                           .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> y[a1] s[a1] | |"); },
                           .samples = [] { return samples(false); }};

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/reshape.h"
 
@@ -145,7 +146,7 @@ std::vector<Sample> samples(Make make) {
 const OpDef kStatistics{
     .name = "class_statistics", .num_inputs = 2, .num_outputs = 3, .infer = infer_statistics,
     .reference = reference_statistics, .gradient = {.none = kNoGradient},
-    .recipe = {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b111, .params = first_class_param,
+    .recipe = {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b111 | kRowsOnly, .params = first_class_param,
                .leaf = [](const OpCall&) { return class_leaf(); }},
     .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> m[a1] l[a1] y[a1] | |"); },
     .samples = [] {
