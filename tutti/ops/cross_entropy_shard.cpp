@@ -5,6 +5,7 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/engine/softmax_nodes.h"
 #include "tutti/ops/reshape.h"
 
 namespace tutti {
@@ -68,14 +69,10 @@ void reference_statistics(const OpCall& call, std::span<const Tensor> outputs) {
 void infer_combine(const OpCall& call, OutputMetas& out) {
   for (size_t k = 0; k < 3; ++k) out.add(call[k].dtype(), call[k].sizes());
 }
-// The formula of the monoid as row kernels have it.
 void build_combine(RecipeBuilder& b) {
-  const Expr ma = b.in(0), la = b.in(1), mb = b.in(3), lb = b.in(4), none = b.constant(-kInf, ma.dtype());
-  const Expr m = apply_scalar(ScalarOp::maximum, ma, mb);
-  const Expr origin = where(apply_scalar(ScalarOp::eq, m, none), b.constant(0.0, m.dtype()), m);
-  const Expr sa = apply_scalar(ScalarOp::exp, ma - origin), sb = apply_scalar(ScalarOp::exp, mb - origin);
-  b.out(m);
-  b.out(apply_scalar(ScalarOp::fma, la, sa, lb * sb));
+  const SoftmaxNode both = combined(b, {b.in(0), b.in(1)}, {b.in(3), b.in(4)});
+  b.out(both.m);
+  b.out(both.l);
   b.out(b.in(2) + b.in(5));
 }
 void reference_combine(const OpCall& call, std::span<const Tensor> outputs) {

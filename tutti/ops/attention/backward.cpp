@@ -18,7 +18,7 @@ int levels_for(int64_t groups, int threads) {
 }
 
 // What the parts gave, joined in the order of the tree: into the first.
-void join(const std::vector<KeyPart>& parts, std::span<const Tensor> values) {
+void join(const std::vector<TreePart>& parts, std::span<const Tensor> values) {
   std::vector<Tensor> stack;
   for (size_t i = 0; i < parts.size(); ++i) {
     stack.push_back(values[i]);
@@ -41,7 +41,7 @@ void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
   ThreadPool& pool = ThreadPool::current();
   const DType compute = compute_dtype(call[1].dtype());
   const int64_t groups = n.B * n.Hkv, width = GradientSums::dq_width(n, compute);
-  const std::vector<KeyPart> parts = key_parts(n.Sk, levels_for(groups, pool.threads()));
+  const std::vector<TreePart> parts = tree_parts(n.Sk, levels_for(groups, pool.threads()), codegen::contraction_leaf());
   const int64_t count = static_cast<int64_t>(parts.size());
   const auto rows_of_group = [&](int64_t group) { return rows_of(outputs[0], group / n.Hkv, group % n.Hkv, n.G); };
 

@@ -44,24 +44,7 @@ struct Sums {
 // One register more than columns: rows whose distance is a power of two share few places of the nearest cache.
 int64_t stride_of(int64_t width, DType compute) { return width + codegen::gemm_lanes(codegen::cpu_target(), compute); }
 
-void split(int64_t begin, int64_t count, int levels, std::vector<KeyPart>& parts) {
-  if (levels == 0 || count <= codegen::contraction_leaf()) {
-    parts.push_back({begin, count});
-    return;
-  }
-  const int64_t left = count - count / 2;
-  split(begin, left, levels - 1, parts);
-  split(begin + left, count / 2, levels - 1, parts);
-  ++parts.back().merges;
-}
-
 }  // namespace
-
-std::vector<KeyPart> key_parts(int64_t keys, int levels) {
-  std::vector<KeyPart> parts;
-  split(0, keys, levels, parts);
-  return parts;
-}
 
 // The sum over queries runs over tokens; the heads of a group lie inside a grain (N3t).
 GradientSums::GradientSums(const OpCall& call)
@@ -163,7 +146,7 @@ void GradientSums::store(void* sums, const Keys& keys, const Head& to) {
   codegen::store_tile(k_down_, compute_, n_.D, keys.count, n_.D, to.at(keys.begin), to.dtype, to.key_stride, to.element_stride);
 }
 
-void GradientSums::run(int64_t b, int64_t kv, const KeyPart& part, const Tensor& dk, const Tensor& dv, void* dq) {
+void GradientSums::run(int64_t b, int64_t kv, const TreePart& part, const Tensor& dk, const Tensor& dv, void* dq) {
   const ContractionTree over_keys = ContractionTree::halving(part.count);
   load_rows(b, kv, over_keys.depth());
   int64_t begin = part.begin;

@@ -9,25 +9,19 @@
 #include "tutti/codegen/tile_product.h"
 #include "tutti/ops/attention/geometry.h"
 #include "tutti/ops/attention/scratch.h"
+#include "tutti/ops/engine/tree_parts.h"
 
 namespace tutti::attention {
-
-// Keys [begin, begin + count): a node of the tree over keys, joined to `merges` nodes before it.
-struct KeyPart {
-  int64_t begin, count;
-  int merges = 0;
-};
-// The nodes `levels` below the root, or leaves above, in order.
-std::vector<KeyPart> key_parts(int64_t keys, int levels);
 
 class GradientSums {
  public:
   // `call` has the inputs of kernel_backward and outlives this.
   explicit GradientSums(const OpCall& call);
 
-  // Stores the gradients of k and v for the keys of `part` into dk and dv, and what these keys give to that of q into `dq`:
-  // dense rows [Sq * G][dq_width()] of the compute dtype. Zeros have no sign: it would tell of keys that are hidden.
-  void run(int64_t b, int64_t kv, const KeyPart& part, const Tensor& dk, const Tensor& dv, void* dq);
+  // Stores the gradients of k and v for the keys of `part`, a node of the tree over keys, into dk and dv, and what these keys
+  // give to that of q into `dq`: dense rows [Sq * G][dq_width()] of the compute dtype. Zeros have no sign: it would tell of
+  // keys that are hidden.
+  void run(int64_t b, int64_t kv, const TreePart& part, const Tensor& dk, const Tensor& dv, void* dq);
 
   static int64_t dq_width(const Sizes& n, DType compute) { return codegen::whole_registers(n.D, compute); }
 
