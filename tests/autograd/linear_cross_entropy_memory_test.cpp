@@ -1,0 +1,143 @@
+// What linear cross entropy holds, and what it does not compute: bytes of the allocator, and the products in a trace.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/core/error.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/linear_cross_entropy.h"
+#include "tutti/runtime/allocator.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/profiler.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t kRows = 512, kFeatures = 24, kClasses = 4096;
+
+struct Operands {
+  Tensor x = facets::sample_tensor(1, {kRows, kFeatures}), w = facets::sample_tensor(2, {kClasses, kFeatures}), b = facets::sample_tensor(3, {kClasses}),
+         labels = facets::sample_tensor(4, {kRows}, DType::i64, 0, kClasses);
+};
+
+// What `body` takes at most at once besides what is there before, of all categories.
+template <class Body>
+int64_t peak_of(Body body) {
+  Allocator& allocator = RankContext::current().allocator();
+  allocator.reset_peak();
+  const int64_t before = allocator.statistics().current_bytes;
+  body();
+  return allocator.statistics().peak_bytes - before;
+}
+
+// How often each product runs.
+template <class Body>
+std::map<std::string, int> products_of(Body body) {
+  Profiler profiler;
+  EXPECT_TRUE(profiler.start({.filter = TraceFilter::this_thread, .memory = false}).ok());
+  body();
+  profiler.stop();
+  std::map<std::string, int> counts;
+  for (const TraceHarvest::Thread& thread : profiler.trace().threads) {
+    for (int64_t i = 0; i < thread.size; ++i) {
+      const TraceEvent& e = (*thread.log)[i];
+      if (e.category == TraceCategory::annotation) ++counts[e.name];
+    }
+  }
+  return counts;
+}
+
+constexpr int64_t kRowVectors = 16 * kRows * 4;  // loss, logsumexp, masks: a handful of numbers a row
+
+TEST(LinearCrossEntropyMemory, StaysWithinTheBytesGranted) {
+  const Operands p;
+  for (const Tensor& t : {p.x, p.w, p.b}) requires_grad_(t);
+  const int64_t logits = kRows * kClasses * 4, results = p.x.nbytes() + p.w.nbytes() + p.b.nbytes();
+  for (const int64_t bytes : {int64_t{400} << 10, int64_t{1} << 20, int64_t{3} << 20}) {
+    ASSERT_LT(bytes, logits / 2);
+    Tensor loss;
+    const LinearCrossEntropyOptions options{.bias = p.b, .label_smoothing = 0.1, .z_loss = 1e-4, .max_bytes = bytes};
+    const int64_t forward = peak_of([&] { loss = linear_cross_entropy(p.x, p.w, p.labels, options); });
+    EXPECT_LE(forward, bytes + kRowVectors);
+    const int64_t backward_peak = peak_of([&] { backward(loss); });
+    EXPECT_LE(backward_peak, bytes + results + kRowVectors);
+    EXPECT_GT(backward_peak, results);
+    for (const Tensor& t : {p.x, p.w, p.b}) set_grad(t, {});
+  }
+}
+
+TEST(LinearCrossEntropyMemory, TheSmallestBoundThatItNamesIsEnough) {
+  const Operands p;
+  requires_grad_(p.x), requires_grad_(p.w);
+  int64_t bytes = 1;
+  std::string message;
+  for (int attempts = 0; attempts < 4; ++attempts) {  // the forward asks first, then each gradient
+    try {
+      backward(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = bytes}));
+      break;
+    } catch (const UsageError& e) {
+      message = e.what();
+      const size_t at = message.find("needs ");
+      ASSERT_NE(at, std::string::npos) << message;
+      const int64_t needed = std::stoll(message.substr(at + 6));
+      ASSERT_GT(needed, bytes) << message;
+      bytes = needed;
+    }
+  }
+  EXPECT_NE(message.find(fmt::format("is too small for {} rows, {} features and {} classes: the gradient of the", kRows, kFeatures, kClasses)), std::string::npos) << message;
+  EXPECT_NE(message.find("raise max_bytes to at least that"), std::string::npos) << message;
+  EXPECT_LT(bytes, 512 << 10);
+  EXPECT_TRUE(grad_of(p.w).defined());
+}
+
+TEST(LinearCrossEntropyMemory, ABackwardThatCannotFitIsRefusedByTheForward) {
+  const Operands p;
+  EXPECT_NO_THROW(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = 20 << 10}));
+  requires_grad_(p.w);
+  EXPECT_THROW(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = 20 << 10}), UsageError);
+  const NoGradScope no_grad;
+  EXPECT_NO_THROW(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = 20 << 10}));
+}
+
+// One chunk for all, so that each product that runs, runs once.
+LinearCrossEntropyOptions in_one_chunk(const Tensor& bias) { return {.bias = bias, .max_bytes = int64_t{1} << 30, .chunk_rows = kRows, .chunk_classes = kClasses}; }
+
+TEST(LinearCrossEntropyMemory, WhatIsFrozenCostsNothing) {
+  const int64_t chunk = kRows * kClasses * 4;
+  for (int wanted = 1; wanted < 8; ++wanted) {
+    const Operands p;
+    const bool x = wanted & 1, w = wanted & 2, b = wanted & 4;
+    requires_grad_(p.x, x), requires_grad_(p.w, w), requires_grad_(p.b, b);
+    const Tensor loss = linear_cross_entropy(p.x, p.w, p.labels, {.bias = p.b, .max_bytes = int64_t{1} << 30, .chunk_rows = kRows});
+    int64_t peak = 0;
+    const std::map<std::string, int> products = products_of([&] { peak = peak_of([&] { backward(loss); }); });
+    const int each = products.at("logits");
+    EXPECT_EQ(products.contains("input gradient") ? products.at("input gradient") : 0, x ? each : 0) << wanted;
+    EXPECT_EQ(products.contains("weight gradient") ? products.at("weight gradient") : 0, w ? each : 0) << wanted;
+    const int64_t results = (x ? p.x.nbytes() : 0) + (w ? p.w.nbytes() : 0) + (b ? p.b.nbytes() : 0);
+    EXPECT_LE(peak, chunk + results + kRowVectors + (x ? 5 * p.x.nbytes() : 0)) << wanted;
+    EXPECT_EQ(grad_of(p.x).defined(), x);
+    EXPECT_EQ(grad_of(p.w).defined(), w);
+    EXPECT_EQ(grad_of(p.b).defined(), b);
+  }
+}
+
+TEST(LinearCrossEntropyMemory, WithoutGradientNothingIsKept) {
+  const Operands p;
+  requires_grad_(p.x), requires_grad_(p.w);
+  const NoGradScope no_grad;
+  const std::map<std::string, int> products = products_of([&] { linear_cross_entropy(p.x, p.w, p.labels, in_one_chunk({})); });
+  EXPECT_EQ(products, (std::map<std::string, int>{{"logits", 1}}));
+}
+
+TEST(LinearCrossEntropyMemory, OneRowOfManyClassesFitsInLittle) {
+  const Tensor x = facets::sample_tensor(1, {1, 2}), w = facets::sample_tensor(2, {1 << 17, 2}), label = Tensor::of<int64_t>({77});
+  Tensor loss;
+  EXPECT_LE(peak_of([&] { loss = linear_cross_entropy(x, w, label, {.max_bytes = 4 << 10}); }), 8 << 10);
+  EXPECT_GT(loss.item(), 0);
+}
+
+}  // namespace
+}  // namespace tutti

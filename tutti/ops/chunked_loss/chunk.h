@@ -1,0 +1,39 @@
+// One chunk of logits: where it lies, and the products that make it and that it goes into.
+#pragma once
+
+#include "tutti/codegen/gemm.h"
+#include "tutti/ops/chunked_loss/steps.h"
+#include "tutti/ops/engine/tree_parts.h"
+
+namespace tutti::chunked_loss {
+
+// Rows (or elements) [part.begin, part.begin + part.count) of the first dim; absent optional inputs as they are.
+Tensor rows_of(const Tensor& t, const TreePart& part);
+// Columns of [R, V].
+Tensor columns_of(const Tensor& t, const TreePart& part);
+codegen::GemmOperand operand(const Tensor& t);
+codegen::GemmOperand transposed(const Tensor& t);
+
+// gemm(), as an event of its own in traces.
+void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::GemmOperand& a, const codegen::GemmOperand& b, const Tensor& c,
+             const codegen::ContractionTree& tree);
+
+class LogitChunk {
+ public:
+  // `call` outlives this. Room for `rows` x `classes`.
+  LogitChunk(const OpCall& call, int64_t rows, int64_t classes);
+
+  // Fills the chunk with x w^T.
+  const Tensor& compute(const TreePart& rows, const TreePart& classes);
+  // columns: [B, 1] each. After compute().
+  void statistics(std::span<const Tensor> columns) const;
+  // Puts the gradient of x w^T in the place of the chunk.
+  void to_gradient() const;
+
+ private:
+  const OpCall& call_;
+  Tensor room_, z_;
+  TreePart rows_{}, classes_{};
+};
+
+}  // namespace tutti::chunked_loss

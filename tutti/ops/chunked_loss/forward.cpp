@@ -1,0 +1,85 @@
+#include "tutti/ops/chunked_loss/forward.h"
+
+#include <numeric>
+#include <utility>
+
+#include "tutti/ops/chunked_loss/chunk.h"
+#include "tutti/ops/chunked_loss/plan.h"
+#include "tutti/ops/engine/kernel_trace.h"
+#include "tutti/runtime/allocator.h"
+
+namespace tutti::chunked_loss {
+namespace {
+
+using Columns = std::vector<Tensor>;  // [B, 1] each
+
+// The statistics of one chunk of rows while its classes come in the order of their tree. One place more than sums that wait:
+// two are joined into a third.
+class PendingStatistics {
+ public:
+  PendingStatistics(int64_t rows, int slots, int columns, DType dtype)
+      : room_(Tensor::empty({(slots + 1) * columns * rows}, dtype)), rows_(rows), columns_(columns), places_(static_cast<size_t>(slots + 1)) {
+    std::iota(places_.begin(), places_.end(), 0);
+  }
+
+  Columns at(int slot, int64_t rows) const {
+    Columns columns;
+    for (int k = 0; k < columns_; ++k)
+      columns.push_back(room_.view_as({rows, 1}, {1, 1}, (places_[static_cast<size_t>(slot)] * columns_ + k) * rows_));
+    return columns;
+  }
+  // What stands in `slot` is joined with those before it.
+  void join(int slot, int merges, int64_t rows) {
+    for (; merges > 0; --merges, --slot) {
+      Columns both = at(slot - 1, rows);
+      for (const Tensor& t : at(slot, rows)) both.push_back(t);
+      run_step(kJoinStatistics, {}, both, at(static_cast<int>(places_.size()) - 1, rows));
+      std::swap(places_[static_cast<size_t>(slot - 1)], places_.back());
+    }
+  }
+
+ private:
+  Tensor room_;
+  int64_t rows_;
+  int columns_;
+  std::vector<int> places_;
+};
+
+// finish(rows, columns): all classes of a chunk of rows are there.
+template <class Finish>
+void for_each_chunk_of_rows(const OpCall& call, int columns, Finish finish) {
+  const MemoryCategoryScope category(MemoryCategory::workspace);
+  if (attrs_of(call).needs != 0) plan_gradients(call);  // a backward that cannot fit is an error now, not after the forward
+  const ChunkPlan plan = plan_statistics(call);
+  KernelTrace::note_extern(call.op, [&] { return plan.describe(); });
+  LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes());
+  PendingStatistics pending(plan.chunk_rows(), slots_of(plan.classes), columns, computes_in(call));
+  for (const TreePart& rows : plan.rows) {
+    for (const TreePart& classes : plan.classes) {
+      chunk.compute(rows, classes);
+      chunk.statistics(pending.at(classes.pending, rows.count));
+      pending.join(classes.pending, classes.merges, rows.count);
+    }
+    finish(rows, pending.at(0, rows.count));
+  }
+}
+
+}  // namespace
+
+void kernel_loss(const OpCall& call, std::span<const Tensor> outputs) {
+  const bool mix = has_mix(call);
+  for_each_chunk_of_rows(call, 3 + mix, [&](const TreePart& rows, Columns columns) {
+    columns.push_back(rows_of(call[kLabels], rows));
+    Columns results;
+    for (size_t k = 0; k < 2 + static_cast<size_t>(mix); ++k) results.push_back(rows_of(outputs[k], rows));
+    run_step(kFinishStatistics, step_attrs(call, 0), columns, results);
+  });
+}
+
+void kernel_shard_statistics(const OpCall& call, std::span<const Tensor> outputs) {
+  for_each_chunk_of_rows(call, 3, [&](const TreePart& rows, const Columns& columns) {
+    for (size_t k = 0; k < 3; ++k) run_step(kConvert, {columns[k]}, rows_of(outputs[k], rows));
+  });
+}
+
+}  // namespace tutti::chunked_loss

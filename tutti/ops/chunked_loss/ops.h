@@ -1,0 +1,15 @@
+// The ops of linear cross entropy.
+#pragma once
+
+#include "tutti/ops/chunked_loss/call.h"
+
+namespace tutti::chunked_loss {
+
+// Inputs as in call.h. Loss, logsumexp, weighted sum of logits, [N, 1] each; the last is [N, 0] without mix.
+extern const OpDef kLoss;
+// Maximum, sum and target of each row over a shard of the classes.
+extern const OpDef kShardStatistics;
+// Gradients of x, weight and bias; those not needed are empty.
+extern const OpDef kGradients;
+
+}  // namespace tutti::chunked_loss

@@ -1,0 +1,34 @@
+// How linear cross entropy is cut into chunks of rows and classes, within the bytes that its caller grants.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/ops/chunked_loss/call.h"
+#include "tutti/ops/engine/tree_parts.h"
+
+namespace tutti::chunked_loss {
+
+struct ChunkPlan {
+  std::vector<TreePart> rows, classes;
+  int64_t nbytes = 0;  // of chunks and sums that wait, at once
+
+  int64_t chunk_rows() const { return rows.front().count; }
+  int64_t chunk_classes() const { return classes.front().count; }
+  std::string describe() const;  // for traces
+};
+
+// Logits chunk by chunk and the statistics of their rows. UsageError, naming the bytes, when no chunk is small enough.
+ChunkPlan plan_statistics(const OpCall& call);
+
+// The gradients that the attrs need. Those of weight and bias sum over rows, that of x sums over classes: classes outside and
+// rows inside keeps the former in one chunk of classes, but all rows of the latter wait; the other way round it is the rows of
+// one chunk. Together the logits are computed once more, apart twice.
+struct GradientPlan {
+  ChunkPlan classes_outside;  // weight and bias, and x when together; empty when neither is needed
+  ChunkPlan rows_outside;     // x; empty when it is not needed, or together with the others
+  bool together = false;
+};
+GradientPlan plan_gradients(const OpCall& call);
+
+}  // namespace tutti::chunked_loss

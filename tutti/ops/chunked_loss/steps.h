@@ -1,0 +1,39 @@
+// The recipes that run on a chunk of logits.
+#pragma once
+
+#include <span>
+
+#include "tutti/ops/chunked_loss/call.h"
+
+namespace tutti::chunked_loss {
+
+// What of the call a step depends on; `first_class` is that of the chunk.
+struct StepAttrs {
+  int64_t first_class = 0, ignore_index = 0;
+  double softcap = 0;
+  DType logits = DType::f32;
+  bool bias = false, mix = false, sums = false;
+};
+// For the chunk that begins at class `begin` of this call's.
+StepAttrs step_attrs(const OpCall& call, int64_t begin);
+
+// z [B, C], labels [B, 1], then bias [1, C] and mix [1 or B, C] when there are -> maximum, sum, target[, mix] [B, 1]
+extern const OpDef kChunkStatistics;
+// The columns of two neighbouring parts -> those of both
+extern const OpDef kJoinStatistics;
+// The columns, labels -> loss, logsumexp[, weighted sum] [B, 1]
+extern const OpDef kFinishStatistics;
+// z, labels, logsumexp, grad of the loss, then as they are there: bias, mix, grad of the sum, grad of loss and logsumexp ->
+// gradient of z before bias
+extern const OpDef kChunkGradient;
+// d [B, C] -> its sum over rows [C]
+extern const OpDef kSumRows;
+// a, b -> a + b; a -> a in another dtype
+extern const OpDef kAddParts, kConvert;
+
+void run_step(const OpDef& op, const StepAttrs& attrs, std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+inline void run_step(const OpDef& op, std::initializer_list<Tensor> inputs, const Tensor& output) {
+  run_step(op, {}, {inputs.begin(), inputs.size()}, {&output, 1});
+}
+
+}  // namespace tutti::chunked_loss
