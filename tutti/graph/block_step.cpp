@@ -81,6 +81,9 @@ const char* shape(KernelStep& step, const Dims& order, int64_t columns, const Ex
 std::variant<BlockStep, const char*> make_block_step(const Group& group, const Graph& graph, const std::vector<bool>& escapes,
                                                      const Value& output) {
   if (!group.space.row.empty()) return "it reduces rows";
+  for (const int32_t n : group.nodes) {
+    if (!graph.nodes[static_cast<size_t>(n)].keys.empty()) return "it draws random numbers";
+  }
   Group own = group;
   const auto access = [&](const KernelWriter& writer) -> const Access* {
     const auto reads = [&](const Access& a) { return a.buffer == output.buffer && a.version == output.version; };

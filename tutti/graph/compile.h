@@ -34,9 +34,9 @@ class Compiled {
     graph::Leaves arguments;
     graph::Flattener flatten(arguments);
     (flatten(args), ...);
-    const auto trace = [&](std::span<const Tensor> stand_ins, std::span<const SymInt> sizes, std::vector<Tensor>& results) -> std::shared_ptr<const void> {
+    const auto trace = [&](const graph::StandIns& stand_ins, std::vector<Tensor>& results) -> std::shared_ptr<const void> {
       std::tuple<std::decay_t<Args>...> traced(args...);
-      graph::Rebuilder rebuild(stand_ins, sizes);
+      graph::Rebuilder rebuild(stand_ins);
       rebuild(traced);
       if constexpr (std::is_void_v<Result>) {
         std::apply(*fn_, traced);

@@ -29,7 +29,8 @@ std::vector<Continuations::Entry> Continuations::entries() const {
 void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress) {
   for (const Tensor& t : arguments.tensors) before_host_read(t);
   for (const Captured& c : segment.captured) before_host_read(c.tensor);
-  const std::vector<Tensor> made = segment.forward->run(segment.memory_of(segment.sources, arguments.tensors, {}, progress.carried));
+  draw_keys(segment.keys, arguments.keys, progress.keys);
+  const std::vector<Tensor> made = segment.forward->run(segment.memory_of(segment.sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   const Tensor value = Tensor::empty(made[0].extents(), made[0].dtype());  // the memory may be written later
   copy_elements(value, made[0]);
   progress.read.push_back(value);

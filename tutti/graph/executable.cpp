@@ -2,6 +2,7 @@
 
 #include "tutti/graph/control_step.h"
 #include "tutti/graph/epilogue_check.h"
+#include "tutti/graph/node_call.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/effect_check.h"
@@ -86,7 +87,17 @@ void Executable::run_kernel(const KernelStep& step, const Frame& frame) const {
     data[k] = frame.bases[static_cast<size_t>(step.operands[k].buffer)] + step.operands[k].byte_offset;
   KernelRun run = step.run;
   run.entry = step.kernel->entry;
-  run.params = step.params.data();
+  std::vector<codegen::ParamValue> params;  // with the keys of this call
+  if (!step.keyed.empty()) {
+    params = step.params;
+    for (const KeyedParams& k : step.keyed) {
+      Node node = graph_.nodes[static_cast<size_t>(k.node)];
+      node.attrs = with_keys(node.attrs, node.keys, frame.keys);
+      const NodeCall call(node, graph_);
+      node.op->recipe.params(call.call, params.data() + k.first);
+    }
+  }
+  run.params = step.keyed.empty() ? step.params.data() : params.data();
   run.data = data;
   const uint32_t error = run_nest(step.nest, step.outer_end, run);
   if (error & codegen::kDividedByZero) throw IntegerDivideByZero(step.ops);
@@ -102,7 +113,8 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
   for (size_t i = 0; i < step.copy_first.size(); ++i) {
     if (step.copy_first[i]) call.inputs[i] = clone_to(call.inputs[i], call.inputs[i].device());
   }
-  const OpCall op_call{*step.op, call.inputs, step.attrs};
+  const std::optional<Attrs> keyed = step.keys.empty() ? std::nullopt : std::optional(with_keys(step.attrs, step.keys, frame.keys));
+  const OpCall op_call{*step.op, call.inputs, keyed ? *keyed : step.attrs};
   if (step.op->check) step.op->check(op_call);
   if (step.check_only) return;
   TraceContext context = TraceContext::current();
@@ -140,13 +152,14 @@ void Executable::run_with_epilogue(const CallStep& step, const OpCall& call, std
   if (check) check->finish(frame.bases);
 }
 
-std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::span<const Tensor> into) const {
+std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::span<const Tensor> into, std::span<const RandomKey> keys) const {
   const FpEnvironmentScope environment;
   TraceContext context = TraceContext::current();
   context.graph_key = graph_key_;
   const TraceContextScope scope(context);
   FrameLoan loan(*this);
   Frame& frame = *loan;
+  frame.keys = keys;
   for (size_t b = 0; b < graph_.buffers.size(); ++b) {
     const Buffer& buffer = graph_.buffers[b];
     if (buffer.kind == Buffer::Kind::given) {

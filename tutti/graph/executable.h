@@ -31,6 +31,7 @@ struct CallStep {
   Origin origin = {};
   std::shared_ptr<const ControlStep> control = nullptr;  // what runs in the place of the op's kernel
   std::optional<BlockStep> epilogue = {};                // what runs on the blocks of the output
+  std::vector<KeyWord> keys = {};                        // words of attrs that each call has anew
 };
 
 using Step = std::variant<KernelStep, BatchStep, CallStep>;
@@ -85,7 +86,8 @@ class Executable {
   // Runs it on the memory of the sources; returns one tensor per result (undefined where the graph says so). Any thread.
   // Throws what the ops throw; given memory may have been written by then, as in an eager run.
   // into: empty, or per result a dense tensor that it is written to where it is a buffer of its own; undefined: fresh memory.
-  std::vector<Tensor> run(std::span<const GivenMemory> given, std::span<const Tensor> into = {}) const;
+  // keys: of random numbers, per slot of the trace.
+  std::vector<Tensor> run(std::span<const GivenMemory> given, std::span<const Tensor> into = {}, std::span<const RandomKey> keys = {}) const;
 
   const ExecutableStatistics& statistics() const { return statistics_; }
   const Graph& graph() const { return graph_; }

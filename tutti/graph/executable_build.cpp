@@ -100,7 +100,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
 void Executable::add_call(const Node& node, bool check_only, const BuildOptions& options) {
   if (!check_only) ++statistics_.calls;
   steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only, node.origin,
-                            node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr});
+                            node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr, {}, node.keys});
 }
 
 void Executable::add_epilogue(const Group& call, const std::vector<bool>& escapes) {

@@ -15,6 +15,7 @@ struct Executable::Frame {
     std::vector<Tensor> kept_inputs, kept_outputs;
   };
   std::vector<Call> calls;             // per step
+  std::span<const RandomKey> keys;
 };
 
 }  // namespace tutti::graph

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/graph/keys.h"
 #include "tutti/ops/engine/op_def.h"
 #include "tutti/runtime/trace/source_lines.h"
 #include "tutti/runtime/trace/trace_context.h"
@@ -56,6 +57,7 @@ struct Node {
   Origin origin;
   std::vector<Value> after = {};  // values that must be there before it runs, though it does not read them
   std::shared_ptr<const ControlBody> control = nullptr;  // of a node that decides while it runs, see control_body.h
+  std::vector<KeyWord> keys = {};  // words of attrs that each call has anew
 };
 
 struct Graph {

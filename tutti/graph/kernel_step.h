@@ -15,6 +15,12 @@ struct OperandPlace {
   int64_t byte_offset;
 };
 
+// Parameters of a node that draws random numbers: others in each call.
+struct KeyedParams {
+  int32_t node;   // of the graph
+  int32_t first;  // of the parameters
+};
+
 struct KernelStep {
   codegen::KernelSpec spec;
   const codegen::Kernel* kernel = nullptr;  // of `spec`, once compiled
@@ -23,6 +29,7 @@ struct KernelStep {
   KernelRun run;
   std::vector<OperandPlace> operands;  // inputs, then outputs
   std::vector<codegen::ParamValue> params;
+  std::vector<KeyedParams> keyed;
   std::string ops;        // names of the ops inside, for errors and traces
   double bytes = 0;       // moved by one run
   const TraceKernel* trace = nullptr;  // where it comes from

@@ -35,6 +35,7 @@ void KernelWriter::write(const Node& node) {
   RecipeBuilder builder(call.call, dtypes, body, elements, static_cast<int>(params.size()));
   node.op->recipe.build(builder);
   if (node.op->recipe.params) {
+    if (!node.keys.empty()) keyed.push_back({static_cast<int32_t>(&node - graph_.nodes.data()), static_cast<int32_t>(params.size())});
     codegen::ParamValue values[16];
     const int count = node.op->recipe.params(call.call, values);
     params.insert(params.end(), values, values + count);
@@ -67,6 +68,7 @@ void KernelWriter::finish(KernelStep& step) {
   step.ops = ops;
   step.run.leaf = group_.leaf;
   step.params = std::move(params);
+  step.keyed = std::move(keyed);
 
   const int inner = step.run.inner_dim;
   const auto class_at = [&](size_t i, bool full_output) {

@@ -19,6 +19,7 @@ class KernelWriter {
   std::vector<Access> inputs;
   std::vector<Output> outputs;
   std::vector<codegen::ParamValue> params;
+  std::vector<KeyedParams> keyed;
   std::string ops;
 
   // The group's space with the operands of the kernel: inputs, then outputs.

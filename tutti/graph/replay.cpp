@@ -11,8 +11,9 @@ namespace {
 
 // Runs the compiled backward in the place of the nodes that an eager forward would have recorded.
 struct CompiledNode final : autograd::Node {
-  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_, std::vector<Tensor> carried_)
-      : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)), carried(std::move(carried_)) {
+  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_, Progress progress)
+      : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)), carried(std::move(progress.carried)),
+        keys(std::move(progress.keys)) {
     for (const StorageRef& s : storages()) versions.push_back(s->version());
   }
 
@@ -36,7 +37,7 @@ struct CompiledNode final : autograd::Node {
       later.push_back(to_contiguous(g));
     }
     later.insert(later.end(), saved.begin(), saved.end());
-    const std::vector<Tensor> results = backward.executable->run(spec->memory_of(backward.sources, arguments, later, carried));
+    const std::vector<Tensor> results = backward.executable->run(spec->memory_of(backward.sources, arguments, later, carried), {}, keys);
     for (size_t i = 0; i < results.size(); ++i) input_grads[i] = results[i];
   }
 
@@ -61,6 +62,7 @@ struct CompiledNode final : autograd::Node {
 
   const std::shared_ptr<const Specialization> spec;
   std::vector<Tensor> arguments, saved, carried;
+  const std::vector<RandomKey> keys;
   std::vector<Extents> sizes;       // of the differentiable results
   std::vector<uint32_t> versions;
   bool released = false;
@@ -82,10 +84,11 @@ void write_grads(const Specialization& spec, const Leaves& arguments, std::span<
 
 }  // namespace
 
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, const Progress& progress) {
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, Progress progress) {
   for (const Tensor& t : arguments.tensors) before_host_read(t);
   for (const Captured& c : self->captured) before_host_read(c.tensor);
-  std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried));
+  draw_keys(self->keys, arguments.keys, progress.keys);
+  std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   write_grads(*self, arguments, made);
   for (const Rebinding& r : self->rebindings) {
     rebind(r.argument >= 0 ? arguments.tensors[static_cast<size_t>(r.argument)] : self->captured[static_cast<size_t>(r.captured)].tensor,
@@ -100,7 +103,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   }
   if (!self->backward) return results;
   std::vector<Tensor> saved(made.begin() + self->backward->first_saved, made.end());
-  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), progress.carried);
+  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), std::move(progress));
   node->order = autograd::next_order();
   for (const int32_t i : self->backward->argument_leaves) node->edges.push_back(autograd::edge_of(arguments.tensors[static_cast<size_t>(i)]));
   for (const int32_t i : self->backward->captured_leaves) node->edges.push_back(autograd::edge_of(self->captured[static_cast<size_t>(i)].tensor));

@@ -65,11 +65,13 @@ class Continuations;
 struct Progress {
   std::vector<Tensor> read;     // by the host, in order
   std::vector<Tensor> carried;  // buffers made so far that may be needed
+  std::vector<RandomKey> keys;  // per slot met so far
 };
 
 struct Specialization {
   Guards guards;
   std::vector<Trace::Source> sources;
+  std::vector<KeySlot> keys;
   std::vector<Captured> captured;
   std::vector<HeldView> held;  // per captured tensor
   std::unique_ptr<Executable> forward;
@@ -119,6 +121,6 @@ Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& opt
 void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress);
 
 // Replays. `self` is held by what the results remember of it.
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, const Progress& progress = {});
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, Progress progress = {});
 
 }  // namespace tutti::graph

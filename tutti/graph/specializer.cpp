@@ -33,7 +33,7 @@ class Restorer {
 }  // namespace
 
 Specializer::Specializer(const BuildOptions& options, const Leaves& arguments, Reach reach, Program* program)
-    : options_(options), arguments_(arguments.tensors), reach_(reach), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
+    : options_(options), arguments_(arguments.tensors), argument_keys_(arguments.keys), reach_(reach), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
   made_->guards = Guards::of(arguments);
 }
 
@@ -42,10 +42,11 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   std::vector<Tensor> results;
   Restorer restorer(trace_);
   trace_.add_arguments(arguments_, stand_ins_, reach_, sizes.of_tensors);
+  const std::vector<RandomKey> keys = trace_.keys().add_arguments(argument_keys_);
   {
     Trace::Scope scope(trace_);
     try {
-      outcome_.structure = fn(stand_ins_, sizes.alone, results);
+      outcome_.structure = fn({stand_ins_, sizes.alone, keys}, results);
       if (trace_.stopped_at_read()) {
         throw CaptureError(12, fmt::format("'{}' catches what stops its trace at a read; catch what you can handle, by its type", options_.name));
       }
@@ -74,6 +75,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
 }
 
 bool Specializer::replay(const Program& program, const Outcome& recorded, const SymValues& values) {
+  trace_.keys().set_slots(recorded.keys);
   trace_.add_arguments(arguments_, stand_ins_, reach_);
   Program::Replay replay(program, trace_, values, stand_ins_);
   if (!replay.forward()) return false;
@@ -98,6 +100,7 @@ std::shared_ptr<const Specialization> Specializer::build() {
   if (outcome_.has_backward) made_->partition = outcome_.backward.partition(split_, trace_, options_.partition);
   Graph forward = split_.forward(trace_.graph());
   if (outcome_.has_backward) made_->backward = outcome_.backward.cut(split_, trace_, forward, named("backward"));
+  made_->keys = trace_.keys().slots();
   made_->segments = trace_.segments();
   if (trace_.stopped_at_read()) {
     made_->continuations = std::make_shared<Continuations>();
@@ -121,8 +124,9 @@ std::shared_ptr<const Specialization> Specializer::build() {
   return made_;
 }
 
-Outcome Specializer::recorded() const {
+Outcome Specializer::recorded() {
   Outcome copy = outcome_;
+  copy.keys = trace_.keys().slots();
   for (auto* list : {&copy.of_graph, &copy.backward.grads}) {
     for (Tensor& t : *list) {
       if (t.defined() && trace_.is_traced(t)) t = t.alias();

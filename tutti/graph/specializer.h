@@ -17,6 +17,7 @@ struct Outcome {
   std::vector<Tensor> held_results, held_grad_leaves, held_rebound;  // per entry of the lists above: the held tensor it speaks of
   std::vector<Tensor> of_graph;                                      // what the forward returns
   std::shared_ptr<const void> structure;
+  std::vector<KeySlot> keys;
   bool has_backward = false;
   JointTrace backward;
 };
@@ -35,7 +36,7 @@ class Specializer {
   std::shared_ptr<const Specialization> build();
   std::span<const Captured> captured() const { return trace_.captured(); }
   // The outcome for later replays: its tensors know nothing of autograd.
-  Outcome recorded() const;
+  Outcome recorded();
 
  private:
   BuildOptions named(const char* part) const;
@@ -46,6 +47,7 @@ class Specializer {
 
   const BuildOptions options_;
   const std::vector<Tensor> arguments_;
+  const std::vector<RandomKey> argument_keys_;
   const Reach reach_;
   Trace trace_;
   std::shared_ptr<Specialization> made_;

@@ -79,12 +79,13 @@ Trace* Trace::current() { return running; }
 
 Trace::Scope::Scope(Trace& trace)
     : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0), previous_reads_(HostReads::set_current(&trace)),
-      kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {
+      previous_keys_(KeySource::set_current(&trace.keys_)), kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {
   if (trace.program_ != nullptr) symbols_.emplace(trace.program_->symbols());
 }
 Trace::Scope::~Scope() {
   running = previous_;
   HostReads::set_current(previous_reads_);
+  KeySource::set_current(previous_keys_);
   TraceContext::current().keeps_places = kept_places_;
 }
 
@@ -262,6 +263,8 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* 
   op.infer(call, metas);
   begin_writes(call);
   Node node{.op = &op, .attrs = call.attrs, .origin = given != nullptr ? *given : origin()};
+  node.keys = keys_.words_in(op, call.attrs);
+  if (outer_ != nullptr) refuse_outer_keys(call);
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
   for (int k = 0; k < metas.count; ++k) {

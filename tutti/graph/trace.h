@@ -83,6 +83,7 @@ class Trace : private HostReads {
     StageScope stage_;
     std::optional<SymGraph::Scope> symbols_;
     HostReads* previous_reads_;
+    KeySource* previous_keys_;
     bool kept_places_;  // whether ModuleScopes were noted before
   };
 
@@ -115,6 +116,7 @@ class Trace : private HostReads {
   const std::vector<SegmentMark>& segments() const { return segments_; }
   const CallSite& last_read() const { return last_read_; }
 
+  TraceKeys& keys() { return keys_; }
   Program* program() const { return program_; }
   const std::string& name() const { return state_->name; }
   // Tells traces apart, also after one has ended.
@@ -144,6 +146,7 @@ class Trace : private HostReads {
   Value captured_value(const Tensor& t);
   bool reads_from(const TraceState& other) const;
   void refuse_outer_writes(const OpCall& call);
+  void refuse_outer_keys(const OpCall& call) const;
   Origin origin();
   Tensor add_output(Node& node, DType dtype, const Extents& sizes, Device device);
   void rebind_inputs(const OpCall& call, std::span<const Tensor> outputs);
@@ -160,6 +163,7 @@ class Trace : private HostReads {
   std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
   std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
   int32_t later_ = 0;
+  TraceKeys keys_;
   bool may_read_ = false;
   std::vector<Tensor> answers_;
   std::vector<SegmentMark> segments_;

@@ -5,6 +5,7 @@ namespace tutti::graph {
 
 Trace::Trace(const std::string& part, Trace& outer) : Trace(fmt::format("{}: {}", outer.name(), part)) {
   outer_ = &outer;
+  keys_ = TraceKeys(name());
   if (outer.program_ != nullptr) outer.program_->refuse(fmt::format("'{}' runs by itself", name()));
 }
 
@@ -25,6 +26,13 @@ void Trace::refuse_outer_writes(const OpCall& call) {
   };
   for (const int8_t written : call.op.writes) refuse(written, "writes in place to");
   for (const int8_t input : call.op.becomes) refuse(input, "gives other memory to");
+}
+
+void Trace::refuse_outer_keys(const OpCall& call) const {
+  for (const Trace* t = outer_; t != nullptr; t = t->outer_) {
+    if (t->keys_.words_in(call.op, call.attrs).empty()) continue;
+    throw CaptureError(34, fmt::format("{}: '{}' draws random numbers with a key of the function around it; draw outside of it", call.op.name, name()));
+  }
 }
 
 std::vector<Tensor> Trace::append(Node node, std::span<const OutputMeta> metas, Device device) {

@@ -1,7 +1,7 @@
 // How arguments and results of compiled functions are taken apart: into tensors, and into plain values that a compiled
 // function is made for.
 //
-// Tensors, sizes (SymInt), numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples are known. A struct joins by saying
+// Tensors, sizes (SymInt), keys of random numbers, numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples are known. A struct joins by saying
 // what its fields are:
 //   template <> struct tutti::graph::Fields<Batch> {
 //     static void visit(auto& batch, auto&& visit) { visit(batch.tokens); visit(batch.rows); }
@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/ops/random_key.h"
 #include "tutti/runtime/function_ref.h"
 #include "tutti/tensor/tensor.h"
 
@@ -30,12 +31,20 @@ struct Fields;
 struct Leaves {
   std::vector<Tensor> tensors;
   std::vector<int64_t> sizes;  // SymInts
+  std::vector<RandomKey> keys;
   std::string plain;  // everything else, and the shape of the tree
 };
 
-// Runs a function on tensors and sizes in the place of those of its arguments; gives the tensors of its result and the
+// What stands in the place of tensors, sizes and keys of arguments.
+struct StandIns {
+  std::span<const Tensor> tensors;
+  std::span<const SymInt> sizes = {};  // empty: as they are
+  std::span<const RandomKey> keys = {};
+};
+
+// Runs a function on other tensors, sizes and keys than those of its arguments; gives the tensors of its result and the
 // result itself.
-using TraceFn = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> tensors, std::span<const SymInt> sizes, std::vector<Tensor>& results)>;
+using TraceFn = FunctionRef<std::shared_ptr<const void>(const StandIns& arguments, std::vector<Tensor>& results)>;
 
 class Flattener {
  public:
@@ -48,6 +57,12 @@ class Flattener {
   void operator()(SymInt size) {
     leaves_.plain += 'n';
     leaves_.sizes.push_back(size.value());
+  }
+  // Its key, step and virtual shard may be others at each call.
+  void operator()(const RandomKey& key) {
+    leaves_.plain += 'k';
+    (*this)(key.first_index), (*this)(key.run_length), (*this)(key.run_stride);
+    leaves_.keys.push_back(key);
   }
   void operator()(const std::string& s) { add('s', s.size()), leaves_.plain += s; }
   template <class T>
@@ -96,16 +111,19 @@ class Flattener {
   Leaves& leaves_;
 };
 
-// Puts tensors in the place of those that a tree of the same shape holds, and sizes, when there are any.
+// Puts stand-ins in the place of what a tree of the same shape holds.
 class Rebuilder {
  public:
-  explicit Rebuilder(std::span<const Tensor> tensors, std::span<const SymInt> sizes = {}) : tensors_(tensors), sizes_(sizes) {}
+  explicit Rebuilder(const StandIns& stand_ins) : of_(stand_ins) {}
 
   void operator()(Tensor& t) {
-    if (t.defined()) t = tensors_[next_++];
+    if (t.defined()) t = of_.tensors[next_++];
   }
   void operator()(SymInt& size) {
-    if (!sizes_.empty()) size = sizes_[next_size_++];
+    if (!of_.sizes.empty()) size = of_.sizes[next_size_++];
+  }
+  void operator()(RandomKey& key) {
+    if (!of_.keys.empty()) key = of_.keys[next_key_++];
   }
   void operator()(std::string&) {}
   template <class T>
@@ -143,15 +161,14 @@ class Rebuilder {
   }
 
  private:
-  std::span<const Tensor> tensors_;
-  std::span<const SymInt> sizes_;
-  size_t next_ = 0, next_size_ = 0;
+  const StandIns of_;
+  size_t next_ = 0, next_size_ = 0, next_key_ = 0;
 };
 
 template <class T>
 T rebuilt(const T& like, std::span<const Tensor> tensors) {
   T copy = like;
-  Rebuilder rebuild(tensors);
+  Rebuilder rebuild({.tensors = tensors});
   rebuild(copy);
   return copy;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tutti/ops/engine/facets.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/tensor/host_read.h"
 
 namespace tutti::graph {
@@ -102,7 +103,9 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
   Undo undo;
   for (const Captured& c : specialization.captured) undo.keep(c.tensor);
   const std::vector<SymInt> sizes(arguments.sizes.begin(), arguments.sizes.end());
-  fn(copies_, sizes, results_);
+  const uint64_t next_draw = RankContext::current().next_draw;
+  fn({copies_, sizes, arguments.keys}, results_);
+  RankContext::current().next_draw = next_draw;  // the compiled call draws the same
   for (const Captured& c : specialization.captured) held_.push_back({c.tensor, copy_of(c.tensor), copy_of(grad_of(c.tensor))});
 }
 

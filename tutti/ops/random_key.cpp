@@ -2,12 +2,15 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "tutti/core/hash.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
 namespace {
+
+thread_local KeySource* current_source = nullptr;
 
 uint64_t hash_of(uint64_t seed, std::string_view path, uint64_t ordinal) {
   std::string bytes(16, '\0');
@@ -22,7 +25,10 @@ RandomKey random_key(std::string_view path, uint64_t ordinal, uint32_t step, uin
   return {.key = hash_of(RankContext::current().seed, path, ordinal), .step = step, .virtual_shard = virtual_shard};
 }
 
+KeySource* KeySource::set_current(KeySource* source) { return std::exchange(current_source, source); }
+
 RandomKey next_random_key() {
+  if (current_source != nullptr) return current_source->next_key();
   RankContext& context = RankContext::current();
   // No module has this path, so anonymous draws meet no named ones.
   return {.key = hash_of(context.seed, std::string_view("\0draw", 5), context.next_draw++)};

@@ -32,6 +32,17 @@ RandomKey random_key(std::string_view path, uint64_t ordinal = 0, uint32_t step 
 // The next anonymous key of this rank: like random_key, in the order of calls.
 RandomKey next_random_key();
 
+// Who gives a thread its anonymous keys instead of the rank: a trace, whose calls draw them later.
+class KeySource {
+ public:
+  virtual RandomKey next_key() = 0;
+  // The one of this thread becomes `source`, null: the rank's; gives the one before.
+  static KeySource* set_current(KeySource* source);
+
+ protected:
+  ~KeySource() = default;
+};
+
 // The key by which the part [offsets, offsets + part) of a tensor of `sizes` is drawn by itself.
 // Error: the part is cut along two dims inside another one, so that its runs are not evenly apart.
 RandomKey part_of(const RandomKey& whole, const Extents& sizes, const Extents& part, const Extents& offsets);

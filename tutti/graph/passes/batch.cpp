@@ -65,6 +65,7 @@ class Batcher {
 
   bool is_light(const KernelStep& kernel) const {
     constexpr double kSmallBytes = 1 << 20;
+    if (!kernel.keyed.empty()) return false;
     if (kernel.bytes <= kSmallBytes) return true;
     for (size_t k = kernel.spec.inputs.size(); k < kernel.operands.size(); ++k) {
       if (graph_.buffers[static_cast<size_t>(kernel.operands[k].buffer)].kind != Buffer::Kind::given) return false;
