@@ -1,9 +1,11 @@
 #include "bench/ops_bench.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/codegen/kernel.h"
@@ -43,6 +45,46 @@ void add_indexed(std::vector<Case>& list) {
   add("scatter in columns", {1024, 1024}, x.numel(), [=] { return scatter(x, 0, square, x); });
 }
 
+// Bags of 20 rows of a table that no cache holds: forward alone, and with the gradient in sparse form. The bytes are those
+// of the rows looked up, once each way.
+void add_bags(std::vector<Case>& list) {
+  constexpr int64_t kRows = 1 << 20, kColumns = 64, kBags = 4096, kLength = 20;
+  struct Data {
+    Tensor table, indices, offsets, grad;
+  };
+  const auto data = std::make_shared<Data>();  // made by the first call: nobody else needs these 256 MiB
+  const auto make = [data] {
+    if (data->table.defined()) return;
+    *data = {uniform({kRows, kColumns}, random_key("bench"), -2.0, 2.0), randint(0, kRows, {kBags * kLength}, random_key("picks")),
+             mul(arange(kBags), kLength), uniform({kBags, kColumns}, random_key("grad"))};
+  };
+  const double bytes = 4.0 * kBags * kLength * kColumns;
+  const Extents sizes = {kBags, kLength, kColumns};
+  const auto rows = std::make_shared<Tensor>(zeros({kBags * kLength, kColumns}));
+  list.push_back({"embedding_bag: copy of its rows", sizes, 2 * bytes, 0, [=] {
+                    make();
+                    const float* table = data->table.data<float>();
+                    const int64_t* index = data->indices.data<int64_t>();
+                    for (int64_t p = 0; p < kBags * kLength; ++p) {
+                      __builtin_prefetch(table + index[std::min(p + 16, kBags * kLength - 1)] * kColumns);
+                      std::memcpy(rows->data<float>() + p * kColumns, table + index[p] * kColumns, kColumns * sizeof(float));
+                    }
+                  }});
+  list.push_back({"embedding_bag", sizes, bytes, 0, [=, kept = Tensor()]() mutable {
+                    make();
+                    kept = embedding_bag(data->table, data->indices, data->offsets);
+                  }});
+  list.push_back({"embedding_bag, gradient in rows", sizes, bytes, 0, [=, kept = RowGradients()]() mutable {
+                    make();
+                    kept = embedding_bag_row_gradients(data->grad, data->indices, data->offsets, kRows);
+                  }});
+  list.push_back({"embedding_bag forward+backward in rows", sizes, 2 * bytes, 0, [=, pooled = Tensor(), kept = RowGradients()]() mutable {
+                    make();
+                    pooled = embedding_bag(data->table, data->indices, data->offsets);
+                    kept = embedding_bag_row_gradients(data->grad, data->indices, data->offsets, kRows);
+                  }});
+}
+
 // The result of each op is kept until the next call, as a program would.
 std::vector<Case> cases() {
   std::vector<Case> list;
@@ -59,6 +101,9 @@ std::vector<Case> cases() {
               [](const Tensor& a, const Tensor& b, const Tensor& c) { return gelu(add(mul(a, b), c), GeluForm::tanh); });
     pointwise("gelu(tanh)", n, 1, 10, [](const Tensor& a, const Tensor&, const Tensor&) { return gelu(a, GeluForm::tanh); });
     pointwise("exp", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return exp(a); });
+    pointwise("dropout", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return dropout(a, 0.1, RandomKey{.key = 7}); });
+    pointwise("uniform", n, 0, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return uniform(a.sizes(), RandomKey{.key = 7}); });
+    pointwise("normal", n, 0, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return normal(a.sizes(), RandomKey{.key = 7}); });
     pointwise("sum", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return sum(a); });
   }
   const int64_t rows = int64_t{1} << 14;
@@ -75,6 +120,7 @@ std::vector<Case> cases() {
                     grad(outputs, inputs, cotangents);
                   }});
   add_indexed(list);
+  add_bags(list);
   return list;
 }
 
