@@ -49,5 +49,15 @@ TEST(CompiledLookups, GradientsInRowsAndTheirStep) {
   }
 }
 
+TEST(CompiledDraws, OfSeveralKeysInOneKernelHaveTheirOwnBlocks) {
+  for (const int64_t shift : {0, 4, 1, 6}) {
+    const RandomKey a{.key = 1, .first_index = 2}, b{.key = 2, .first_index = 2 + shift};
+    const auto fn = [=](const Tensor& x) { return mul(dropout(x, 0.3, a), add(dropout(x, 0.5, b), normal(x.sizes(), a))); };
+    const auto f = compile(fn);
+    const Tensor x = values({13, 77}, 1);
+    expect_same(f(x), fn(x));
+  }
+}
+
 }  // namespace
 }  // namespace tutti

@@ -34,6 +34,41 @@ TEST(Uniform, TakesTheLanesOfPhiloxBlocksInOrder) {
   }
 }
 
+// Kernels compute whole blocks where a row has them; what stands before and behind is computed element by element.
+TEST(Uniform, DrawsTheSameWordsWhereverBlocksBegin) {
+  for (int64_t first = 0; first < 6; ++first) {
+    for (const int64_t n : {1, 3, 31, 32, 33, 67, 256, 1000}) {
+      const RandomKey key{.key = 0xfedcba9876543210, .step = 2, .virtual_shard = 1, .first_index = first + (int64_t{1} << 34)};
+      const Tensor x = randint(0, int64_t{1} << 31, {n}, key);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t at = key.first_index + i;
+        const auto block = philox4x32({static_cast<uint32_t>(at / 4), static_cast<uint32_t>(at / 4 >> 32), 2, 1}, philox_key(key.key));
+        ASSERT_EQ(x.data<int64_t>()[i], block[static_cast<size_t>(at % 4)] >> 1) << first << " " << n << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Normal, DrawsTheSamePairsWhereverBlocksBegin) {
+  const Tensor whole = normal({5000}, RandomKey{.key = 21});
+  for (int64_t first = 0; first < 6; ++first) {
+    const Tensor part = normal({4000}, RandomKey{.key = 21, .first_index = first});
+    EXPECT_TRUE(same_bits(part, whole.view_as({4000}, {1}, first))) << first;
+  }
+}
+
+TEST(Dropout, OfRowsApartHasTheBitsOfDenseOnes) {
+  const RandomKey key{.key = 3, .first_index = 1};
+  const Tensor wide = uniform({7, 301}, RandomKey{.key = 4}, 1.0, 2.0), rows = wide.view_as({7, 299}, {301, 1}, 1);
+  EXPECT_TRUE(same_bits(dropout(rows, 0.4, key), dropout(to_contiguous(rows), 0.4, key)));
+  const Tensor narrow = dropout(full({513}, 1.0, DType::bf16), 0.5, key), f64 = dropout(full({513}, 1.0, DType::f64), 0.5, key);
+  const Tensor f32 = dropout(ones({513}), 0.5, key);
+  for (int64_t i = 0; i < 513; ++i) {
+    EXPECT_EQ(to_float(narrow.data<bfloat16>()[i]), f32.data<float>()[i]);
+    EXPECT_EQ(f64.data<double>()[i], static_cast<double>(f32.data<float>()[i]));
+  }
+}
+
 TEST(Uniform, APartHasTheBitsOfTheWhole) {
   const RandomKey key = random_key("layers.0.wq", 0, 3, 1);
   const Extents sizes = {6, 8};

@@ -113,7 +113,8 @@ void build_normal(RecipeBuilder& b) {
   const auto whole = [&](int64_t value) { return b.pool.constant_int(value, DType::i64); };
   const Expr index = facets::global_index(b, attrs_of(b.call).key);
   const Expr odd = apply_scalar(ScalarOp::bit_and, index, whole(1));
-  const Expr even_word = facets::random_word(b, index - odd), odd_word = facets::random_word(b, index - odd + whole(1));
+  const Expr even_word = facets::random_word(b, apply_scalar(ScalarOp::bit_and, index, whole(-2)));
+  const Expr odd_word = facets::random_word(b, apply_scalar(ScalarOp::bit_or, index, whole(1)));
   const Expr u = dtype == DType::f64
                      ? (cast(even_word, dtype) + 1.0) * 0x1p-32
                      : (cast(cast(apply_scalar(ScalarOp::shr, even_word, whole(1)), DType::i32), dtype) + 1.0) * 0x1p-31;

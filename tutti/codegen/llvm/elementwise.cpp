@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tutti/codegen/llvm/emitter.h"
+#include "tutti/codegen/llvm/random_words.h"
 #include "tutti/codegen/llvm/types.h"
 
 namespace tutti::codegen {
@@ -87,6 +88,25 @@ void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end
         store_elements(frame, spec.inputs.size() + outputs[r], chunks[c], values[c][r]);
     }
   };
+  if (draws_in_blocks(*this, frame, roots)) {
+    const BlockStretch stretch = block_stretch(*this, frame, roots, end);
+    const int64_t lanes = frame.lanes;
+    for_loop("blocks", stretch.begin, stretch.end, i64(kBlockChunks * lanes), [&](Value* i) {
+      std::vector<Chunk> chunks;
+      for (int64_t c = 0; c < kBlockChunks; ++c) chunks.push_back({b.CreateNSWAdd(i, i64(c * lanes))});
+      frame.whole_blocks = true;
+      store_chunks(chunks);
+      frame.whole_blocks = false;
+    });
+    // What stands before the stretch and behind it, by one loop: elements do not wait for each other.
+    for_loop("sides", i64(0), i64(2), i64(1), [&](Value* side) {
+      Value* first = b.CreateICmpEQ(side, i64(0));
+      Value* until = b.CreateSelect(first, stretch.begin, end);
+      for_loop("tail", b.CreateSelect(first, i64(0), stretch.end), until, i64(lanes),
+               [&](Value* i) { store_chunks(partial_chunk(i, until, frame.lanes)); });
+    });
+    return;
+  }
   const LoopShape shape = loop_shape(roots, outputs);
   const int64_t lanes = frame.lanes, step = shape.unroll * lanes;
   Value* whole = i64(0);

@@ -1,4 +1,5 @@
 #include "tutti/codegen/llvm/emitter.h"
+#include "tutti/codegen/llvm/random_words.h"
 #include "tutti/codegen/llvm/scalar_ops.h"
 #include "tutti/core/error.h"
 
@@ -92,9 +93,11 @@ std::vector<std::vector<Value*>> Emitter::evaluate(Frame& frame, llvm::ArrayRef<
                                                    llvm::ArrayRef<Chunk> chunks) {
   const std::vector<bool> needed = reachable(roots);
   std::vector<std::vector<Value*>> values(chunks.size(), frame.spread);
+  if (frame.whole_blocks) fill_random_words(*this, frame, roots, chunks, values);
   for (size_t n = 0; n < spec.nodes.size(); ++n) {
     if (!needed[n] || uniform_[n]) continue;
     const ExprNode& node = spec.nodes[n];
+    if (frame.whole_blocks && node.op == ScalarOp::philox) continue;
     const int arity = arity_of(node.op);
     for (size_t c = 0; c < chunks.size(); ++c) {
       if (arity == 0) {

@@ -1,6 +1,7 @@
 #include "tutti/codegen/llvm/scalar_ops.h"
 
 #include "tutti/codegen/llvm/convert.h"
+#include "tutti/codegen/llvm/random_words.h"
 #include "tutti/core/error.h"
 
 namespace tutti::codegen {
@@ -88,27 +89,11 @@ Value* emit_boolean_op(const OpContext& c, ScalarOp op, llvm::ArrayRef<Value*> v
 }
 
 Value* emit_philox(llvm::IRBuilderBase& b, Value* index, Value* key, Value* counter_high) {
-  // Words are kept in the low half of i64 lanes, which is the form the 32 x 32 -> 64 bit multiplication wants.
-  llvm::Type* type = index->getType();
-  const auto word = [&](uint64_t value) { return llvm::ConstantInt::get(type, value); };
-  const auto low = [&](Value* v) { return b.CreateAnd(v, word(0xffffffff)); };
-  const auto high = [&](Value* v) { return b.CreateLShr(v, word(32)); };
-  Value* block = b.CreateLShr(index, word(2));
-  Value* counter[4] = {low(block), high(block), low(counter_high), high(counter_high)};
-  Value* keys[2] = {low(key), high(key)};
-  for (int round = 0; round < 10; ++round) {
-    Value* product0 = b.CreateMul(counter[0], word(0xD2511F53));
-    Value* product1 = b.CreateMul(counter[2], word(0xCD9E8D57));
-    counter[0] = b.CreateXor(b.CreateXor(high(product1), counter[1]), keys[0]);
-    counter[2] = b.CreateXor(b.CreateXor(high(product0), counter[3]), keys[1]);
-    counter[1] = low(product1);
-    counter[3] = low(product0);
-    keys[0] = low(b.CreateAdd(keys[0], word(0x9E3779B9)));
-    keys[1] = low(b.CreateAdd(keys[1], word(0xBB67AE85)));
-  }
+  const auto word = [&](uint64_t value) { return llvm::ConstantInt::get(index->getType(), value); };
+  const std::array<Value*, 4> words = emit_philox_block(b, b.CreateLShr(index, word(2)), key, counter_high);
   Value* odd = b.CreateICmpNE(b.CreateAnd(index, word(1)), word(0));
   Value* upper = b.CreateICmpNE(b.CreateAnd(index, word(2)), word(0));
-  return b.CreateSelect(upper, b.CreateSelect(odd, counter[3], counter[2]), b.CreateSelect(odd, counter[1], counter[0]));
+  return b.CreateSelect(upper, b.CreateSelect(odd, words[3], words[2]), b.CreateSelect(odd, words[1], words[0]));
 }
 
 }  // namespace tutti::codegen
