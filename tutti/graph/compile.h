@@ -50,7 +50,18 @@ class Compiled {
         return result;
       }
     };
-    const graph::CompiledCore::Outcome outcome = core_->call(arguments, trace);
+    const auto rerun = [&]() -> graph::Rerun {
+      return [fn = fn_, held = std::tuple<std::decay_t<Args>...>(args...)](std::vector<Tensor>& results) {
+        if constexpr (!std::is_void_v<Result>) {
+          const Result result = std::apply(*fn, held);
+          graph::Leaves leaves;
+          graph::Flattener out(leaves);
+          out(result);
+          results = std::move(leaves.tensors);
+        }
+      };
+    };
+    const graph::CompiledCore::Outcome outcome = core_->call(arguments, trace, rerun);
     if (outcome.eager) return (*fn_)(args...);
     if constexpr (!std::is_void_v<Result>) return graph::rebuilt(*static_cast<const Result*>(outcome.structure.get()), outcome.results);
   }

@@ -43,7 +43,7 @@ std::shared_ptr<const Specialization> CompiledCore::find(const Leaves& arguments
   return nullptr;
 }
 
-CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace) {
+CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun) {
   std::shared_ptr<const Specialization> found = find(arguments);
   if (!found) found = compile(arguments, trace);
   if (!found) {
@@ -51,20 +51,21 @@ CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace)
     ++statistics_.eager_calls;
     return {.eager = true, .structure = nullptr, .results = {}};
   }
-  if (found->continuations) return in_segments(std::move(found), arguments, trace);
-  if (options_.verify > 0 && calls_++ % options_.verify == 0) return {false, found->structure, verified(found, arguments, trace)};
-  return {false, found->structure, replay(found, arguments)};
+  if (found->continuations) return in_segments(std::move(found), arguments, trace, rerun);
+  if (options_.verify > 0 && calls_++ % options_.verify == 0) return {false, found->structure, verified(found, arguments, trace, rerun)};
+  return {false, found->structure, replay(found, arguments, rerun)};
 }
 
-std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn) {
+std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn,
+                                           FunctionRef<Rerun()> rerun) {
   // What the function writes through a held tensor into an argument would not reach a copy of it.
   for (const Captured& c : specialization->captured) {
     for (const Tensor& t : arguments.tensors) {
-      if (c.tensor.storage().get() == t.storage().get()) return replay(specialization, arguments);
+      if (c.tensor.storage().get() == t.storage().get()) return replay(specialization, arguments, rerun);
     }
   }
   const Verification eager(*specialization, arguments, fn);
-  std::vector<Tensor> results = replay(specialization, arguments);
+  std::vector<Tensor> results = replay(specialization, arguments, rerun);
   eager.compare(options_.name, results);
   std::unique_lock lock(mutex_);
   ++statistics_.verified_calls;

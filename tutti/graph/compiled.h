@@ -85,6 +85,7 @@ struct Progress;
 struct Specialization;
 class Family;
 class BackgroundBuilds;
+using Rerun = std::function<void(std::vector<Tensor>&)>;
 using Build = std::function<std::shared_ptr<const Specialization>()>;
 
 class CompiledCore {
@@ -98,7 +99,7 @@ class CompiledCore {
     std::vector<Tensor> results;
   };
   // Any thread. One thread compiles, others that need the same wait; a failed compile leaves nothing behind.
-  Outcome call(const Leaves& arguments, TraceFn trace);
+  Outcome call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun);
   // Inside another trace a compiled function is a part of that.
   static bool calls_inline();
 
@@ -111,10 +112,11 @@ class CompiledCore {
   // False when no family takes the arguments; `made` stays null while another thread compiles.
   bool further_member(const Leaves& arguments, std::shared_ptr<const Specialization>& made);
   // A call that begins with `at`, which ends in a read.
-  Outcome in_segments(std::shared_ptr<const Specialization> at, const Leaves& arguments, TraceFn trace);
+  Outcome in_segments(std::shared_ptr<const Specialization> at, const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun);
   // What follows `at` for what was read last.
   std::shared_ptr<const Specialization> continuation(const Specialization& at, const Progress& progress, const Leaves& arguments, TraceFn trace);
-  std::vector<Tensor> verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn);
+  std::vector<Tensor> verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn,
+                               FunctionRef<Rerun()> rerun);
   std::string reason_for(const Leaves& arguments) const;
   [[noreturn]] void refuse_one_more(const std::string& reason) const;
   Symbols symbols_for(const Leaves& arguments, bool generalize) const;

@@ -9,13 +9,14 @@ namespace tutti::graph {
 // What follows a read of integers: a further one costs little more than a trace, since its kernels are there.
 constexpr size_t kMaxContinuations = 64;
 
-CompiledCore::Outcome CompiledCore::in_segments(std::shared_ptr<const Specialization> at, const Leaves& arguments, TraceFn trace) {
+CompiledCore::Outcome CompiledCore::in_segments(std::shared_ptr<const Specialization> at, const Leaves& arguments, TraceFn trace,
+                                                FunctionRef<Rerun()> rerun) {
   Progress progress;
   while (at->continuations) {
     run_segment(*at, arguments, progress);
     at = continuation(*at, progress, arguments, trace);
   }
-  return {false, at->structure, replay(at, arguments, progress)};
+  return {false, at->structure, replay(at, arguments, rerun, std::move(progress))};
 }
 
 std::shared_ptr<const Specialization> CompiledCore::continuation(const Specialization& at, const Progress& progress, const Leaves& arguments,

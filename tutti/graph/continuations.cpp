@@ -31,6 +31,7 @@ void run_segment(const Specialization& segment, const Leaves& arguments, Progres
   for (const Captured& c : segment.captured) before_host_read(c.tensor);
   draw_keys(segment.keys, arguments.keys, progress.keys);
   const std::vector<Tensor> made = segment.forward->run(segment.memory_of(segment.sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
+  progress.has_written = progress.has_written || segment.forward->writes_given();
   const Tensor value = Tensor::empty(made[0].extents(), made[0].dtype());  // the memory may be written later
   copy_elements(value, made[0]);
   progress.read.push_back(value);

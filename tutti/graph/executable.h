@@ -89,6 +89,8 @@ class Executable {
   // keys: of random numbers, per slot of the trace.
   std::vector<Tensor> run(std::span<const GivenMemory> given, std::span<const Tensor> into = {}, std::span<const RandomKey> keys = {}) const;
 
+  // Whether a run writes memory that it is given, or gives it back.
+  bool writes_given() const { return !written_.empty() || resizes_; }
   const ExecutableStatistics& statistics() const { return statistics_; }
   const Graph& graph() const { return graph_; }
   // The steps in order, for people.

@@ -1,4 +1,5 @@
 // Calls of a specialization, and the autograd node of what they return.
+#include "tutti/autograd/backward.h"
 #include "tutti/graph/joint.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
@@ -11,9 +12,9 @@ namespace {
 
 // Runs the compiled backward in the place of the nodes that an eager forward would have recorded.
 struct CompiledNode final : autograd::Node {
-  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_, Progress progress)
+  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_, Progress progress, Rerun rerun_)
       : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)), carried(std::move(progress.carried)),
-        keys(std::move(progress.keys)) {
+        keys(std::move(progress.keys)), rerun(std::move(rerun_)) {
     for (const StorageRef& s : storages()) versions.push_back(s->version());
   }
 
@@ -22,12 +23,14 @@ struct CompiledNode final : autograd::Node {
   void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t) override {
     TUTTI_CHECK(!released, "backward of a compiled function: it ran before and what it needs is gone; pass retain_graph = true to the first "
                 "backward");
-    TUTTI_CHECK(!is_grad_enabled(), "backward of a compiled function: gradients of gradients (create_graph) are not recorded through it; call "
-                "the function itself where they are wanted");
     const std::vector<StorageRef> now = storages();
     for (size_t i = 0; i < now.size(); ++i) {
       TUTTI_CHECK(now[i]->version() == versions[i], "backward of a compiled function: an argument, a result or a tensor that it holds was changed in "
                   "place after the forward (version {} then, {} now); write to a clone() instead", versions[i], now[i]->version());
+    }
+    if (is_grad_enabled()) {
+      run_recorded(grads);
+      return;
     }
     const JointBackward& backward = *spec->backward;
     std::vector<Tensor> later;
@@ -41,10 +44,33 @@ struct CompiledNode final : autograd::Node {
     for (size_t i = 0; i < results.size(); ++i) input_grads[i] = results[i];
   }
 
+  // Gradients of gradients: the function runs once more, op by op, and its nodes are those of an eager call.
+  void run_recorded(std::span<const Tensor> grads) const {
+    TUTTI_CHECK(rerun != nullptr, "backward of a compiled function: gradients of gradients (create_graph) are not recorded through one that writes memory "
+                "or sets gradients, because it would have to run again; call the function itself where they are wanted");
+    const autograd::Order start = autograd::next_order();
+    std::vector<Tensor> all, outputs, cotangents;
+    {
+      const KeysAgain same_keys(spec->keys, keys);
+      rerun(all);
+    }
+    size_t next = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!spec->results[i].differentiable) continue;
+      const Tensor& cotangent = grads[next++];
+      if (!cotangent.defined()) continue;
+      outputs.push_back(all[i]);
+      cotangents.push_back(cotangent);
+    }
+    int use = 0;
+    for (autograd::Outgoing& out : autograd::backward_since(start, outputs, cotangents)) autograd::send_from(*this, use++, out.to, std::move(out.grad));
+  }
+
   void release_saved() override {
     arguments.clear();
     saved.clear();
     carried.clear();
+    rerun = nullptr;
     released = true;
   }
 
@@ -63,6 +89,7 @@ struct CompiledNode final : autograd::Node {
   const std::shared_ptr<const Specialization> spec;
   std::vector<Tensor> arguments, saved, carried;
   const std::vector<RandomKey> keys;
+  Rerun rerun;                      // null: it would do more than give results
   std::vector<Extents> sizes;       // of the differentiable results
   std::vector<uint32_t> versions;
   bool released = false;
@@ -84,7 +111,7 @@ void write_grads(const Specialization& spec, const Leaves& arguments, std::span<
 
 }  // namespace
 
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, Progress progress) {
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun, Progress progress) {
   for (const Tensor& t : arguments.tensors) before_host_read(t);
   for (const Captured& c : self->captured) before_host_read(c.tensor);
   draw_keys(self->keys, arguments.keys, progress.keys);
@@ -103,7 +130,8 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   }
   if (!self->backward) return results;
   std::vector<Tensor> saved(made.begin() + self->backward->first_saved, made.end());
-  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), std::move(progress));
+  const bool has_effects = progress.has_written || self->forward->writes_given() || !self->grad_writes.empty() || !self->rebindings.empty();
+  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), std::move(progress), has_effects ? Rerun() : rerun());
   node->order = autograd::next_order();
   for (const int32_t i : self->backward->argument_leaves) node->edges.push_back(autograd::edge_of(arguments.tensors[static_cast<size_t>(i)]));
   for (const int32_t i : self->backward->captured_leaves) node->edges.push_back(autograd::edge_of(self->captured[static_cast<size_t>(i)].tensor));

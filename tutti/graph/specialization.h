@@ -66,6 +66,7 @@ struct Progress {
   std::vector<Tensor> read;     // by the host, in order
   std::vector<Tensor> carried;  // buffers made so far that may be needed
   std::vector<RandomKey> keys;  // per slot met so far
+  bool has_written = false;     // to memory that it was given
 };
 
 struct Specialization {
@@ -120,7 +121,11 @@ Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& opt
 // Runs one that ends in a read, and adds to `progress` what it gave.
 void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress);
 
+// Runs the function op by op on the arguments of the call, which it holds, and gives the tensors of its result.
+using Rerun = std::function<void(std::vector<Tensor>& results)>;
+using MakeRerun = FunctionRef<Rerun()>;
+
 // Replays. `self` is held by what the results remember of it.
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, Progress progress = {});
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun, Progress progress = {});
 
 }  // namespace tutti::graph
