@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 
+#include "tutti/autograd/backward.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops.h"
@@ -53,6 +54,18 @@ void add_rows_of_1024(std::vector<CompileRow>& rows) {
   }, x, r, w);
   const Tensor labels = randint(0, 1024, {n}, random_key("labels"));
   add_rows(rows, "cross_entropy", shape, bytes, [](const Tensor& t, const Tensor& l) { return cross_entropy(t, l); }, x, labels);
+}
+
+// A loss of the library, of seven ops, with its backward; compiled in eager programs as well.
+void add_loss(std::vector<CompileRow>& rows) {
+  const int64_t n = 1 << 22;
+  const Tensor x = random({n}), t = random({n});
+  requires_grad_(x);
+  add_rows(rows, "huber loss, fwd+bwd", fmt::format("[{}]", n), 5 * 4.0 * static_cast<double>(n), [](const Tensor& input, const Tensor& target) {
+    const Tensor leaves[] = {input}, d = abs(sub(input, target));
+    const Tensor losses[] = {mean(where(lt(d, 1.0), mul(mul(d, d), 0.5), sub(d, 0.5)))};
+    return grad(losses, leaves)[0];
+  }, x, t);
 }
 
 void add_adamw(std::vector<CompileRow>& rows) {
@@ -118,6 +131,7 @@ std::vector<CompileRow> run_compile_bench(int threads) {
   add_pointwise(rows, 1 << 20);
   add_pointwise(rows, 1 << 24);
   add_rows_of_1024(rows);
+  add_loss(rows);
   add_adamw(rows);
   add_adamw_of_a_model(rows);
   add_empty_call(rows);
