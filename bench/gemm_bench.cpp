@@ -4,20 +4,41 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "bench/fma_peak.h"
 #include "bench/measure.h"
 #include "tutti/codegen/gemm.h"
+#include "tutti/core/error.h"
 
 namespace tutti::bench {
 namespace {
 
 using codegen::ContractionTree;
 
-std::vector<std::byte> random_elements(int64_t count, DType dtype, uint64_t state) {
-  std::vector<std::byte> bytes(static_cast<size_t>(count * itemsize(dtype)));
+// Memory that begins as that of a tensor does: at a cache line.
+class Elements {
+ public:
+  Elements(int64_t count, DType dtype)
+      : size_(count * itemsize(dtype)), memory_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(size_ + 63) / 64 * 64))) {
+    TUTTI_CHECK_ENV(memory_, "bench gemm: no memory for {} bytes", size_);
+  }
+  std::byte* data() const { return memory_.get(); }
+  int64_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  int64_t size_;
+  std::unique_ptr<std::byte, Free> memory_;
+};
+
+Elements random_elements(int64_t count, DType dtype, uint64_t state) {
+  Elements bytes(count, dtype);
   for (int64_t i = 0; i < count; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     store_from_double(bytes.data() + i * itemsize(dtype), dtype,
@@ -49,9 +70,9 @@ T element(const ContractionTree& tree, const std::byte* a, const std::byte* b, i
 }  // namespace
 
 GemmTiming time_gemm(const GemmCase& p) {
-  const std::vector<std::byte> a = random_elements(p.batch * p.m * p.k, p.dtype, 1);
-  const std::vector<std::byte> b = random_elements(p.batch * p.k * p.n, p.dtype, 2);
-  std::vector<std::byte> c(static_cast<size_t>(p.batch * p.m * p.n * itemsize(p.dtype)));
+  const Elements a = random_elements(p.batch * p.m * p.k, p.dtype, 1);
+  const Elements b = random_elements(p.batch * p.k * p.n, p.dtype, 2);
+  const Elements c(p.batch * p.m * p.n, p.dtype);
   const int64_t row_stride = p.b_transposed ? 1 : p.n, column_stride = p.b_transposed ? p.k : 1;
   const auto run = [&] {
     codegen::batched_gemm({p.batch, p.m * p.k, p.k * p.n, p.m * p.n}, p.m, p.n, p.k, {a.data(), p.dtype, p.k, 1},

@@ -2,6 +2,7 @@
 
 #include "tutti/codegen/gemm_choice.h"
 #include "tutti/codegen/gemm_plan.h"
+#include "tutti/codegen/gemm_stream.h"
 #include "tutti/codegen/gemm_workspace.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
@@ -46,6 +47,8 @@ std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a,
   if (m == 0 || n == 0 || k == 0) return "no products";
   const DType compute = compute_type(a, b);
   const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target};
+  if (const GemmStream stream = stream_of(problem, tree); stream != GemmStream::none)
+    return fmt::format("tree gemm {}, b streamed, lanes are {}", name_of(compute), stream == GemmStream::columns ? "columns" : "leaves");
   const GemmPlan plan(problem, tree, chooser_of(options).known(problem, pool_of(options).threads()));
   return fmt::format("tree gemm {} {}, tiles {}x{}, {} chunk{} of k, b {}{}", name_of(options.target), name_of(compute),
                      plan.strips.largest(), plan.panels.largest() * plan.lanes, plan.chunks.size(), plan.chunks.size() == 1 ? "" : "s",
@@ -73,6 +76,7 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
   const DType compute = compute_type(a, b);
   const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, batch, compute, options.target};
   ThreadPool& pool = pool_of(options);
+  if (stream_of(problem, tree) != GemmStream::none) return stream_gemm(problem, tree, pool, options.consumer);
   if (!is_worth_choosing(problem)) return run_gemm(GemmPlan(problem, tree, usual_cut(problem)), pool, options.consumer);
   // Measuring runs the problem itself: every cut writes all of C, and the same bits. A consumer is called once, later.
   const GemmCut cut = chooser_of(options).choose(problem, pool.threads(), [&](const GemmCut& candidate) {

@@ -1,4 +1,4 @@
-// One register of elements for gemm_pack: widening loads and square transposes. Private to gemm_pack.cpp.
+// One register of elements for packing and streaming: widening loads and square transposes. Private to the GEMM.
 #pragma once
 
 #include <immintrin.h>
@@ -26,6 +26,9 @@ struct Block<float> {
   }
   static Vector load(const float16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+  static Vector splat(float x) { return _mm256_set1_ps(x); }
+  static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+  static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
 
   // Rows become columns: pairs, then quadruples, then halves.
   static void transpose(Vector (&r)[kSide]) {
@@ -64,6 +67,9 @@ struct Block<double> {
     return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
   static void store(double* p, Vector v) { _mm256_storeu_pd(p, v); }
+  static Vector splat(double x) { return _mm256_set1_pd(x); }
+  static Vector add(Vector a, Vector b) { return _mm256_add_pd(a, b); }
+  static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_pd(a, b, c); }
 
   static void transpose(Vector (&r)[kSide]) {
     const Vector a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);

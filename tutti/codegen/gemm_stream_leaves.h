@@ -1,0 +1,199 @@
+// x B for B with neighbouring k: the lanes of a register are leaves. Private to gemm_stream.cpp.
+//
+// The leaves of a column, or of some neighbouring columns when one has too few, fill groups of lanes. A group walks its
+// leaves in step: a square of elements is transposed in registers, so that each holds one k of every lane.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm_simd.h"
+
+namespace tutti::codegen::stream {
+
+// Bytes of B that are asked for ahead, of the columns that come next.
+inline constexpr int64_t kBytesAhead = 16 << 10;
+
+// Where the lanes of a group begin. Usually a fixed distance apart, which takes a few registers instead of a table.
+template <class S, int64_t kLanes>
+struct EvenLanes {
+  const S* first;
+  int64_t distance;
+  EvenLanes(const S* b, const int64_t* offsets) : first(b + offsets[0]), distance(offsets[1] - offsets[0]) {}
+  static bool fit(const int64_t* offsets) {
+    for (int64_t lane = 1; lane < kLanes; ++lane)
+      if (offsets[lane] - offsets[lane - 1] != offsets[1] - offsets[0]) return false;
+    return true;
+  }
+  const S* operator[](int64_t lane) const { return first + lane * distance; }
+};
+template <class S, int64_t kLanes>
+struct AnyLanes {
+  const S* begin[kLanes];
+  AnyLanes(const S* b, const int64_t* offsets) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) begin[lane] = b + offsets[lane];
+  }
+  const S* operator[](int64_t lane) const { return begin[lane]; }
+};
+
+template <class T, class S>
+class LeafLanes {
+  using Block = simd::Block<T>;
+  static constexpr int64_t kLanes = Block::kSide;
+  static constexpr int64_t kGroupsAtOnce = 2;  // chains that hide each other's latency
+
+ public:
+  // x: [k][rows], one row or two.
+  LeafLanes(const ContractionTree& tree, const T* x, int64_t rows)
+      : tree_(tree), x_(x), rows_(rows), leaves_(static_cast<int64_t>(tree.leaf_lengths.size())),
+        unit_columns_(std::max<int64_t>(kGroupsAtOnce * kLanes / leaves_, 1)),
+        groups_((unit_columns_ * leaves_ + kLanes * kGroupsAtOnce - 1) / (kLanes * kGroupsAtOnce) * kGroupsAtOnce),
+        length_(*std::min_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end())) {
+    for (const int32_t length : tree.leaf_lengths) {
+      first_k_.push_back(k_);
+      k_ += length;
+    }
+    std::vector<const T*> from;
+    for (int64_t item = 0; item < groups_ * kLanes; ++item) from.push_back(x + first_k_[static_cast<size_t>(leaf_of(item))] * rows);
+    lane_x_.resize(static_cast<size_t>(groups_ * length_ * rows * kLanes));
+    T* to = lane_x_.data();
+    for (int64_t g = 0; g < groups_; ++g)
+      for (int64_t i = 0; i < length_ * rows; ++i)
+        for (int64_t lane = 0; lane < kLanes; ++lane) *to++ = from[static_cast<size_t>(g * kLanes + lane)][i];
+  }
+
+  // y[r * y_stride + j] for `columns` columns, column_stride elements apart.
+  void run(const S* b, int64_t column_stride, int64_t columns, T* y, int64_t y_stride) const {
+    rows_ == 1 ? run<1>(b, column_stride, columns, y, y_stride) : run<2>(b, column_stride, columns, y, y_stride);
+  }
+
+ private:
+  // Lanes count through the columns of a unit and their leaves; those that are left over repeat the last.
+  int64_t last_lane() const { return unit_columns_ * leaves_ - 1; }
+  int64_t leaf_of(int64_t lane) const { return std::min(lane, last_lane()) % leaves_; }
+  int64_t column_of(int64_t lane) const { return std::min(lane, last_lane()) / leaves_; }
+
+  // Where the lanes of a unit begin, from its first column, when it has `columns` of them.
+  void find_lanes(int64_t column_stride, int64_t columns, std::vector<int64_t>& offsets) const {
+    for (int64_t lane = 0; lane < groups_ * kLanes; ++lane) {
+      const int64_t first_k = first_k_[static_cast<size_t>(leaf_of(lane))];
+      offsets[static_cast<size_t>(lane)] = std::min(column_of(lane), columns - 1) * column_stride + first_k;
+    }
+  }
+
+  template <int kRows>
+  void run(const S* b, int64_t column_stride, int64_t columns, T* y, int64_t y_stride) const {
+    const int64_t ahead = (kBytesAhead / static_cast<int64_t>(sizeof(S)) / (k_ * unit_columns_) + 1) * unit_columns_ * column_stride;
+    const int64_t unit_size = groups_ * kLanes * kRows;
+    std::vector<T> sums(static_cast<size_t>(unit_size * kLanes)), pending(static_cast<size_t>(leaves_ * kLanes));
+    std::vector<int64_t> offsets(static_cast<size_t>(groups_ * kLanes));
+    find_lanes(column_stride, unit_columns_, offsets);
+    // Columns whose trees are joined side by side.
+    const int64_t together = kLanes * unit_columns_;
+    for (int64_t first = 0; first < columns; first += together) {
+      const int64_t end = std::min(first + together, columns);
+      T* unit = sums.data();
+      for (int64_t column = first; column < end; column += unit_columns_, unit += unit_size) {
+        if (columns - column < unit_columns_) find_lanes(column_stride, columns - column, offsets);
+        for (int64_t g = 0; g < groups_; g += kGroupsAtOnce) {
+          const int64_t* at = offsets.data() + g * kLanes;
+          const S* from = b + column * column_stride;
+          const T* x = lane_x_.data() + g * length_ * kRows * kLanes;
+          T* to = unit + g * kLanes * kRows;
+          if (EvenLanes<S, kLanes>::fit(at) && EvenLanes<S, kLanes>::fit(at + kLanes))
+            chains<kRows>(EvenLanes<S, kLanes>(from, at), EvenLanes<S, kLanes>(from, at + kLanes), x, ahead, to);
+          else chains<kRows>(AnyLanes<S, kLanes>(from, at), AnyLanes<S, kLanes>(from, at + kLanes), x, ahead, to);
+        }
+      }
+      for (int64_t j = 0; j < unit_columns_; ++j)
+        for (int64_t r = 0; r < kRows; ++r) combine<kRows>(sums.data(), j, r, b, column_stride, first, columns, pending.data(), y + r * y_stride);
+    }
+  }
+
+  // block[i] holds element k + i of every lane.
+  template <class Lanes>
+  static void load_square(const Lanes& lanes, int64_t k, typename Block::Vector (&block)[kLanes]) {
+    for (int64_t i = 0; i < kLanes; ++i) block[i] = Block::load(lanes[i] + k);
+    Block::transpose(block);
+  }
+  // sum += elements [begin, kLanes) of the square at k.
+  template <int kRows, class Lanes>
+  static void add_square(const Lanes& lanes, int64_t k, int64_t begin, const T* x, typename Block::Vector (&sum)[kRows]) {
+    typename Block::Vector block[kLanes];
+    load_square(lanes, k, block);
+    for (int64_t i = begin; i < kLanes; ++i)
+      for (int64_t r = 0; r < kRows; ++r) sum[r] = Block::fma(block[i], Block::load(x + ((k + i) * kRows + r) * kLanes), sum[r]);
+  }
+  template <class Lanes>
+  static void prefetch(const Lanes& lanes, int64_t k) {
+    for (int64_t i = 0; i < kLanes; ++i) _mm_prefetch(reinterpret_cast<const char*>(lanes[i] + k), _MM_HINT_T1);
+  }
+
+  // sums[group][row][lane] over the first length_ elements of each lane, of two groups.
+  template <int kRows, class Lanes>
+  void chains(const Lanes& left, const Lanes& right, const T* x, int64_t ahead, T* sums) const {
+    typename Block::Vector a[kRows], b[kRows];
+    for (int64_t r = 0; r < kRows; ++r) a[r] = b[r] = Block::splat(T{-0.0});
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S));
+    const T* right_x = x + length_ * kRows * kLanes;
+    const int64_t whole = length_ / kLanes * kLanes;
+    int64_t k = 0;
+    for (; k + kLine <= whole; k += kLine) {
+      prefetch(left, k + ahead);
+      prefetch(right, k + ahead);
+      for (int64_t part = k; part < k + kLine; part += kLanes) {
+        add_square<kRows>(left, part, 0, x, a);
+        add_square<kRows>(right, part, 0, right_x, b);
+      }
+    }
+    for (; k < whole; k += kLanes) {
+      add_square<kRows>(left, k, 0, x, a);
+      add_square<kRows>(right, k, 0, right_x, b);
+    }
+    if (whole < length_) {  // a square that reaches back into what is done
+      add_square<kRows>(left, length_ - kLanes, kLanes - (length_ - whole), x, a);
+      add_square<kRows>(right, length_ - kLanes, kLanes - (length_ - whole), right_x, b);
+    }
+    for (int64_t r = 0; r < kRows; ++r) {
+      Block::store(sums + r * kLanes, a[r]);
+      Block::store(sums + (kRows + r) * kLanes, b[r]);
+    }
+  }
+
+  // The trees of column `j` of each unit, side by side; leaves that are longer than the shortest go on alone.
+  template <int kRows>
+  void combine(const T* sums, int64_t j, int64_t row, const S* b, int64_t column_stride, int64_t first, int64_t columns, T* pending, T* y) const {
+    const int64_t unit_size = groups_ * kLanes * kRows;
+    for (int64_t leaf = 0; leaf < leaves_; ++leaf) {
+      const int64_t item = j * leaves_ + leaf, place = (item / kLanes * kRows + row) * kLanes + item % kLanes;
+      for (int64_t u = 0; u < kLanes; ++u) pending[u] = sums[u * unit_size + place];
+      const int64_t begin = first_k_[static_cast<size_t>(leaf)];
+      for (int64_t k = begin + length_; k < begin + tree_.leaf_lengths[static_cast<size_t>(leaf)]; ++k) {
+        for (int64_t u = 0; u < kLanes; ++u) {
+          const int64_t column = std::min(first + u * unit_columns_ + j, columns - 1);
+          pending[u] = std::fma(x_[k * kRows + row], static_cast<T>(simd::widen(b[column * column_stride + k])), pending[u]);
+        }
+      }
+      for (int merges = tree_.merges[static_cast<size_t>(leaf)]; merges > 0; --merges, pending -= kLanes)
+        for (int64_t u = 0; u < kLanes; ++u) pending[u - kLanes] += pending[u];
+      pending += kLanes;
+    }
+    for (int64_t u = 0; u < kLanes; ++u) {
+      if (const int64_t column = first + u * unit_columns_ + j; column < columns) y[column] = pending[u - kLanes];
+    }
+  }
+
+  const ContractionTree& tree_;
+  const T* x_;
+  int64_t rows_, leaves_;
+  int64_t unit_columns_;  // that fill groups together
+  int64_t groups_;
+  int64_t length_;        // of the shortest leaf
+  int64_t k_ = 0;
+  std::vector<int64_t> first_k_;
+  std::vector<T> lane_x_;  // [group][length_][rows][lane]
+};
+
+}  // namespace tutti::codegen::stream
