@@ -26,7 +26,8 @@ std::string message_of(Fn fn) {
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.extents() == b.extents() && a.dtype() == b.dtype() && std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
+  return a.extents() == b.extents() && a.dtype() == b.dtype() &&
+         std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
 }
 
 // Rows [1 10] [2 20] [4 40] [8 80].
@@ -36,7 +37,8 @@ std::vector<float> floats(const Tensor& t) { return {t.data<float>(), t.data<flo
 TEST(EmbeddingBag, PoolsEveryBag) {
   const Tensor indices = Tensor::of<int64_t>({0, 1, 3, 3, 2}), offsets = Tensor::of<int64_t>({0, 3, 3});
   EXPECT_EQ(floats(embedding_bag(table(), indices, offsets)), (std::vector<float>{11, 110, 0, 0, 12, 120}));
-  EXPECT_EQ(floats(embedding_bag(table(), indices, offsets, {.mode = BagMode::mean})), (std::vector<float>{11 / 3.0f, 110 / 3.0f, 0, 0, 6, 60}));
+  EXPECT_EQ(floats(embedding_bag(table(), indices, offsets, {.mode = BagMode::mean})),
+            (std::vector<float>{11 / 3.0f, 110 / 3.0f, 0, 0, 6, 60}));
   EXPECT_EQ(floats(embedding_bag(table(), indices, offsets, {.mode = BagMode::max})), (std::vector<float>{8, 80, 0, 0, 8, 80}));
   const Tensor last = Tensor::of<int32_t>({0, 3, 3, 5});
   EXPECT_EQ(floats(embedding_bag(table(), indices, last, {.include_last_offset = true})), (std::vector<float>{11, 110, 0, 0, 12, 120}));
@@ -48,7 +50,8 @@ TEST(EmbeddingBag, PoolsEveryBag) {
 TEST(EmbeddingBag, LeavesPaddingOut) {
   const Tensor indices = Tensor::of<int64_t>({3, 1, 0, 3}), offsets = Tensor::of<int64_t>({0, 3});
   EXPECT_EQ(floats(embedding_bag(table(), indices, offsets, {.padding_idx = 3})), (std::vector<float>{3, 30, 0, 0}));
-  EXPECT_EQ(floats(embedding_bag(table(), indices, offsets, {.mode = BagMode::mean, .padding_idx = 3})), (std::vector<float>{1.5f, 15, 0, 0}));
+  EXPECT_EQ(floats(embedding_bag(table(), indices, offsets, {.mode = BagMode::mean, .padding_idx = 3})),
+            (std::vector<float>{1.5f, 15, 0, 0}));
   EXPECT_EQ(floats(embedding_bag(table(), indices, offsets, {.mode = BagMode::max, .padding_idx = 3})), (std::vector<float>{2, 20, 0, 0}));
 }
 
@@ -63,7 +66,8 @@ TEST(EmbeddingBag, AddsInTheOrderOfTheBagInF32) {
 TEST(EmbeddingBag, TakesTheFirstOfEqualMaximaAndNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor rows = Tensor::of<float>({1, -1, 1, nan, 0, -1}, {3, 2});
-  const BagResult r = embedding_bag_with_entries(rows, Tensor::of<int64_t>({0, 1, 2, 2, 1}), Tensor::of<int64_t>({0, 3, 3}), {.mode = BagMode::max});
+  const BagResult r =
+      embedding_bag_with_entries(rows, Tensor::of<int64_t>({0, 1, 2, 2, 1}), Tensor::of<int64_t>({0, 3, 3}), {.mode = BagMode::max});
   EXPECT_EQ(std::vector<int64_t>(r.chosen.data<int64_t>(), r.chosen.data<int64_t>() + 6), (std::vector<int64_t>{0, 1, -1, -1, 4, 4}));
   EXPECT_TRUE(std::isnan(r.pooled.data<float>()[1]));
   EXPECT_EQ(r.pooled.data<float>()[2], 0.0f);
@@ -95,10 +99,14 @@ TEST(EmbeddingBag, RefusesWhatItCannotDo) {
             "embedding_bag: per_sample_weights are [3] f32 cpu; expected floats of the sizes of the indices [2] i64 cpu");
   EXPECT_EQ(message_of([&] { embedding_bag(w, indices, offsets, {.padding_idx = 4}); }),
             "embedding_bag: padding_idx is 4; expected a row of the weight [4, 2] f32 cpu");
-  EXPECT_EQ(message_of([&] { embedding_bag(w, indices); }), "embedding_bag: without offsets the indices are [bags, length]; got [2] i64 cpu");
+  EXPECT_EQ(message_of([&] { embedding_bag(w, indices); }),
+            "embedding_bag: without offsets the indices are [bags, length]; got [2] i64 cpu");
   EXPECT_EQ(message_of([&] { embedding_bag_backward(zeros({1, 2}), indices, offsets, 4, {.mode = BagMode::max}); }),
             "embedding_bag_backward: for max it needs the chosen entries, i64 of the sizes of the gradient [1, 2] f32 cpu; got none");
-  EXPECT_EQ(message_of([&] { embedding_bag_backward(zeros({3, 2}), indices, offsets, 4); }), "embedding_bag_backward: the gradient is [3, 2] f32 cpu for 1 bags");
+  EXPECT_EQ(message_of([&] {
+              embedding_bag_backward(zeros({3, 2}), indices, offsets, 4);
+            }),
+            "embedding_bag_backward: the gradient is [3, 2] f32 cpu for 1 bags");
 }
 
 TEST(EmbeddingBagBackward, ChainsInsideARangeOfBagsAndHalvesOverRanges) {
@@ -115,7 +123,8 @@ TEST(EmbeddingBagBackward, SparseRowsHaveTheBitsOfTheDenseOnesOnAnyNumberOfThrea
   const Tensor indices = facets::sample_tensor(2, {bags * 9}, DType::i64, 0, 500), weight = facets::sample_tensor(3, {vocab, 70});
   std::vector<int64_t> begins;
   for (int64_t b = 0; b < bags; ++b) begins.push_back(b % 3 == 0 ? b * 9 : b * 9 + 4);
-  const Tensor offsets = Tensor::of<int64_t>(begins), grad = facets::sample_tensor(1, {bags, 70}), weights = facets::sample_tensor(4, {bags * 9});
+  const Tensor offsets = Tensor::of<int64_t>(begins), grad = facets::sample_tensor(1, {bags, 70}),
+               weights = facets::sample_tensor(4, {bags * 9});
   RankContext& context = RankContext::current();
   for (const BagOptions& options : {BagOptions{}, BagOptions{.mode = BagMode::mean, .padding_idx = 3}, BagOptions{.mode = BagMode::max},
                                     BagOptions{.per_sample_weights = weights}}) {

@@ -71,10 +71,15 @@ TEST(EmbeddingRowGradients, HoldAsManyRowsAsThereCanBe) {
 
 TEST(EmbeddingRowGradients, SortRowsOfHugeTables) {
   const int64_t vocab = int64_t{1} << 40;
-  const RowGradients g = embedding_row_gradients(Tensor::of<float>({1, 2, 4, 8}, {4, 1}), Tensor::of<int64_t>({vocab - 1, 5, int64_t{1} << 33, 5}), vocab).trimmed();
+  const RowGradients g =
+      embedding_row_gradients(Tensor::of<float>({1, 2, 4, 8}, {4, 1}), Tensor::of<int64_t>({vocab - 1, 5, int64_t{1} << 33, 5}), vocab)
+          .trimmed();
   EXPECT_EQ(integers(g.rows), (std::vector<int64_t>{5, int64_t{1} << 33, vocab - 1}));
   EXPECT_EQ(g.values.data<float>()[0], 10.0f);
-  EXPECT_NE(message_of([] { embedding_row_gradients(ones({4, 1}), Tensor::of<int64_t>({0, 1, 2, 3}), INT64_MAX); }).find("look up in several calls"), std::string::npos);
+  EXPECT_NE(message_of([] {
+              embedding_row_gradients(ones({4, 1}), Tensor::of<int64_t>({0, 1, 2, 3}), INT64_MAX);
+            }).find("look up in several calls"),
+            std::string::npos);
 }
 
 TEST(EmbeddingRowGradients, HaveTheSameBitsOnAnyNumberOfThreads) {

@@ -86,7 +86,8 @@ TEST(RowSteps, NameWhatIsWrong) {
   const RowGradients g = gradients(ones({1, 2}), {4}, 5);
   EXPECT_EQ(message_of([&] { sgd_rows_step_(w, g, {.lr = 1}); }), "sgd_rows_step_: a gradient of row 4; the table has 3 rows");
   const RowGradients twice{Tensor::of<int64_t>({1, 1}), ones({2, 2}), Tensor::scalar<int64_t>(2)};
-  EXPECT_EQ(message_of([&] { sgd_rows_step_(w, twice, {.lr = 1}); }), "sgd_rows_step_: row 1 stands behind row 1; rows ascend, and -1 stands behind the last");
+  EXPECT_EQ(message_of([&] { sgd_rows_step_(w, twice, {.lr = 1}); }),
+            "sgd_rows_step_: row 1 stands behind row 1; rows ascend, and -1 stands behind the last");
   const RowGradients ok = gradients(ones({1, 2}), {1}, 3);
   EXPECT_EQ(message_of([&] { sgd_rows_step_(w, ok, {.lr = 1, .momentum = 0.9}); }).substr(0, 31), "sgd_rows_step_: momentum is 0.9");
   EXPECT_EQ(message_of([&] { sgd_rows_step_(zeros({3, 4}), ok, {.lr = 1}); }),

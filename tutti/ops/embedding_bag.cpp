@@ -207,7 +207,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
 
 std::string sharding(const OpCall& call) {
   const bool max = call.op.num_outputs == 2, weighted = call.inputs.size() > 3;
-  return fmt::format("{}[Vw] #I[P] #O[Q]{} -> y[Zw]{}{}", max ? "#W" : "W", weighted ? " #s[P]" : "", max ? " #c[Zw]" : "", max ? "" : " | | lin");
+  return fmt::format("{}[Vw] #I[P] #O[Q]{} -> y[Zw]{}{}", max ? "#W" : "W", weighted ? " #s[P]" : "", max ? " #c[Zw]" : "",
+                     max ? "" : " | | lin");
 }
 
 Cost cost(const OpCall& call) {
@@ -255,7 +256,8 @@ BagResult embedding_bag_with_entries(const Tensor& weight, const Tensor& indices
     TUTTI_CHECK(options.mode == BagMode::sum, "embedding_bag: per_sample_weights weigh the terms of a sum; the mode is {}",
                 options.mode == BagMode::mean ? "mean" : "max");
     TUTTI_CHECK(weights.sizes() == indices.sizes() && is_floating(weights.dtype()),
-                "embedding_bag: per_sample_weights are {}; expected floats of the sizes of the indices {}", describe(weights), describe(indices));
+                "embedding_bag: per_sample_weights are {}; expected floats of the sizes of the indices {}", describe(weights),
+                describe(indices));
   }
   const Tensor inputs[] = {weight, indices, offsets, weights};
   const std::span<const Tensor> used(inputs, weights.defined() ? 4 : 3);
@@ -275,7 +277,8 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& indices_BL, const BagOp
   const SymInt bags = indices_BL.size(0), length = indices_BL.size(1);
   BagOptions flat = options;
   if (options.per_sample_weights.defined()) {
-    TUTTI_CHECK(options.per_sample_weights.sizes() == indices_BL.sizes(), "embedding_bag: per_sample_weights are {}; expected floats of the sizes of the indices {}",
+    TUTTI_CHECK(options.per_sample_weights.sizes() == indices_BL.sizes(),
+                "embedding_bag: per_sample_weights are {}; expected floats of the sizes of the indices {}",
                 describe(options.per_sample_weights), describe(indices_BL));
     flat.per_sample_weights = reshape(options.per_sample_weights, {-1});
   }

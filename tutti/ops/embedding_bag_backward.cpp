@@ -66,7 +66,9 @@ template <class Wide, class Write>
 void with_sums(const OpCall& call, Write write) {
   const std::vector<int64_t> borders = facets::bag_borders(call);
   const Tensor bags = facets::bag_of_entry(borders), terms = terms_of<Wide>(call, borders);
-  const Tensor fourth = call.inputs.size() < 4 ? Tensor{} : is_max(call) ? to_contiguous(call[3]) : facets::dense_as(call[3], dtype_of<Wide>);
+  const Tensor fourth = call.inputs.size() < 4 ? Tensor{}
+                        : is_max(call)         ? to_contiguous(call[3])
+                                               : facets::dense_as(call[3], dtype_of<Wide>);
   const facets::RowRuns runs(call[1], bag_attrs(call).vocab, bag_attrs(call).padding);
   facets::RowSums sums{.runs = runs, .terms = terms, .grain = token_grain(), .source_of = bags.data<int64_t>()};
   if (fourth.defined() && is_max(call)) sums.chosen = fourth.data<int64_t>();
@@ -83,7 +85,8 @@ void with_sums(const OpCall& call, const Tensor& out, Write write) {
 // The sum for row `row`, column `d` over the ranges [r0, r1) of bags, halved; one chain in double inside of each.
 struct Reference {
   const OpCall& call;
-  std::vector<int64_t> borders = facets::bag_borders(call), rows = facets::dense_indices(call[1]), lengths = facets::bag_lengths(call, borders);
+  std::vector<int64_t> borders = facets::bag_borders(call), rows = facets::dense_indices(call[1]),
+                       lengths = facets::bag_lengths(call, borders);
 
   double operator()(int64_t row, int64_t d) const {
     const int64_t bags = static_cast<int64_t>(lengths.size()), ranges = (bags + token_grain() - 1) / token_grain();
@@ -164,13 +167,18 @@ std::vector<Sample> samples() {
   const Tensor grad = facets::sample_tensor(1, {4, 5}), offsets = Tensor::of<int64_t>({0, 3, 3, 8}), eleven = indices(2, 11, DType::i64);
   std::vector<int64_t> pairs(400), chosen(20);
   for (size_t b = 0; b < pairs.size(); ++b) pairs[b] = static_cast<int64_t>(2 * b);
-  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = std::array<int64_t, 4>{0, -1, 3, 8}[i / 5] + (i / 5 == 1 ? 0 : static_cast<int64_t>(i % 3));
+  for (size_t i = 0; i < chosen.size(); ++i)
+    chosen[i] = std::array<int64_t, 4>{0, -1, 3, 8}[i / 5] + (i / 5 == 1 ? 0 : static_cast<int64_t>(i % 3));
   return {{"sum", {grad, eleven, offsets}, attrs(BagMode::sum)},
           {"mean_padding", {grad, eleven, offsets}, attrs(BagMode::mean, 4)},
           {"weighted", {grad, eleven, offsets, facets::sample_tensor(3, {11})}, attrs(BagMode::sum, 2)},
           {"max", {grad, eleven, offsets, Tensor::of<int64_t>(chosen, {4, 5})}, attrs(BagMode::max)},
-          {"many_ranges_i32", {facets::sample_tensor(4, {400, 3}), indices(5, 800, DType::i32), Tensor::of<int64_t>(pairs)}, attrs(BagMode::sum)},
-          {"bf16_last", {facets::sample_tensor(6, {2, 7}, DType::bf16), eleven, Tensor::of<int32_t>({0, 4, 11})}, attrs(BagMode::sum, kNoPadding, true)},
+          {"many_ranges_i32",
+           {facets::sample_tensor(4, {400, 3}), indices(5, 800, DType::i32), Tensor::of<int64_t>(pairs)},
+           attrs(BagMode::sum)},
+          {"bf16_last",
+           {facets::sample_tensor(6, {2, 7}, DType::bf16), eleven, Tensor::of<int32_t>({0, 4, 11})},
+           attrs(BagMode::sum, kNoPadding, true)},
           {"f64", {facets::sample_tensor(7, {4, 2}, DType::f64), eleven, offsets}, attrs(BagMode::mean)},
           {"no_entries", {facets::sample_tensor(8, {2, 3}), indices(9, 0, DType::i64), Tensor::of<int64_t>({0, 0})}, attrs(BagMode::sum)}};
 }
@@ -183,11 +191,17 @@ const OpDef kDense{.name = "embedding_bag_backward", .num_inputs = -1, .infer = 
                    },
                    .sharding = [](const OpCall& call) { return fmt::format("G{}y[Vw] | | lin", letters(call, 'w')); },
                    .samples = samples};
-const OpDef kRows{.name = "embedding_bag_row_gradients", .num_inputs = -1, .num_outputs = 3, .infer = infer_rows, .reference = reference_rows,
-                  .gradient = {.none = facets::kNoRowGradient}, .check = facets::check_bags,
-                  .kernel = [](const OpCall& call, std::span<const Tensor> outputs) {
-                    with_sums(call, outputs[0], [&](const facets::RowSums& sums) { facets::write_row_outputs(sums, outputs); });
-                  },
+const OpDef kRows{.name = "embedding_bag_row_gradients",
+                  .num_inputs = -1,
+                  .num_outputs = 3,
+                  .infer = infer_rows,
+                  .reference = reference_rows,
+                  .gradient = {.none = facets::kNoRowGradient},
+                  .check = facets::check_bags,
+                  .kernel =
+                      [](const OpCall& call, std::span<const Tensor> outputs) {
+                        with_sums(call, outputs[0], [&](const facets::RowSums& sums) { facets::write_row_outputs(sums, outputs); });
+                      },
                   .sharding = [](const OpCall& call) { return fmt::format("#G{}v[KW] #r[K] #c[]", letters(call, 'W')); },
                   .samples = samples};
 
@@ -195,10 +209,11 @@ struct Inputs {
   std::vector<Tensor> list;
   Attrs attrs;
 };
-Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, const Tensor& offsets, int64_t vocab, const BagOptions& o, const Tensor& chosen) {
+Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, const Tensor& offsets, int64_t vocab, const BagOptions& o,
+                 const Tensor& chosen) {
   TUTTI_CHECK(vocab >= 0, "{}: a table of {} rows; expected 0 or more", where, vocab);
-  TUTTI_CHECK(o.padding_idx == kNoPadding || (o.padding_idx >= 0 && o.padding_idx < vocab), "{}: padding_idx is {}; expected a row of a table of {}",
-              where, o.padding_idx, vocab);
+  TUTTI_CHECK(o.padding_idx == kNoPadding || (o.padding_idx >= 0 && o.padding_idx < vocab),
+              "{}: padding_idx is {}; expected a row of a table of {}", where, o.padding_idx, vocab);
   Inputs inputs{{grad, indices, offsets}, Attrs::of(BagAttrs{vocab, o.padding_idx, static_cast<int64_t>(o.mode), o.include_last_offset})};
   if (o.mode == BagMode::max) {
     TUTTI_CHECK(chosen.defined() && chosen.dtype() == DType::i64 && chosen.sizes() == grad.sizes(),
@@ -206,8 +221,9 @@ Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, c
                 chosen.defined() ? describe(chosen) : "none");
     inputs.list.push_back(chosen);
   } else if (o.per_sample_weights.defined()) {
-    TUTTI_CHECK(o.mode == BagMode::sum && o.per_sample_weights.sizes() == indices.sizes(), "{}: per_sample_weights are for sums and have the sizes of the indices {}; got {}",
-                where, describe(indices), describe(o.per_sample_weights));
+    TUTTI_CHECK(o.mode == BagMode::sum && o.per_sample_weights.sizes() == indices.sizes(),
+                "{}: per_sample_weights are for sums and have the sizes of the indices {}; got {}", where, describe(indices),
+                describe(o.per_sample_weights));
     inputs.list.push_back(o.per_sample_weights);
   }
   return inputs;

@@ -100,7 +100,9 @@ const OpDef kRowGradients{
           const Attrs seven = Attrs::of(RowAttrs{7, kNoPadding});
           return std::vector<Sample>{
               {"tokens", {facets::sample_tensor(1, {2, 9, 5}), indices(2, {2, 9}, 7, DType::i64)}, seven},
-              {"many_rows", {facets::sample_tensor(3, {300, 3}), indices(4, {300}, 100000, DType::i32)}, Attrs::of(RowAttrs{100000, kNoPadding})},
+              {"many_rows",
+               {facets::sample_tensor(3, {300, 3}), indices(4, {300}, 100000, DType::i32)},
+               Attrs::of(RowAttrs{100000, kNoPadding})},
               {"padding", {facets::sample_tensor(5, {31, 4}, DType::bf16), indices(6, {31}, 7, DType::i64)}, Attrs::of(RowAttrs{7, 2})},
               {"chain", {facets::sample_tensor(5, {31, 4}), indices(6, {31}, 7, DType::i64)}, Attrs::of(RowAttrs{7, -1, kOneRange})},
               {"f64_one", {facets::sample_tensor(7, {4}, DType::f64), indices(8, {}, 7, DType::i64)}, seven},

@@ -5,7 +5,7 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/engine/tree_sum.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -27,10 +27,12 @@ void infer(const OpCall& call, OutputMetas& out) {
   TUTTI_CHECK(table.ndim() == 2 && values_of(call).ndim() == 2 && values_of(call).size(1) == table.size(1),
               "{}: gradients {} for the rows of {}; expected [K, D] and [V, D]", call.op.name, describe(values_of(call)), describe(table));
   TUTTI_CHECK(rows_of(call).dtype() == DType::i64 && rows_of(call).ndim() == 1 && rows_of(call).size(0) == values_of(call).size(0),
-              "{}: rows {} for the gradients {}; expected i64, one for each", call.op.name, describe(rows_of(call)), describe(values_of(call)));
+              "{}: rows {} for the gradients {}; expected i64, one for each", call.op.name, describe(rows_of(call)),
+              describe(values_of(call)));
   for (size_t k = 1; k < n; ++k)
     TUTTI_CHECK(call[k].sizes() == table.sizes() || (call[k].ndim() == 1 && call[k].size(0) == table.size(0)),
-                "{}: state {} beside the table {}; expected its sizes, or one element a row", call.op.name, describe(call[k]), describe(table));
+                "{}: state {} beside the table {}; expected its sizes, or one element a row", call.op.name, describe(call[k]),
+                describe(table));
   for (size_t k = 0; k < n; ++k) out.add(DType::f32, call[k].sizes());
 }
 
@@ -59,28 +61,11 @@ struct Sgd {
   }
 };
 
-// Sum of square(d) over [begin, end): halves until 512 elements, 16 lanes there, combined by halving.
-template <class Real, class Square>
-Real sum_of_squares(int64_t begin, int64_t end, Square square) {
-  const int64_t n = end - begin;
-  if (n > 512) {
-    const int64_t middle = begin + (n + 1) / 2;
-    return sum_of_squares<Real>(begin, middle, square) + sum_of_squares<Real>(middle, end, square);
-  }
-  Real lanes[16];
-  std::fill(lanes, lanes + 16, static_cast<Real>(facets::kSumIdentity));
-  for (int64_t d = 0; d < n; ++d) lanes[d % 16] += square(begin + d);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
-  }
-  return lanes[0];
-}
-
 struct Adagrad {
   template <class Real, class State, class Gradient>
   static void step(const Real* n, int64_t columns, State state, Gradient gradient) {
     const auto g = [&](int64_t d) -> Real { return gradient(d) * n[kGradScale] + n[kDecay] * state(0, d); };
-    const Real squares = sum_of_squares<Real>(0, columns, [&](int64_t d) { return g(d) * g(d); });
+    const Real squares = facets::tree_sum<Real>(0, columns, [&](int64_t d) { return g(d) * g(d); });
     const Real h = state(1, 0) + squares / static_cast<Real>(std::max<int64_t>(columns, 1));
     state(1, 0) = h;
     const Real rate = n[kStepSize] / (std::sqrt(h) + n[kEps]);
@@ -122,7 +107,8 @@ template <class Step>
 void run_reference_step(const OpCall& call, std::span<const Tensor> outputs, Step step) {
   check(call);
   double numbers[kNumbers];
-  for (size_t k = 0; k < kNumbers; ++k) numbers[k] = facets::read_double(call[states_of(call) + 2], static_cast<int64_t>(k) * call[states_of(call) + 2].strides()[0]);
+  for (size_t k = 0; k < kNumbers; ++k)
+    numbers[k] = facets::read_double(call[states_of(call) + 2], static_cast<int64_t>(k) * call[states_of(call) + 2].strides()[0]);
   const Tensor& values = values_of(call);
   for (int64_t i = 0; i < rows_of(call).numel(); ++i) {
     const int64_t row = facets::read_int64(rows_of(call), i * rows_of(call).strides()[0]);
@@ -137,7 +123,8 @@ void run_reference_step(const OpCall& call, std::span<const Tensor> outputs, Ste
 template <class Step>
 void run_kernel(const OpCall& call, std::span<const Tensor> outputs, Step step) {
   constexpr int64_t kAhead = 8;  // rows that are asked for before they are stepped
-  const Tensor rows = to_contiguous(rows_of(call)), values = to_contiguous(values_of(call)), numbers = to_contiguous(call[states_of(call) + 2]);
+  const Tensor rows = to_contiguous(rows_of(call)), values = to_contiguous(values_of(call)),
+               numbers = to_contiguous(call[states_of(call) + 2]);
   const int64_t columns = values.extents()[1], count = rows.numel();
   const int64_t* row = rows.data<int64_t>();
   const auto run = [&]<class Stride>(const Stride& stride) {
@@ -180,7 +167,8 @@ std::vector<Sample> samples(int states, bool per_row) {
   const auto add = [&](const char* name, int64_t vocab, int64_t columns, std::vector<int64_t> rows) {
     Sample sample{name, {}, {}};
     for (int k = 0; k < states; ++k)
-      sample.inputs.push_back(facets::sample_tensor(static_cast<uint64_t>(k), per_row && k > 0 ? Extents{vocab} : Extents{vocab, columns}, DType::f32, 0.5, 2.0));
+      sample.inputs.push_back(facets::sample_tensor(static_cast<uint64_t>(k), per_row && k > 0 ? Extents{vocab} : Extents{vocab, columns},
+                                                    DType::f32, 0.5, 2.0));
     sample.inputs.push_back(Tensor::of<int64_t>(rows));
     sample.inputs.push_back(facets::sample_tensor(9, {static_cast<int64_t>(rows.size()), columns}));
     sample.inputs.push_back(numbers);
@@ -227,7 +215,9 @@ void step(const OpDef& op, std::initializer_list<Tensor> states, const RowGradie
 }  // namespace
 
 void sgd_rows_step_(const Tensor& param, const RowGradients& grads, const SgdStep& o) {
-  TUTTI_CHECK(o.momentum == 0.0, "sgd_rows_step_: momentum is {}; rows that are not touched would need it too, use adagrad_rows_step_ or a dense gradient", o.momentum);
+  TUTTI_CHECK(o.momentum == 0.0,
+              "sgd_rows_step_: momentum is {}; rows that are not touched would need it too, use adagrad_rows_step_ or a dense gradient",
+              o.momentum);
   step(kSgdRows, {param}, grads, {o.grad_scale, o.weight_decay, o.lr});
 }
 
@@ -238,9 +228,12 @@ void adagrad_rows_step_(const Tensor& param, const Tensor& h, const RowGradients
 
 void adamw_rows_step_(const Tensor& param, const Tensor& m, const Tensor& v, const RowGradients& grads, const AdamWStep& o) {
   TUTTI_CHECK(o.step >= 1, "adamw_rows_step_: step is {}; the first step is 1", o.step);
-  TUTTI_CHECK(m.ndim() == 2 && v.ndim() == 2, "adamw_rows_step_: the moments are {} and {}; expected the sizes of the table {}", describe(m), describe(v), describe(param));
+  TUTTI_CHECK(m.ndim() == 2 && v.ndim() == 2, "adamw_rows_step_: the moments are {} and {}; expected the sizes of the table {}",
+              describe(m), describe(v), describe(param));
   const double n = static_cast<double>(o.step);
-  step(kAdamWRows, {param, m, v}, grads, {o.grad_scale, 1 - o.lr * o.weight_decay, o.lr / (1 - std::pow(o.beta1, n)), o.eps, o.beta1, 1 - o.beta1, o.beta2, 1 - o.beta2, 1 / (1 - std::pow(o.beta2, n))});
+  step(kAdamWRows, {param, m, v}, grads,
+       {o.grad_scale, 1 - o.lr * o.weight_decay, o.lr / (1 - std::pow(o.beta1, n)), o.eps, o.beta1, 1 - o.beta1, o.beta2, 1 - o.beta2,
+        1 / (1 - std::pow(o.beta2, n))});
 }
 
 }  // namespace tutti

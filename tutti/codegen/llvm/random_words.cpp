@@ -79,12 +79,14 @@ std::array<Value*, 4> in_order(llvm::IRBuilderBase& b, const std::array<Value*, 
   Value* blocks[2][2];
   for (int odd = 0; odd < 2; ++odd) {
     for (int half = 0; half < 2; ++half)
-      blocks[odd][half] = shuffle(pairs[odd][0], pairs[odd][1], [&](int j) { return j / 4 * 2 + j % 2 + half * lanes / 2 + (j % 4 / 2) * lanes; });
+      blocks[odd][half] =
+          shuffle(pairs[odd][0], pairs[odd][1], [&](int j) { return j / 4 * 2 + j % 2 + half * lanes / 2 + (j % 4 / 2) * lanes; });
   }
   if (lanes == 4) return {blocks[0][0], blocks[1][0], blocks[0][1], blocks[1][1]};
   std::array<Value*, 4> result;
   for (int k = 0; k < 4; ++k)
-    result[static_cast<size_t>(k)] = shuffle(blocks[0][k / 2], blocks[1][k / 2], [&](int j) { return j % 4 + (j / 4 % 2) * lanes + j / 8 * 4 + (k % 2) * lanes / 2; });
+    result[static_cast<size_t>(k)] =
+        shuffle(blocks[0][k / 2], blocks[1][k / 2], [&](int j) { return j % 4 + (j / 4 % 2) * lanes + j / 8 * 4 + (k % 2) * lanes / 2; });
   return result;
 }
 

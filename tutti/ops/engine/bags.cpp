@@ -23,11 +23,14 @@ void check_bag_operands(const OpCall& call) {
   const Tensor &indices = call[1], &offsets = call[2];
   const BagAttrs& a = bag_attrs(call);
   check_index_dtype(call.op.name, indices);
-  TUTTI_CHECK(call[0].ndim() == 2 && is_floating(call[0].dtype()), "{}: the first operand is {}; expected a matrix of floats", call.op.name, describe(call[0]));
-  TUTTI_CHECK(indices.ndim() == 1, "{}: the indices are {}; expected one dim, the bags one after the other", call.op.name, describe(indices));
+  TUTTI_CHECK(call[0].ndim() == 2 && is_floating(call[0].dtype()), "{}: the first operand is {}; expected a matrix of floats", call.op.name,
+              describe(call[0]));
+  TUTTI_CHECK(indices.ndim() == 1, "{}: the indices are {}; expected one dim, the bags one after the other", call.op.name,
+              describe(indices));
   TUTTI_CHECK(offsets.ndim() == 1 && (offsets.dtype() == DType::i64 || offsets.dtype() == DType::i32),
               "{}: the offsets are {}; expected one dim, i64 or i32", call.op.name, describe(offsets));
-  TUTTI_CHECK(!a.include_last || offsets.size(0) > 0, "{}: include_last_offset needs at least one offset, the number of indices", call.op.name);
+  TUTTI_CHECK(!a.include_last || offsets.size(0) > 0, "{}: include_last_offset needs at least one offset, the number of indices",
+              call.op.name);
 }
 
 SymInt number_of_bags(const OpCall& call) { return call[2].size(0) - bag_attrs(call).include_last; }
@@ -45,14 +48,15 @@ void check_bags(const OpCall& call) {
                 offset(b), b - 1, offset(b - 1));
   TUTTI_CHECK(count == 0 || offset(count - 1) <= n, "{}: {} at offset {}, beyond the {} indices", call.op.name,
               a.include_last ? "the last bag ends" : fmt::format("bag {} begins", count - 1), offset(count - 1), n);
-  TUTTI_CHECK(!a.include_last || offset(count - 1) == n, "{}: with include_last_offset the last offset is the number of indices, {}; it is {}",
-              call.op.name, n, offset(count - 1));
+  TUTTI_CHECK(!a.include_last || offset(count - 1) == n,
+              "{}: with include_last_offset the last offset is the number of indices, {}; it is {}", call.op.name, n, offset(count - 1));
   if (indices.dtype() == DType::i64 ? all_in_range<int64_t>(indices, a.vocab) : all_in_range<int32_t>(indices, a.vocab)) [[likely]] return;
   const std::vector<int64_t> borders = bag_borders(call), values = dense_indices(indices);
   for (size_t b = 0; b + 1 < borders.size(); ++b) {
     for (int64_t p = borders[b]; p < borders[b + 1]; ++p) {
       const int64_t index = values[static_cast<size_t>(p)];
-      TUTTI_CHECK(index >= 0 && index < a.vocab, "{}: index {} in bag {}, entry {} (position {} of the indices), is out of range for {} rows; legal: 0 to {}",
+      TUTTI_CHECK(index >= 0 && index < a.vocab,
+                  "{}: index {} in bag {}, entry {} (position {} of the indices), is out of range for {} rows; legal: 0 to {}",
                   call.op.name, index, b, p - borders[b], p, a.vocab, a.vocab - 1);
     }
   }
@@ -88,7 +92,8 @@ std::vector<int64_t> bag_lengths(const OpCall& call, const std::vector<int64_t>&
   for (size_t b = 0; b < lengths.size(); ++b) lengths[b] = borders[b + 1] - borders[b];
   if (padding < 0) return lengths;
   const std::vector<int64_t> values = dense_indices(call[1]);
-  for (size_t b = 0; b < lengths.size(); ++b) lengths[b] -= std::count(values.begin() + borders[b], values.begin() + borders[b + 1], padding);
+  for (size_t b = 0; b < lengths.size(); ++b)
+    lengths[b] -= std::count(values.begin() + borders[b], values.begin() + borders[b + 1], padding);
   return lengths;
 }
 

@@ -1,0 +1,30 @@
+// A sum in the tree of reductions, for kernels in C++ (numerics contract, N3).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tutti/ops/engine/index_loops.h"
+
+namespace tutti::facets {
+
+// The sum of value(i) over [begin, end): halves of ceil(n/2) and floor(n/2) until 512 elements, whose 16 lanes (lane j adds
+// j, j + 16, ...) are combined by halving.
+template <class Real, class Value>
+Real tree_sum(int64_t begin, int64_t end, Value value) {
+  const int64_t n = end - begin;
+  if (n > 512) {
+    const int64_t middle = begin + (n + 1) / 2;
+    const Real first = tree_sum<Real>(begin, middle, value);
+    return first + tree_sum<Real>(middle, end, value);
+  }
+  Real lanes[16];
+  std::fill(lanes, lanes + 16, static_cast<Real>(kSumIdentity));
+  for (int64_t i = 0; i < n; ++i) lanes[i % 16] += value(begin + i);
+  for (int width = 8; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  }
+  return lanes[0];
+}
+
+}  // namespace tutti::facets
