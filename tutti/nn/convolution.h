@@ -1,0 +1,40 @@
+// Convolutions as modules.
+#pragma once
+
+#include "tutti/nn/module.h"
+#include "tutti/ops/convolution.h"
+
+namespace tutti::nn {
+
+// weight [outputs, channels / groups, kernel...], normally distributed with the variance 1 / (3 fan_in), which is that of
+// uniform numbers in +-1 / sqrt(fan_in); bias [outputs], zeros. `kernel` holds one number, or one for each spatial dim.
+class Conv : public Module {
+ public:
+  const Tensor& weight() const { return weight_; }
+  const Tensor& bias() const { return bias_; }  // undefined without
+
+ protected:
+  Conv(int dims, int64_t channels, int64_t outputs, const Dims& kernel, const ConvOptions& options, bool bias);
+  Tensor weight_, bias_;
+  ConvOptions options_;
+};
+
+struct Conv1d : Conv {
+  Conv1d(int64_t channels, int64_t outputs, const Dims& kernel, const ConvOptions& options = {}, bool bias = true)
+      : Conv(1, channels, outputs, kernel, options, bias) {}
+  Tensor forward(const Tensor& x) const { return conv1d(x, weight_, bias_, options_); }
+};
+
+struct Conv2d : Conv {
+  Conv2d(int64_t channels, int64_t outputs, const Dims& kernel, const ConvOptions& options = {}, bool bias = true)
+      : Conv(2, channels, outputs, kernel, options, bias) {}
+  Tensor forward(const Tensor& x) const { return conv2d(x, weight_, bias_, options_); }
+};
+
+struct Conv3d : Conv {
+  Conv3d(int64_t channels, int64_t outputs, const Dims& kernel, const ConvOptions& options = {}, bool bias = true)
+      : Conv(3, channels, outputs, kernel, options, bias) {}
+  Tensor forward(const Tensor& x) const { return conv3d(x, weight_, bias_, options_); }
+};
+
+}  // namespace tutti::nn
