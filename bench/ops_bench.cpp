@@ -85,11 +85,30 @@ void add_bags(std::vector<Case>& list) {
                   }});
 }
 
+// Images of 64 channels, kernels of 3 x 3: beside them the product that a convolution is, as one matmul.
+void add_windows(std::vector<Case>& list) {
+  const Tensor x = uniform({8, 64, 56, 56}, random_key("images"), -1.0, 1.0), w = uniform({64, 64, 3, 3}, random_key("kernels"), -1.0, 1.0);
+  const Tensor columns = uniform({576, 8 * 56 * 56}, random_key("columns")), matrix = reshape(w, {64, 576});
+  const ConvOptions options{.padding = {1}};
+  const double bytes = static_cast<double>(x.nbytes()), flops = 2.0 * 64 * 576 * 8 * 56 * 56;
+  const auto add = [&](const char* name, double bytes_moved, double operations, std::function<Tensor()> fn) {
+    list.push_back({name, x.extents(), bytes_moved, operations, [fn, kept = Tensor()]() mutable { kept = fn(); }});
+  };
+  add("conv2d: its product alone", 2 * bytes, flops, [=] { return matmul(matrix, columns); });
+  add("conv2d", 2 * bytes, flops, [=] { return conv2d(x, w, {}, options); });
+  add("conv2d, gradient of x", 2 * bytes, flops, [=] { return convolution_input_gradient(x, w, {56, 56}, options); });
+  add("conv2d, gradient of the weight", 2 * bytes, flops, [=] { return convolution_weight_gradient(x, x, {3, 3}, options); });
+  // Values and their indices, twice as wide, for every fourth element.
+  add("max_pool2d", 1.75 * bytes, 0, [=] { return max_pool2d(x, {.kernel = {3}, .stride = {2}, .padding = {1}}); });
+  add("avg_pool2d", 1.25 * bytes, 0, [=] { return avg_pool2d(x, {.kernel = {2}}); });
+}
+
 // The result of each op is kept until the next call, as a program would.
 std::vector<Case> cases() {
   std::vector<Case> list;
   const auto tensor = [](const Extents& sizes) { return uniform(to_shape(sizes), random_key("bench"), -2.0, 2.0); };
-  const auto pointwise = [&](const char* name, int64_t n, int inputs, double flops, std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> fn) {
+  const auto pointwise = [&](const char* name, int64_t n, int inputs, double flops,
+                             std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> fn) {
     const Tensor a = tensor({n}), b = tensor({n}), c = tensor({n});
     list.push_back({name, {n}, 4.0 * static_cast<double>(n) * (inputs + 1), flops * static_cast<double>(n),
                     [a, b, c, fn, kept = Tensor()]() mutable { kept = fn(a, b, c); }});
@@ -121,6 +140,7 @@ std::vector<Case> cases() {
                   }});
   add_indexed(list);
   add_bags(list);
+  add_windows(list);
   return list;
 }
 
@@ -163,7 +183,8 @@ std::vector<OpResult> run_ops_bench(int threads, const std::string& only) {
   for (const Case& c : cases()) {
     if (!wanted(c.op)) continue;
     const Timing time = measure(c.run);
-    results.push_back({c.op, text_of(c.sizes), "f32", threads, "eager", time, c.bytes / time.median_us / 1e3, c.flops / time.median_us / 1e3});
+    results.push_back(
+        {c.op, text_of(c.sizes), "f32", threads, "eager", time, c.bytes / time.median_us / 1e3, c.flops / time.median_us / 1e3});
   }
   const codegen::CacheStatistics cache = codegen::cache_statistics();
   if (cache.compiled > 0 && !results.empty()) {
