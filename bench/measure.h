@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <vector>
 
 namespace tutti::bench {
@@ -28,6 +29,28 @@ Timing measure(Fn&& fn, double batch_ms = 4.0, int batches = 15) {
   for (int b = 0; b < batches; ++b) samples.push_back(time_of(calls));
   std::sort(samples.begin(), samples.end());
   return {samples.front(), samples[samples.size() / 2]};
+}
+
+struct CallTiming {
+  Timing time;
+  double min_cpu_us = 0;  // of all threads of the process: what other programs on the machine disturb less
+};
+
+// Calls fn `calls` times and times each: for what takes long enough to need no batches. No warm-up.
+template <class Fn>
+CallTiming measure_each(Fn&& fn, int calls) {
+  using Clock = std::chrono::steady_clock;
+  const auto cpu_us = [] { return static_cast<double>(std::clock()) * 1e6 / CLOCKS_PER_SEC; };
+  std::vector<double> samples, cpu;
+  for (int i = 0; i < calls; ++i) {
+    const auto begin = Clock::now();
+    const double cpu_begin = cpu_us();
+    fn();
+    cpu.push_back(cpu_us() - cpu_begin);
+    samples.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  std::sort(samples.begin(), samples.end());
+  return {{samples.front(), samples[samples.size() / 2]}, *std::min_element(cpu.begin(), cpu.end())};
 }
 
 }  // namespace tutti::bench

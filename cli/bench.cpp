@@ -66,6 +66,7 @@ void add_bench_attention(CLI::App& bench, Action& action);                      
 void add_bench_choice(CLI::App& bench, Action& action);                           // bench_choice.cpp
 void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);      // bench_comm.cpp
 void add_bench_compile(CLI::App& bench, Action& action);                          // bench_compile.cpp
+void add_bench_loss(CLI::App& bench, Action& action);                             // bench_loss.cpp
 void add_bench_services(CLI::App& bench, Action& action, int argc, char** argv);  // bench_services.cpp
 
 void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
@@ -110,6 +111,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   add_bench_choice(*verb, action);
   add_bench_comm(*verb, action, argc, argv);
   add_bench_compile(*verb, action);
+  add_bench_loss(*verb, action);
   add_bench_services(*verb, action, argc, argv);
 }
 

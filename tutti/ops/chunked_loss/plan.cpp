@@ -14,9 +14,9 @@ namespace {
 
 // What a chunk costs besides its products, in parts of one product: packing and partial sums, per row and class of the chunk.
 constexpr double kChunkOverhead = 44;
-// Beyond, a chunk of logits leaves the last-level cache and is read from memory by each step; the cost falls with the work
-// that a logit is, its features.
-constexpr double kNearBytes = 12 << 20, kFarCost = 100;
+// Beyond, a chunk of logits leaves the last-level cache and is read from memory by each step, and gemm() no longer packs it as a
+// whole for the gradient of x; the cost falls with the work that a logit is, its features.
+constexpr double kNearBytes = 7 << 20, kFarCost = 100;
 
 // Of a chunk of so many rows and classes, in such a place of two trees.
 struct Chunk {
