@@ -55,7 +55,8 @@ TEST_F(Quickstart, NumbersAreEqualOnAnyRanksThreadsAndInstructionSet) {
     const char *name, *flags, *shell;
   };
   for (const Way& way : {Way{"two", "-n 2", ""}, Way{"four", "-n 4", ""}, Way{"threads", "", "TUTTI_THREADS=2"},
-                         Way{"avx2", "", "TUTTI_CPU=avx2"}, Way{"recomputed", "--activation_checkpoint.mode=full", ""}}) {
+                         Way{"avx2", "", "TUTTI_CPU=avx2"}, Way{"recomputed", "--activation_checkpoint.mode=full", ""},
+                         Way{"chunks", "--training.loss_max_bytes=200000", ""}, Way{"compiled_chunks", "--training.compile=true --training.loss_max_bytes=200000", ""}}) {
     ASSERT_EQ(train(way.name, way.flags, way.shell).status, 0) << work.read("err.txt");
     for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric("one", key), work.metric(way.name, key)) << way.name << " " << key;
     EXPECT_EQ(work.digest("one"), work.digest(way.name)) << way.name;

@@ -49,6 +49,14 @@ TEST(MemoryNeed, RefusesAShardThatCannotFit) {
   EXPECT_EQ(message_of(config, 24 * kGiB), "");
 }
 
+TEST(MemoryNeed, LogitsThatAreNeverWholeTakeNone) {
+  Config config;
+  const int64_t whole = least_memory(config).shard;
+  config.training.loss_max_bytes = 1 << 20;
+  const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
+  EXPECT_EQ(whole - least_memory(config).shard, 2 * 4 * tokens * models::qwen3_config("quickstart").vocab);
+}
+
 TEST(MemoryNeed, ThisMachineHasSome) { EXPECT_GT(machine_memory(), kGiB / 4); }
 
 }  // namespace

@@ -66,6 +66,22 @@ TEST(ShardStep, CompiledHasTheBitsOfEager) {
   }
 }
 
+TEST(ShardStep, ALossFromChunksHasTheBitsOfWholeLogits) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    SmallModel setup(compute);
+    const ShardGradients expected = setup.run(ShardStep(setup.model, setup.parameters, setup.forward, false));
+    setup.forward.loss_max_bytes = 60'000;
+    for (const bool compiled : {false, true}) {
+      const ShardGradients got = setup.run(ShardStep(setup.model, setup.parameters, setup.forward, compiled));
+      expect_same(got.losses, expected.losses);
+      for (size_t p = 0; p < got.uses.size(); ++p) {
+        ASSERT_EQ(got.uses[p].size(), expected.uses[p].size());
+        for (size_t u = 0; u < got.uses[p].size(); ++u) expect_same(got.uses[p][u], expected.uses[p][u]);
+      }
+    }
+  }
+}
+
 TEST(ShardStep, EveryMemoryBudgetHasTheBitsOfEager) {
   const SmallModel setup(DType::bf16, false);
   const ShardGradients expected = setup.run(ShardStep(setup.model, setup.parameters, setup.forward, false));

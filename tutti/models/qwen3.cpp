@@ -8,9 +8,11 @@
 #include "tutti/ops/attention.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/embedding.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/gather.h"
+#include "tutti/ops/linear_cross_entropy.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
@@ -161,9 +163,9 @@ Tensor Qwen3::block_forward(const Block& block, const Tensor& x_TD, const TokenB
   return add(h_TD, project(swiglu(gate_TF, up_TF), block.mlp.down));
 }
 
-Tensor Qwen3::forward(const TokenBatch& batch, const ForwardOptions& options) const {
+Tensor Qwen3::hidden(const TokenBatch& batch, const ForwardOptions& options) const {
   const DType compute = options.compute_dtype;
-  ModuleScope module("model");
+  const ModuleScope module("model");
   const Tensor cos_TE = index_select(rope_.cos, 0, batch.positions), sin_TE = index_select(rope_.sin, 0, batch.positions);
   Tensor x_TD = embedding(used(embedding_VD_, compute), batch.tokens);
   int64_t layer = 0;
@@ -174,9 +176,24 @@ Tensor Qwen3::forward(const TokenBatch& batch, const ForwardOptions& options) co
     };
     x_TD = options.checkpoint_blocks ? checkpoint(run, std::span(&x_TD, 1)) : run(std::span(&x_TD, 1));
   }
-  x_TD = rms_norm(x_TD, used(norm_D_, compute), config_.norm_eps);
-  module.next("lm_head");
-  return matmul(x_TD, transpose(used(head_VD_, compute), 0, 1), {.out_dtype = DType::f32});
+  return rms_norm(x_TD, used(norm_D_, compute), config_.norm_eps);
+}
+
+Tensor Qwen3::forward(const TokenBatch& batch, const ForwardOptions& options) const {
+  const Tensor x_TD = hidden(batch, options);
+  const ModuleScope module("lm_head");
+  return matmul(x_TD, transpose(used(head_VD_, options.compute_dtype), 0, 1), {.out_dtype = DType::f32});
+}
+
+Tensor Qwen3::losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options) const {
+  if (options.loss_max_bytes == 0) {
+    const Tensor logits = forward(batch, options);
+    const ModuleScope module("loss");
+    return cross_entropy(logits, labels);
+  }
+  const Tensor x_TD = hidden(batch, options);
+  const ModuleScope module("loss");
+  return linear_cross_entropy(x_TD, used(head_VD_, options.compute_dtype), labels, {.reduction = LossReduction::none, .max_bytes = options.loss_max_bytes});
 }
 
 }  // namespace tutti::models

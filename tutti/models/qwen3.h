@@ -47,6 +47,7 @@ struct TokenBatch {
 struct ForwardOptions {
   DType compute_dtype = DType::f32;  // bf16: weights are cast at each use, activations are bf16
   bool checkpoint_blocks = false;    // recompute each block in backward
+  int64_t loss_max_bytes = 0;        // losses(): from chunks of the logits that take so many bytes; 0: whole logits
 };
 
 class Qwen3 final : public nn::Module {
@@ -57,11 +58,15 @@ class Qwen3 final : public nn::Module {
 
   // Logits [T, V] in f32.
   Tensor forward(const TokenBatch& batch, const ForwardOptions& options = {}) const;
+  // cross_entropy of the logits and `labels` [T], with the same bits whether the logits are whole or not: f32 [T].
+  Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const;
 
   const Qwen3Config& config() const { return config_; }
 
  private:
   struct Block;
+  // What the head reads: [T, dim] in the compute dtype.
+  Tensor hidden(const TokenBatch& batch, const ForwardOptions& options) const;
   Tensor block_forward(const Block& block, const Tensor& x_TD, const TokenBatch& batch, const Tensor& cos_TE,
                        const Tensor& sin_TE, DType compute) const;
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/size_class.h"
 #include "tutti/runtime/trace/trace_recorder.h"
 
 namespace tutti {
@@ -37,13 +38,9 @@ void trace(const Allocator& allocator, const void* block, int64_t nbytes, Memory
                          .values = {static_cast<int64_t>(reinterpret_cast<uintptr_t>(block)), nbytes, total.current_bytes, total.reserved_bytes}});
 }
 
-// Four classes per power of two keep the waste below a quarter.
-struct SizeClass {
-  int index;
-  size_t nbytes;
-};
+}  // namespace
 
-SizeClass class_of(size_t nbytes) {
+SizeClass size_class_of(size_t nbytes) {
   const size_t units = std::max<size_t>((nbytes + 63) / 64, 1);
   if (units <= 4) return {static_cast<int>(units) - 1, units * 64};
   const int top = std::bit_width(units - 1) - 1;  // units - 1 in [2^top, 2^(top+1))
@@ -51,8 +48,6 @@ SizeClass class_of(size_t nbytes) {
   const size_t rounded = (units + step - 1) / step;  // in (4, 8]
   return {4 * (top - 1) + static_cast<int>(rounded - 5), rounded * step * 64};
 }
-
-}  // namespace
 
 std::string_view name_of(MemoryCategory category) {
   static constexpr std::string_view names[] = {"activations", "parameters", "gradients", "optimizer", "workspace", "data"};
@@ -74,7 +69,7 @@ Allocator* Allocator::create() {
 void* Allocator::allocate(size_t nbytes, MemoryCategory category) {
   if (nbytes == 0) return nullptr;
   TUTTI_CHECK_ENV(nbytes < (size_t{1} << 50), "out of memory: {} bytes were asked for", nbytes);
-  const SizeClass size = class_of(nbytes);
+  const SizeClass size = size_class_of(nbytes);
   void* block = nullptr;
   {
     std::lock_guard lock(mutex_);
@@ -114,7 +109,7 @@ void Allocator::count_locked(size_t nbytes, MemoryCategory category) {
 
 void Allocator::deallocate(void* block, size_t nbytes, MemoryCategory category) noexcept {
   if (block == nullptr) return;
-  const SizeClass size = class_of(nbytes);
+  const SizeClass size = size_class_of(nbytes);
   {
     std::lock_guard lock(mutex_);
     statistics_.current_bytes -= static_cast<int64_t>(size.nbytes);

@@ -26,6 +26,7 @@ struct TrainingConfig {
   int64_t steps = 1000;
   int64_t global_batch_tokens = 8192;
   bool compile = false;
+  int64_t loss_max_bytes = 0;
   double max_norm = 1.0;
   std::string dtype = "float32";
   std::string mixed_precision_param = "float32";

@@ -24,7 +24,7 @@ double bits_per_byte(const models::Qwen3& model, const TokenDataset& data, const
   for (int64_t row = rows * rank / ranks; row < rows * (rank + 1) / ranks; row += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, rows * (rank + 1) / ranks - row);
     const TokenRows batch = data.validation_rows(row, count);
-    const Tensor losses = cross_entropy(model.forward(to_batch(batch), options), labels_of(batch));
+    const Tensor losses = model.losses(to_batch(batch), labels_of(batch), options);
     nats.add({losses.data<float>(), static_cast<size_t>(losses.numel())});
     for (const int32_t label : batch.labels) {
       if (label != kIgnoreLabel) nbytes += tokenizer.text_nbytes(label);

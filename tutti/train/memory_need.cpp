@@ -15,8 +15,9 @@ MemoryNeed least_memory(const Config& config) {
   const int64_t moments = config.optimizer.name == "adamw" ? 2 : config.optimizer.momentum > 0 ? 1 : 0;
   const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
   const int64_t item = config.training.mixed_precision_param == "bfloat16" ? 2 : 4;
-  const int64_t per_token = 2 * 4 * model.vocab + item * model.layers * model.dim;
-  return {.parameters = 4 * (2 + moments) * models::parameter_count(model), .shard = tokens * per_token};
+  // Logits and their gradient, unless the loss is computed from chunks of them.
+  const int64_t logits = config.training.loss_max_bytes == 0 ? 2 * 4 * model.vocab : 0;
+  return {.parameters = 4 * (2 + moments) * models::parameter_count(model), .shard = tokens * (logits + item * model.layers * model.dim)};
 }
 
 void check_memory(const Config& config, int64_t available) {

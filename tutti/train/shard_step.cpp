@@ -4,7 +4,6 @@
 
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
-#include "tutti/ops/cross_entropy.h"
 #include "tutti/runtime/trace/trace_context.h"
 
 template <>
@@ -22,11 +21,7 @@ ShardStep::ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters,
                      double activation_memory_budget) {
   const auto step = [&model, parameters = std::move(parameters), forward](const models::TokenBatch& batch, const Tensor& labels,
                                                                           const Tensor& scale) {
-    const Tensor losses = [&] {
-      const Tensor logits = model.forward(batch, forward);
-      const ModuleScope module("loss");
-      return cross_entropy(logits, labels);
-    }();
+    const Tensor losses = model.losses(batch, labels, forward);
     backward(losses, scale, {.per_use = true});
     ShardGradients result{detach(losses), {}};
     for (const Tensor& p : parameters) result.uses.push_back(take_uses(p));

@@ -63,6 +63,7 @@ class Trainer {
                 config.model.flavor, model_.config().vocab, tokenizer_->name(), tokenizer_->vocab_size());
     forward_.compute_dtype = config.training.mixed_precision_param == "bfloat16" ? DType::bf16 : DType::f32;
     forward_.checkpoint_blocks = config.activation_checkpoint.mode == "full";
+    forward_.loss_max_bytes = config.training.loss_max_bytes;
     const int64_t rows = config.training.global_batch_tokens / config.data.sequence_length;
     rows_per_shard_ = rows / config.numerics.virtual_shards;
     std::vector<Tensor> parameters;

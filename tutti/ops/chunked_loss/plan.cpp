@@ -8,6 +8,7 @@
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/sum_to.h"
+#include "tutti/runtime/size_class.h"
 
 namespace tutti::chunked_loss {
 namespace {
@@ -18,7 +19,7 @@ constexpr double kChunkOverhead = 44;
 // whole for the gradient of x; the cost falls with the work that a logit is, its features.
 constexpr double kNearBytes = 7 << 20, kFarCost = 100;
 
-// Of a chunk of so many rows and classes, in such a place of two trees.
+// A chunk of so many rows and classes, in such a place of two trees.
 struct Chunk {
   int64_t rows, classes;
   int row_slots, class_slots;
@@ -70,7 +71,7 @@ class Planner {
     return {tree_parts(rows_of(call_), c.row_levels, row_leaf),
             tree_parts(classes_of(call_), c.class_levels, std::max<int64_t>(class_leaf(), codegen::contraction_leaf())), c.nbytes};
   }
-  int64_t logit_bytes(const Chunk& c) const { return c.rows * c.classes * itemsize(logits_of(call_)); }
+  int64_t logit_bytes(const Chunk& c) const { return block_bytes(c.rows * c.classes * itemsize(logits_of(call_))); }
 
  private:
   static void check_cut(const char* name, int64_t wanted, int64_t smallest, const char* what, int64_t leaf) {
@@ -95,7 +96,7 @@ ChunkPlan plan_statistics(const OpCall& call) {
   const Planner planner(call);
   const int64_t columns = has_mix(call) ? 4 : 3, size = itemsize(computes_in(call));
   const Choice choice = planner.choose(1, 1, [&](const Chunk& c) {
-    return planner.logit_bytes(c) + (c.class_slots + 1) * columns * c.rows * size;
+    return planner.logit_bytes(c) + block_bytes((c.class_slots + 1) * columns * c.rows * size);
   });
   planner.require(choice, "the forward");
   return planner.plan(choice, 1);
@@ -107,12 +108,13 @@ GradientPlan plan_gradients(const OpCall& call) {
   const int64_t N = rows_of(call), F = features_of(call), size = itemsize(computes_in(call)), grain = token_grain();
   const bool x_in_result = attrs_of(call).partial || call[kX].dtype() == computes_in(call);
   const auto bytes_of_parameters = [&](const Chunk& c) {
-    return planner.logit_bytes(c) + waiting(c.row_slots, true) * c.classes * size * ((weight ? F : 0) + (bias ? 1 : 0));
+    const int64_t sums = waiting(c.row_slots, true) * c.classes * size;
+    return planner.logit_bytes(c) + (weight ? block_bytes(sums * F) : 0) + (bias ? block_bytes(sums) : 0);
   };
   GradientPlan plan;
   if (x && (weight || bias)) {
     const Choice together = planner.choose(grain, 2 + weight, [&](const Chunk& c) {
-      return bytes_of_parameters(c) + waiting(c.class_slots, x_in_result) * N * F * size;
+      return bytes_of_parameters(c) + block_bytes(waiting(c.class_slots, x_in_result) * N * F * size);
     });
     if (planner.fits(together)) {
       plan.classes_outside = planner.plan(together, grain);
@@ -127,7 +129,7 @@ GradientPlan plan_gradients(const OpCall& call) {
   }
   if (x) {
     const Choice choice = planner.choose(1, 2, [&](const Chunk& c) {
-      return planner.logit_bytes(c) + waiting(c.class_slots, x_in_result) * c.rows * F * size;
+      return planner.logit_bytes(c) + block_bytes(waiting(c.class_slots, x_in_result) * c.rows * F * size);
     });
     planner.require(choice, "the gradient of the input");
     plan.rows_outside = planner.plan(choice, 1);
