@@ -12,6 +12,7 @@
 #include "bench/fma_peak.h"
 #include "bench/measure.h"
 #include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm_int8.h"
 #include "tutti/core/error.h"
 
 namespace tutti::bench {
@@ -41,10 +42,17 @@ Elements random_elements(int64_t count, DType dtype, uint64_t state) {
   Elements bytes(count, dtype);
   for (int64_t i = 0; i < count; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    store_from_double(bytes.data() + i * itemsize(dtype), dtype,
-                      static_cast<double>(static_cast<int32_t>(state >> 32)) * 0x1p-31);
+    const auto word = static_cast<int32_t>(state >> 32);
+    if (dtype == DType::i8) bytes.data()[i] = static_cast<std::byte>(word >> 24);
+    else store_from_double(bytes.data() + i * itemsize(dtype), dtype, static_cast<double>(word) * 0x1p-31);
   }
   return bytes;
+}
+
+int32_t integer_element(int64_t k, const std::byte* a, const std::byte* b, int64_t b_stride) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < k; ++i) sum += static_cast<int8_t>(a[i]) * static_cast<int8_t>(b[i * b_stride]);
+  return static_cast<int32_t>(sum);
 }
 
 // One element by the definition: chains of multiply-adds, combined in postfix order.
@@ -72,9 +80,16 @@ T element(const ContractionTree& tree, const std::byte* a, const std::byte* b, i
 GemmTiming time_gemm(const GemmCase& p) {
   const Elements a = random_elements(p.batch * p.m * p.k, p.dtype, 1);
   const Elements b = random_elements(p.batch * p.k * p.n, p.dtype, 2);
-  const Elements c(p.batch * p.m * p.n, p.dtype);
+  const DType c_dtype = p.dtype == DType::i8 ? DType::i32 : p.dtype;
+  const Elements c(p.batch * p.m * p.n, c_dtype);
   const int64_t row_stride = p.b_transposed ? 1 : p.n, column_stride = p.b_transposed ? p.k : 1;
   const auto run = [&] {
+    if (p.dtype == DType::i8) {
+      for (int64_t x = 0; x < p.batch; ++x)
+        codegen::int8_gemm(p.m, p.n, p.k, {a.data() + x * p.m * p.k, p.dtype, p.k, 1}, {b.data() + x * p.k * p.n, p.dtype, row_stride, column_stride},
+                           {c.data() + x * p.m * p.n * itemsize(c_dtype), c_dtype, p.n});
+      return;
+    }
     codegen::batched_gemm({p.batch, p.m * p.k, p.k * p.n, p.m * p.n}, p.m, p.n, p.k, {a.data(), p.dtype, p.k, 1},
                           {b.data(), p.dtype, row_stride, column_stride}, {c.data(), p.dtype, p.n},
                           ContractionTree::halving(p.k));
@@ -88,6 +103,11 @@ GemmTiming time_gemm(const GemmCase& p) {
     const int64_t x = e / (p.m * p.n), i = e / p.n % p.m, j = e % p.n, size = itemsize(p.dtype);
     const std::byte* row = a.data() + (x * p.m + i) * p.k * size;
     const std::byte* column = b.data() + (x * p.k * p.n + j * column_stride) * size;
+    if (p.dtype == DType::i8) {
+      const int32_t expected = integer_element(p.k, row, column, row_stride);
+      verified &= std::memcmp(&expected, c.data() + e * itemsize(c_dtype), sizeof(expected)) == 0;
+      continue;
+    }
     std::byte expected[8];
     store_from_double(expected, p.dtype,
                       p.dtype == DType::f64 ? element<double>(tree, row, column, row_stride, p.dtype)

@@ -97,7 +97,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   gemm->add_option("--n", flags->n, "Columns")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_option("--k", flags->k, "Inner size")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_flag("--b-transposed", flags->b_transposed, "B in memory as [n, k], as the weight of a linear layer");
-  gemm->add_option("--dtype", flags->dtype, "f32, f64, bf16 or f16")->capture_default_str();
+  gemm->add_option("--dtype", flags->dtype, "f32, f64, bf16, f16, or i8 with i32 sums")->capture_default_str();
   gemm->add_option("--mode", flags->mode, "Numerics: strict")->check(CLI::IsMember({"strict"}))->capture_default_str();
   gemm->callback([flags, &action] {
     action = [flags] {

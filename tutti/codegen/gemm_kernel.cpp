@@ -10,20 +10,23 @@ namespace tutti::codegen {
 namespace {
 
 // Shapes that are looked up without hashing: a small GEMM takes a few microseconds.
-constexpr int kRows = 16, kVectors = 9, kDTypes = 4, kTargets = 2;
-using EntryTable = std::array<std::atomic<GemmTileEntry>, kTargets * kDTypes * 2 * kRows * kVectors>;
+constexpr int kRows = 16, kVectors = 9, kStorages = 5, kComputes = 3, kTargets = 2;
+using EntryTable = std::array<std::atomic<GemmTileEntry>, kTargets * kStorages * kComputes * kRows * kVectors>;
+
+// f64, f32, bf16, f16, and pairs of integers behind them.
+size_t place_of(DType dtype, int pairs) { return dtype == DType::i32 ? static_cast<size_t>(pairs) : static_cast<size_t>(dtype); }
 
 size_t table_index(const GemmKernelSpec& spec, CpuTarget target) {
   size_t index = static_cast<size_t>(target);
-  index = index * kDTypes + static_cast<size_t>(spec.b_storage);
-  index = index * 2 + static_cast<size_t>(spec.compute);
+  index = index * kStorages + place_of(spec.b_storage, kStorages - 1);
+  index = index * kComputes + place_of(spec.compute, kComputes - 1);
   index = index * kRows + static_cast<size_t>(spec.rows);
   return index * kVectors + static_cast<size_t>(spec.vectors);
 }
 
 void check(const GemmKernelSpec& spec) {
-  TUTTI_ASSERT(spec.compute <= DType::f32 && spec.b_storage <= DType::f16 &&
-                   compute_dtype(spec.b_storage) == spec.compute && spec.rows >= 1 && spec.rows < kRows &&
+  const bool is_float = spec.compute <= DType::f32 && spec.b_storage <= DType::f16;
+  TUTTI_ASSERT((is_float || spec.compute == DType::i32) && compute_dtype(spec.b_storage) == spec.compute && spec.rows >= 1 && spec.rows < kRows &&
                    spec.vectors >= 1 && spec.vectors < kVectors,
                "no such GEMM tile: {}", spec.name());
 }

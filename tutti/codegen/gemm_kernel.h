@@ -12,7 +12,7 @@
 namespace tutti::codegen {
 
 struct GemmKernelSpec {
-  DType compute;    // f32 or f64: A, accumulators, C
+  DType compute;    // f32 or f64: A, accumulators, C; i32: A and B are pairs of 16-bit integers, sums and C are i32
   DType b_storage;  // B as it lies in memory; bf16 and f16 are widened when loaded
   int32_t rows;
   int32_t vectors;  // columns in registers

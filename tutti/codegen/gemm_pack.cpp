@@ -4,6 +4,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "tutti/codegen/gemm_pack_int8.h"
 #include "tutti/codegen/gemm_simd.h"
 
 namespace tutti::codegen {
@@ -128,6 +129,7 @@ void visit_gemm_dtype(DType dtype, Fn&& fn) {
 }  // namespace
 
 void pack(const PackSource& source, int64_t k, int64_t lanes, DType compute, void* packed, int64_t width) {
+  if (compute == DType::i32) return pack_int8_pairs(source, k, lanes, static_cast<int32_t*>(packed), width);
   visit_gemm_dtype(source.dtype, [&]<class From>() {
     if (compute == DType::f64) return pack_as<From, double>(source, k, lanes, packed, width);
     if constexpr (!std::is_same_v<From, double>) pack_as<From, float>(source, k, lanes, packed, width);
@@ -136,6 +138,12 @@ void pack(const PackSource& source, int64_t k, int64_t lanes, DType compute, voi
 
 void store_tile(const void* tile, DType compute, int64_t tile_stride, int64_t rows, int64_t columns, void* c,
                 DType c_dtype, int64_t c_row_stride, int64_t c_column_stride) {
+  if (compute == DType::i32) {
+    const int32_t* from = static_cast<const int32_t*>(tile);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j) static_cast<int32_t*>(c)[i * c_row_stride + j * c_column_stride] = from[i * tile_stride + j];
+    return;
+  }
   visit_gemm_dtype(c_dtype, [&]<class To>() {
     const auto store = [&]<class From>(const From* from) {
       To* to = static_cast<To*>(c);

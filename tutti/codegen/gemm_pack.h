@@ -13,7 +13,7 @@ namespace tutti::codegen {
 // A rectangle of k x lanes: element (p, lane) lies at data[p * k_stride + lane * lane_stride].
 struct PackSource {
   const void* data;
-  DType dtype;  // f64, f32, bf16, f16
+  DType dtype;  // f64, f32, bf16, f16, or i8 for pairs
   int64_t k_stride, lane_stride;
 };
 
@@ -21,6 +21,7 @@ struct PackSource {
 inline constexpr int64_t kPackSlack = 8;
 
 // packed[p * width + lane] = element (p, lane) widened to `compute` (f32 or f64), for p < k and lane < lanes <= width.
+// compute i32: pairs of 16-bit integers from i8, see gemm_pack_int8.h.
 // Lanes from `lanes` to `width` get some finite or copied value; up to kPackSlack elements behind the end are written.
 void pack(const PackSource& source, int64_t k, int64_t lanes, DType compute, void* packed, int64_t width);
 

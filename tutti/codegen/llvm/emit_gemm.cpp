@@ -1,4 +1,4 @@
-// for each leaf:  acc = -0.0;  for k in leaf:  acc[i][j] = fma(a[k][i], b[k][j], acc[i][j])
+// for each leaf:  acc = -0.0 (integers: 0);  for k in leaf:  acc[i][j] = fma(a[k][i], b[k][j], acc[i][j])
 //                 as often as the tree says:  acc = newest pending tile + acc
 //                 push acc, or write it to C after the last leaf
 // Accumulators are stack slots here; scalar replacement turns them into registers.
@@ -6,6 +6,7 @@
 
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <cstddef>
 #include <functional>
@@ -63,12 +64,16 @@ class TileEmitter {
     for (unsigned i = 0; i < rows_; ++i)
       for (unsigned j = 0; j < vectors_; ++j) body(i, j, accumulators_[i * vectors_ + j]);
   }
+  llvm::Value* zero() const;
+  llvm::Value* sum(llvm::Value* left, llvm::Value* right);
+  llvm::Value* multiply_add(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far);
   void step(llvm::Value* a, llvm::Value* b);
   void prefetch(llvm::Value* b);
   void k_loop(llvm::Value* length);
   void merge();
   void store_tile(llvm::Value* base, llvm::Value* row_bytes);
 
+  bool is_integer() const { return spec_.compute == DType::i32; }
   int64_t item() const { return itemsize(spec_.compute); }
   int64_t tile_bytes() const { return int64_t{rows_} * vectors_ * lanes_ * item(); }
 
@@ -97,6 +102,22 @@ void TileEmitter::count_down(const char* name, llvm::Value* counter, const std::
   b_.SetInsertPoint(done);
 }
 
+llvm::Value* TileEmitter::zero() const {
+  return is_integer() ? llvm::Constant::getNullValue(vector_) : llvm::ConstantFP::getNegativeZero(vector_);
+}
+
+llvm::Value* TileEmitter::sum(llvm::Value* left, llvm::Value* right) {
+  return is_integer() ? b_.CreateAdd(left, right) : b_.CreateFAdd(left, right);
+}
+
+// Integers: the products of the two halves of each lane and the sum.
+llvm::Value* TileEmitter::multiply_add(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far) {
+  if (!is_integer()) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {vector_}, {x, y, sum_so_far});
+  llvm::Type* halves = widened(b_.getInt16Ty(), 2 * lanes_);
+  const auto madd = lanes_ == 16 ? llvm::Intrinsic::x86_avx512_pmaddw_d_512 : llvm::Intrinsic::x86_avx2_pmadd_wd;
+  return b_.CreateAdd(b_.CreateIntrinsic(madd, {}, {b_.CreateBitCast(x, halves), b_.CreateBitCast(y, halves)}), sum_so_far);
+}
+
 // All multiply-adds of one k: `a` is a row of packed A, `b` a row of B.
 void TileEmitter::step(llvm::Value* a, llvm::Value* b) {
   llvm::Type* stored = widened(storage_type(module_.getContext(), spec_.b_storage), lanes_);
@@ -111,7 +132,7 @@ void TileEmitter::step(llvm::Value* a, llvm::Value* b) {
     llvm::Value* x = splat(b_, b_.CreateLoad(element_, moved(a, int64_t{i} * item())), lanes_);
     for (unsigned j = 0; j < vectors_; ++j) {
       llvm::Value* slot = accumulators_[i * vectors_ + j];
-      b_.CreateStore(b_.CreateIntrinsic(llvm::Intrinsic::fma, {vector_}, {x, columns[j], get(slot)}), slot);
+      b_.CreateStore(multiply_add(x, columns[j], get(slot)), slot);
     }
   }
 }
@@ -154,7 +175,7 @@ void TileEmitter::merge() {
     const int64_t place = int64_t{i * vectors_ + j} * lanes_ * item();
     llvm::Value* left =
         b_.CreateAlignedLoad(vector_, moved(pending, place), llvm::Align(static_cast<uint64_t>(item())));
-    b_.CreateStore(b_.CreateFAdd(left, get(slot)), slot);
+    b_.CreateStore(sum(left, get(slot)), slot);
   });
 }
 
@@ -200,8 +221,7 @@ void TileEmitter::emit(const std::string& name) {
   b_.CreateBr(leaf_block);
   b_.SetInsertPoint(leaf_block);
   llvm::Value* leaf = get(leaf_slot);
-  for_tile(
-      [&](unsigned, unsigned, llvm::Value* slot) { b_.CreateStore(llvm::ConstantFP::getNegativeZero(vector_), slot); });
+  for_tile([&](unsigned, unsigned, llvm::Value* slot) { b_.CreateStore(zero(), slot); });
   k_loop(b_.CreateZExt(b_.CreateLoad(b_.getInt32Ty(), b_.CreateInBoundsGEP(b_.getInt32Ty(), lengths, leaf)), i64));
   b_.CreateStore(b_.CreateZExt(b_.CreateLoad(b_.getInt8Ty(), moved(merges, leaf)), i64), merges_left);
   count_down("merge", merges_left, [&] { merge(); });
