@@ -1,6 +1,7 @@
 // What linear cross entropy holds, and what it does not compute: bytes of the allocator, and the products in a trace.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <string>
 
@@ -125,6 +126,25 @@ TEST(LinearCrossEntropyMemory, WhatIsFrozenCostsNothing) {
     EXPECT_EQ(grad_of(p.x).defined(), x);
     EXPECT_EQ(grad_of(p.w).defined(), w);
     EXPECT_EQ(grad_of(p.b).defined(), b);
+  }
+}
+
+TEST(LinearCrossEntropyMemory, GradientsApartHaveTheBitsOfGradientsTogether) {
+  const Operands p;
+  requires_grad_(p.x), requires_grad_(p.w);
+  std::vector<Tensor> grads[2];
+  for (const bool apart : {false, true}) {
+    const Tensor outputs[] = {linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = apart ? 400'000 : kDefaultLossBytes})}, inputs[] = {p.x, p.w};
+    const std::map<std::string, int> products = products_of([&] { grads[apart] = grad(outputs, inputs); });
+    const int x = products.at("input gradient"), w = products.at("weight gradient");
+    EXPECT_EQ(products.at("logits"), apart ? x + w : x);
+    if (!apart) {
+      EXPECT_EQ(x, w);
+    }
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(grads[0][i].nbytes(), grads[1][i].nbytes());
+    EXPECT_EQ(std::memcmp(grads[0][i].raw_data(), grads[1][i].raw_data(), static_cast<size_t>(grads[0][i].nbytes())), 0) << i;
   }
 }
 
