@@ -45,6 +45,26 @@ void add_rows(std::vector<CompileRow>& rows, const char* what, const std::string
   row("compiled", samples[2], attached.statistics().last.kernels);
 }
 
+// What a kernel in front of a product costs: the most that computing it while the product packs its operand could save.
+void add_kernel_before(std::vector<CompileRow>& rows, int64_t m, int64_t k, int64_t n) {
+  const std::string shape = fmt::format("{}x{}x{} f32", m, k, n);
+  const Tensor x = random({m, k}, DType::f32), gate = random({m, k}, DType::f32), w = random({n, k}, DType::f32);
+  const auto alone = compile([](const Tensor& a, const Tensor&, const Tensor& b) { return linear(a, b); }, {.name = "linear"});
+  const auto before = compile([](const Tensor& a, const Tensor& g, const Tensor& b) { return linear(mul(silu(g), a), b); }, {.name = "linear of silu(gate) * x"});
+  Tensor kept[2];
+  std::vector<double> samples[2];
+  for (int round = 0; round < kRounds; ++round) {
+    samples[0].push_back(measure([&] { kept[0] = alone(x, gate, w); }, 1.0, 1).min_us);
+    samples[1].push_back(measure([&] { kept[1] = before(x, gate, w); }, 1.0, 1).min_us);
+  }
+  const double flops = 2.0 * static_cast<double>(m * n * k), bytes = 4.0 * static_cast<double>(m * k + n * k + m * n);
+  for (int i = 0; i < 2; ++i) {
+    std::sort(samples[i].begin(), samples[i].end());
+    const Timing time{samples[i].front(), samples[i][samples[i].size() / 2]};
+    rows.push_back({i == 0 ? "linear" : "linear(silu(gate) * x)", shape, "compiled", time, bytes / time.median_us / 1e3, i, flops / time.median_us / 1e3});
+  }
+}
+
 void add_shape(std::vector<CompileRow>& rows, int64_t m, int64_t k, int64_t n, DType dtype) {
   const std::string shape = fmt::format("{}x{}x{} {}", m, k, n, name_of(dtype));
   const Tensor x = random({m, k}, dtype), w = random({n, k}, dtype), v = random({n, k}, dtype), bias = random({n}, dtype), residual = random({m, n}, dtype);
@@ -67,6 +87,8 @@ std::vector<CompileRow> run_product_bench(int threads) {
   add_shape(rows, 256, 1024, 4096, DType::f32);
   add_shape(rows, 8192, 128, 512, DType::f32);
   add_shape(rows, 256, 1024, 4096, DType::bf16);
+  add_kernel_before(rows, 512, 1024, 256);
+  add_kernel_before(rows, 8192, 512, 128);
   return rows;
 }
 

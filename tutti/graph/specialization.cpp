@@ -27,8 +27,7 @@ bool has_place(const Captured& held, const HeldView& was) {
 bool Specialization::captured_state_holds(const Leaves& arguments) const {
   for (size_t i = 0; i < captured.size(); ++i) {
     const HeldView& was = held[i];
-    const bool moves = std::any_of(rebindings.begin(), rebindings.end(), [&](const Rebinding& r) { return r.captured == static_cast<int32_t>(i); });
-    if (!has_place(captured[i], was) || (!moves && captured[i].tensor.storage().get() != was.storage)) return false;
+    if (!has_place(captured[i], was) || (!was.moves && captured[i].tensor.storage().get() != was.storage)) return false;
   }
   for (const Trace::Source& source : sources) {
     if (source.kind != Trace::Source::Kind::captured) continue;

@@ -43,6 +43,7 @@ struct HeldView {
   // The first argument on the same memory, and how many bytes that begins behind this; -1: none.
   int32_t argument;
   int64_t argument_bytes;
+  bool moves = false;  // calls give it other memory
   static HeldView of(const Tensor& t, std::span<const Tensor> arguments);
 };
 

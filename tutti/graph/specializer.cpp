@@ -118,6 +118,9 @@ std::shared_ptr<const Specialization> Specializer::build() {
   for (size_t i = 0; i < made_->rebindings.size(); ++i) point(made_->rebindings[i].captured, outcome_.held_rebound[i]);
   made_->captured = trace_.captured();
   for (const Captured& c : made_->captured) made_->held.push_back(HeldView::of(c.tensor, arguments_));
+  for (const Rebinding& r : made_->rebindings) {
+    if (r.captured >= 0) made_->held[static_cast<size_t>(r.captured)].moves = true;
+  }
   made_->sources = {trace_.sources().begin(), trace_.sources().begin() + split_.sources};
   made_->forward = std::make_unique<Executable>(std::move(forward), named("forward"));
   if (!outcome_.has_backward) made_->partition = made_->forward->statistics().partition;
