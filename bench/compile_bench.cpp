@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 
+#include "bench/model_shard.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/graph/compile.h"
@@ -140,26 +141,17 @@ std::vector<CompileRow> run_compile_bench(int threads) {
 
 StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads, double activation_memory_budget) {
   RankContext::current().set_threads(threads);
-  models::Qwen3 model(models::qwen3_config(flavor), sequence_length);
-  nn::initialize(model);
-  std::vector<Tensor> parameters;
-  for (const nn::NamedTensor& p : model.named_parameters()) parameters.push_back(p.tensor);
-  const int64_t tokens = rows * sequence_length;
-  std::vector<int32_t> positions(static_cast<size_t>(tokens));
-  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i % static_cast<size_t>(sequence_length));
-  const models::TokenBatch batch{cast(randint(0, model.config().vocab, {tokens}, random_key("tokens")), DType::i32), Tensor::of(positions),
-                                 zeros({tokens}, DType::i32), rows};
-  const Tensor labels = cast(randint(0, model.config().vocab, {tokens}, random_key("labels")), DType::i32), scale = full({tokens}, 1.0 / static_cast<double>(tokens));
-  const train::ShardStep eager(model, parameters, {}, false), compiled(model, parameters, {}, true, activation_memory_budget);
+  const ModelShard shard(flavor, rows, sequence_length);
+  const train::ShardStep eager(shard.model, shard.parameters, {}, false), compiled(shard.model, shard.parameters, {}, true, activation_memory_budget);
 
-  StepRow row{.model = flavor, .tokens = tokens};
+  StepRow row{.model = flavor, .tokens = shard.tokens()};
   Allocator& allocator = RankContext::current().allocator();
   const auto run = [&](const train::ShardStep& step, double* median_ms, double* peak) {
     allocator.reset_peak();
     const int64_t before = allocator.statistics().current_bytes;
-    train::ShardGradients kept = step.run(batch, labels, scale);
+    train::ShardGradients kept = step.run(shard.batch, shard.labels, shard.scale);
     *peak = static_cast<double>(allocator.statistics().peak_bytes - before) / (1 << 20);
-    *median_ms = measure([&] { kept = step.run(batch, labels, scale); }, 1.0, 7).median_us / 1e3;
+    *median_ms = measure([&] { kept = step.run(shard.batch, shard.labels, shard.scale); }, 1.0, 7).median_us / 1e3;
     return kept;
   };
   const codegen::CacheStatistics before = codegen::cache_statistics();
