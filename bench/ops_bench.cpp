@@ -168,7 +168,9 @@ std::string text_of(const Extents& sizes) { return to_string(sizes); }
 
 }  // namespace
 
-std::vector<OpResult> run_ops_bench(int threads, const std::string& only) {
+std::vector<OpResult> run_ops_bench(int threads, const std::string& only, MeasuredTime clock) {
+  TUTTI_CHECK(clock == MeasuredTime::wall || threads == 1,
+              "bench ops: --cpu-time is that of one thread, and --threads is {}; use --threads 1", threads);
   const ColdCache cold;
   RankContext::current().set_threads(threads);
   seed_all(1);
@@ -177,12 +179,12 @@ std::vector<OpResult> run_ops_bench(int threads, const std::string& only) {
   for (const int64_t n : {int64_t{1} << 20, int64_t{1} << 24}) {
     const Tensor a = ones({n}), b = zeros({n});
     if (!wanted("memcpy")) break;
-    const Timing time = measure([&] { std::memcpy(b.raw_data(), a.raw_data(), static_cast<size_t>(a.nbytes())); });
+    const Timing time = measure([&] { std::memcpy(b.raw_data(), a.raw_data(), static_cast<size_t>(a.nbytes())); }, 4.0, 15, clock);
     results.push_back({"memcpy", text_of({n}), "f32", 1, "memcpy", time, 2.0 * static_cast<double>(a.nbytes()) / time.median_us / 1e3, 0});
   }
   for (const Case& c : cases()) {
     if (!wanted(c.op)) continue;
-    const Timing time = measure(c.run);
+    const Timing time = measure(c.run, 4.0, 15, clock);
     results.push_back(
         {c.op, text_of(c.sizes), "f32", threads, "eager", time, c.bytes / time.median_us / 1e3, c.flops / time.median_us / 1e3});
   }

@@ -30,6 +30,7 @@ struct Flags {
   int threads = 1;
   bool json = false;
   std::string only;
+  bool cpu_time = false;
   int64_t m = 1024, n = 1024, k = 1024;
   std::string dtype = "f32", mode = "strict";
   bool b_transposed = false;
@@ -81,9 +82,10 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   CLI::App* ops = verb->add_subcommand("ops", "Eager ops beside a memory copy; milliseconds per compiled kernel");
   common(ops);
   ops->add_option("--only", flags->only, "Only ops whose name contains this");
+  ops->add_flag("--cpu-time", flags->cpu_time, "Processor time of the thread, for a machine that does other things too; needs --threads 1");
   ops->callback([flags, &action] {
     action = [flags] {
-      const auto results = bench::run_ops_bench(flags->threads, flags->only);
+      const auto results = bench::run_ops_bench(flags->threads, flags->only, flags->cpu_time ? bench::MeasuredTime::thread : bench::MeasuredTime::wall);
       TUTTI_CHECK(!results.empty(), "no op of this bench has '{}' in its name; leave --only out to see them all", flags->only);
       print(results, flags->json);
       return 0;

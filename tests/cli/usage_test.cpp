@@ -51,6 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"ShardBeyondMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=1073741824", 2, {"virtual_shards", "GiB of memory"}},
                     Wrong{"ProductOfNothing", "bench gemm --m 0", 2, {"not in range"}},
                     Wrong{"UnknownBench", "bench ops --only nosuchop", 2, {"nosuchop"}},
+                    Wrong{"CpuTimeOfThreads", "bench ops --cpu-time --threads 2", 2, {"--cpu-time is that of one thread", "use --threads 1"}},
                     Wrong{"NoCheckpoint", "checkpoint ls empty.txt", 2, {"no checkpoint"}}),
     [](const auto& info) { return std::string(info.param.name); });
 

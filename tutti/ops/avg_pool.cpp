@@ -55,19 +55,51 @@ void for_each_plane(const Tensor& x, const PoolWindows& w, Body body) {
   });
 }
 
+constexpr int64_t kLanes = 16;  // of the tree of reductions
+
+// Windows of a line that have all their taps, at most one for each lane: the tree of tree_sum, window beside window.
+template <class Sum, class Value>
+void mean_of_line(const Value* in, int64_t count, int64_t step, const std::vector<int64_t>& offsets, Sum divisor, Value* out) {
+  constexpr int64_t kTogether = 64;
+  const int64_t taps = static_cast<int64_t>(offsets.size());
+  for (int64_t begin = 0; begin < count; begin += kTogether) {
+    const int64_t n = std::min(kTogether, count - begin);
+    Sum lanes[kLanes][kTogether];
+    for (int64_t t = 0; t < taps; ++t) {
+      const Value* at = in + begin * step + offsets[static_cast<size_t>(t)];
+      for (int64_t j = 0; j < n; ++j) lanes[t][j] = widen(at[j * step]);
+    }
+    for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+      for (int64_t t = 0; t < width && t + width < taps; ++t) {
+        for (int64_t j = 0; j < n; ++j) lanes[t][j] += lanes[t + width][j];
+      }
+    }
+    for (int64_t j = 0; j < n; ++j) store(out + begin + j, lanes[0][j] / divisor);
+  }
+}
+
 template <class Value>
 void run_forward(const OpCall& call, const Tensor& x, const Tensor& y) {
   using Sum = std::conditional_t<std::is_same_v<Value, double>, double, float>;
   const AvgAttrs& a = attrs_of(call);
+  const std::vector<int64_t> offsets = a.w.tap_offsets();
+  const int64_t taps = volume(a.w.kernel);
   for_each_plane<Sum>(x, a.w, [&](int64_t plane, Sum* window) {
     const Value* in = static_cast<const Value*>(x.raw_data()) + plane * volume(a.w.size);
     Value* out = static_cast<Value*>(y.raw_data()) + plane * volume(a.w.output);
-    a.w.for_each([&](int64_t o, const Taps(&taps)[3], const Triple& at) {
+    const auto one = [&](int64_t o, const Taps(&all)[3], const Triple& at) {
       int64_t n = 0;
-      a.w.for_each_element(taps, [&](int64_t i) { window[n++] = widen(in[i]); });
+      a.w.for_each_element(all, [&](int64_t i) { window[n++] = widen(in[i]); });
       const Sum sum = facets::tree_sum<Sum>(0, n, [&](int64_t i) { return window[i]; });
-      store(out + o, sum / static_cast<Sum>(a.divisor_of(taps, at)));
-    });
+      store(out + o, sum / static_cast<Sum>(a.divisor_of(all, at)));
+    };
+    if (taps > kLanes) {
+      a.w.for_each(one);
+      return;
+    }
+    const Sum divisor = static_cast<Sum>(a.divisor != 0 ? a.divisor : taps);
+    a.w.for_each_or_line(
+        one, [&](int64_t o, int64_t count, int64_t first) { mean_of_line(in + first, count, a.w.stride[2], offsets, divisor, out + o); });
   });
 }
 

@@ -21,6 +21,24 @@ Taps PoolWindows::taps(size_t d, int64_t o) const {
   return {first, std::max(first, last), dilation[d]};
 }
 
+std::pair<int64_t, int64_t> PoolWindows::inner_outputs(size_t d) const {
+  if (adaptive) return {0, 0};
+  const int64_t first = std::min((before[d] + stride[d] - 1) / stride[d], output[d]);
+  const int64_t room = size[d] + before[d] - (kernel[d] - 1) * dilation[d] - 1;
+  return {first, room < 0 ? first : std::clamp(room / stride[d] + 1, first, output[d])};
+}
+
+std::vector<int64_t> PoolWindows::tap_offsets() const {
+  std::vector<int64_t> offsets;
+  for (int64_t k0 = 0; k0 < kernel[0]; ++k0) {
+    for (int64_t k1 = 0; k1 < kernel[1]; ++k1) {
+      for (int64_t k2 = 0; k2 < kernel[2]; ++k2)
+        offsets.push_back((k0 * dilation[0] * size[1] + k1 * dilation[1]) * size[2] + k2 * dilation[2]);
+    }
+  }
+  return offsets;
+}
+
 int64_t PoolWindows::padded_count(size_t d, int64_t o) const {
   if (adaptive) return taps(d, o).count();
   const int64_t first = o * stride[d] - before[d];

@@ -18,11 +18,14 @@ Real tree_sum(int64_t begin, int64_t end, Value value) {
     const Real first = tree_sum<Real>(begin, middle, value);
     return first + tree_sum<Real>(middle, end, value);
   }
+  if (n == 0) return static_cast<Real>(kSumIdentity);
+  // Lanes without an element hold the identity, which changes no bit: they are left out.
   Real lanes[16];
-  std::fill(lanes, lanes + 16, static_cast<Real>(kSumIdentity));
-  for (int64_t i = 0; i < n; ++i) lanes[i % 16] += value(begin + i);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  const int64_t used = std::min<int64_t>(n, 16);
+  for (int64_t i = 0; i < used; ++i) lanes[i] = value(begin + i);
+  for (int64_t i = 16; i < n; ++i) lanes[i % 16] += value(begin + i);
+  for (int64_t width = 8; width > 0; width /= 2) {
+    for (int64_t j = 0; j < width && j + width < used; ++j) lanes[j] += lanes[j + width];
   }
   return lanes[0];
 }
