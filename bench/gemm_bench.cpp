@@ -14,6 +14,7 @@
 #include "tutti/codegen/gemm.h"
 #include "tutti/codegen/gemm_int8.h"
 #include "tutti/core/error.h"
+#include "tutti/ops/packed_linear.h"
 
 namespace tutti::bench {
 namespace {
@@ -83,7 +84,17 @@ GemmTiming time_gemm(const GemmCase& p) {
   const DType c_dtype = p.dtype == DType::i8 ? DType::i32 : p.dtype;
   const Elements c(p.batch * p.m * p.n, c_dtype);
   const int64_t row_stride = p.b_transposed ? 1 : p.n, column_stride = p.b_transposed ? p.k : 1;
+  Tensor x, packed, y;
+  if (p.b_packed) {
+    TUTTI_CHECK(p.batch == 1 && p.b_transposed && p.dtype != DType::i8, "bench gemm: a packed B is the transposed one of a single product of floats");
+    x = Tensor::from_memory(a.data(), {p.m, p.k}, p.dtype, [] {});
+    packed = pack_weight(Tensor::from_memory(b.data(), {p.n, p.k}, p.dtype, [] {}));
+  }
   const auto run = [&] {
+    if (p.b_packed) {
+      y = packed_linear(x, packed, p.n);
+      return;
+    }
     if (p.dtype == DType::i8) {
       for (int64_t x = 0; x < p.batch; ++x)
         codegen::int8_gemm(p.m, p.n, p.k, {a.data() + x * p.m * p.k, p.dtype, p.k, 1}, {b.data() + x * p.k * p.n, p.dtype, row_stride, column_stride},
@@ -96,6 +107,7 @@ GemmTiming time_gemm(const GemmCase& p) {
   };
   const Timing time = measure(run);
 
+  if (p.b_packed) std::memcpy(c.data(), y.raw_data(), static_cast<size_t>(c.size()));
   bool verified = true;
   const ContractionTree tree = ContractionTree::halving(p.k);
   const int64_t elements = p.batch * p.m * p.n;
@@ -124,7 +136,7 @@ GemmTiming time_gemm(const GemmCase& p) {
 std::string to_line(const GemmTiming& t) {
   const GemmCase& p = t.problem;
   const std::string size = fmt::format("{}{}x{}x{} {}{}", p.batch > 1 ? fmt::format("{} of ", p.batch) : "", p.m, p.n,
-                                       p.k, name_of(p.dtype), p.b_transposed ? " B^T" : "");
+                                       p.k, name_of(p.dtype), p.b_packed ? " packed" : p.b_transposed ? " B^T" : "");
   return fmt::format(
       "{:<28} min {:>9.1f} us  median {:>9.1f} us  {:>7.1f} GFLOP/s ({:>5.1f} % of {:.1f})  {:>6.1f} GB/s{}", size,
       t.min_us, t.median_us, t.gflops, 100.0 * t.gflops / t.peak_gflops, t.peak_gflops, t.gbytes_per_s,

@@ -13,6 +13,7 @@ struct GemmCase {
   DType dtype = DType::f32;   // of A, B and C
   bool b_transposed = false;  // B in memory as [n, k], as the weight of a linear layer
   int64_t batch = 1;
+  bool b_packed = false;      // packed before, outside of what is timed: packed_linear() with B as [n, k], a batch of 1
 };
 
 struct GemmTiming {

@@ -33,7 +33,7 @@ struct Flags {
   bool cpu_time = false;
   int64_t m = 1024, n = 1024, k = 1024;
   std::string dtype = "f32", mode = "strict";
-  bool b_transposed = false;
+  bool b_transposed = false, b_packed = false;
 };
 
 void print_gemm(const bench::GemmTiming& t, const Flags& flags) {
@@ -41,7 +41,7 @@ void print_gemm(const bench::GemmTiming& t, const Flags& flags) {
     std::printf("%s\n", bench::to_line(t).c_str());
     return;
   }
-  const nlohmann::ordered_json line = {{"op", "gemm"}, {"shape", fmt::format("{}x{}x{}{}", flags.m, flags.n, flags.k, flags.b_transposed ? " B^T" : "")}, {"dtype", flags.dtype},
+  const nlohmann::ordered_json line = {{"op", "gemm"}, {"shape", fmt::format("{}x{}x{}{}", flags.m, flags.n, flags.k, flags.b_packed ? " packed" : flags.b_transposed ? " B^T" : "")}, {"dtype", flags.dtype},
                                        {"threads", flags.threads}, {"mode", flags.mode}, {"min_us", t.min_us}, {"median_us", t.median_us},
                                        {"gbps", t.gbytes_per_s}, {"gflops", t.gflops}, {"peak_gflops", t.peak_gflops}, {"verified", t.verified}};
   std::printf("%s\n", line.dump().c_str());
@@ -100,12 +100,13 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   gemm->add_option("--n", flags->n, "Columns")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_option("--k", flags->k, "Inner size")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_flag("--b-transposed", flags->b_transposed, "B in memory as [n, k], as the weight of a linear layer");
+  gemm->add_flag("--b-packed", flags->b_packed, "That weight, packed before: packed_linear()");
   gemm->add_option("--dtype", flags->dtype, "f32, f64, bf16, f16, or i8 with i32 sums")->capture_default_str();
   gemm->add_option("--mode", flags->mode, "Numerics: strict")->check(CLI::IsMember({"strict"}))->capture_default_str();
   gemm->callback([flags, &action] {
     action = [flags] {
       RankContext::current().set_threads(flags->threads);
-      const bench::GemmTiming t = bench::time_gemm({.m = flags->m, .n = flags->n, .k = flags->k, .dtype = dtype_from_name(flags->dtype), .b_transposed = flags->b_transposed});
+      const bench::GemmTiming t = bench::time_gemm({.m = flags->m, .n = flags->n, .k = flags->k, .dtype = dtype_from_name(flags->dtype), .b_transposed = flags->b_transposed || flags->b_packed, .b_packed = flags->b_packed});
       print_gemm(t, *flags);
       return t.verified ? 0 : 1;
     };
