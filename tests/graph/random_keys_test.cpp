@@ -8,6 +8,7 @@
 #include "tutti/graph/control.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/comparison.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/dropout.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/random.h"
@@ -138,6 +139,23 @@ TEST(RandomKeys, WhatCannotBeDrawn) {
     return dropout(t, 0.5, key);
   });
   expect_part(error_of<CaptureError>([&] { changed(x, RandomKey{.key = 1}); }), "changed the step or the virtual shard");
+}
+
+TEST(RandomKeys, RegionsHaveTheMaskOfTheirForwardEvenIfOthersDrawBetween) {
+  const auto fn = [](const Tensor& x) { return checkpoint([](Span in) { return dropout(in[0], 0.5); }, std::span(&x, 1)); };
+  const auto run = [](auto&& g) {
+    return drawn([&](uint64_t) {
+      const Tensor x = full({64}, 1.0);
+      requires_grad_(x);
+      const Tensor y = g(x), other = uniform({3}, next_random_key());
+      backward(sum(y));
+      expect_same(grad_of(x), detach(y));
+      return std::vector{detach(y), other};
+    });
+  };
+  const auto expected = run(fn);
+  expect_all_same(run(compile(fn)), expected);
+  expect_all_same(run([f = compile(fn)](const Tensor& x) { return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1)); }), expected);
 }
 
 }  // namespace
