@@ -138,7 +138,7 @@ TEST(RandomKeys, WhatCannotBeDrawn) {
     ++key.step;
     return dropout(t, 0.5, key);
   });
-  expect_part(error_of<CaptureError>([&] { changed(x, RandomKey{.key = 1}); }), "changed the step or the virtual shard");
+  expect_part(error_of<CaptureError>([&] { changed(x, RandomKey{.key = 1}); }), "changed the key, the step or the virtual shard");
 }
 
 TEST(RandomKeys, RegionsHaveTheMaskOfTheirForwardEvenIfOthersDrawBetween) {
@@ -156,6 +156,20 @@ TEST(RandomKeys, RegionsHaveTheMaskOfTheirForwardEvenIfOthersDrawBetween) {
   const auto expected = run(fn);
   expect_all_same(run(compile(fn)), expected);
   expect_all_same(run([f = compile(fn)](const Tensor& x) { return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1)); }), expected);
+}
+
+TEST(RandomKeys, AChangedKeyIsNoArgument) {
+  const auto refuses = [](auto change) {
+    const auto f = compile([=](const Tensor& t, RandomKey key) {
+      change(key);
+      return dropout(t, 0.5, key);
+    });
+    expect_part(error_of<CaptureError>([&] { f(values({4}, 1), RandomKey{.key = 1}); }), "TUTTI-CAPTURE-034");
+  };
+  refuses([](RandomKey& key) { ++key.key; });
+  refuses([](RandomKey& key) { key.step = 1; });
+  refuses([](RandomKey& key) { ++key.step, ++key.virtual_shard; });
+  refuses([](RandomKey& key) { ++key.key, ++key.virtual_shard; });
 }
 
 }  // namespace

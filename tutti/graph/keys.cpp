@@ -28,6 +28,11 @@ uint64_t unlikely() {
   return hash64(&n, sizeof(n), 0x5eed'0f7a'11e5'0000) | 0x8000'0001'8000'0001;
 }
 
+[[noreturn]] void refuse_changed(const OpDef& op) {
+  throw CaptureError(34, fmt::format("{}: the function changed the key, the step or the virtual shard of a RandomKey that it got as an argument; pass the "
+                                     "changed key", op.name));
+}
+
 }  // namespace
 
 Attrs with_keys(const Attrs& attrs, std::span<const KeyWord> words, std::span<const RandomKey> keys) {
@@ -88,18 +93,25 @@ std::vector<RandomKey> TraceKeys::add_arguments(std::span<const RandomKey> keys)
 std::vector<KeyWord> TraceKeys::words_in(const OpDef& op, const Attrs& attrs) const {
   std::vector<KeyWord> found;
   const std::span<const std::byte> bytes = attrs.bytes();
+  const auto word_at = [&](size_t at) {
+    uint64_t word = 0;
+    if (at + 8 <= bytes.size()) std::memcpy(&word, bytes.data() + at, 8);
+    return word;
+  };
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     const Words words = words_of(slots_[slot].stand_in);
+    const bool is_argument = slots_[slot].argument >= 0;
     for (size_t at = 0; at + 8 <= bytes.size(); at += 8) {
-      uint64_t word;
-      std::memcpy(&word, bytes.data() + at, 8);
+      const uint64_t word = word_at(at);
       const auto index = static_cast<uint16_t>(at / 8);
-      if (word == words.first) found.push_back({index, false, static_cast<int32_t>(slot)});
-      if (slots_[slot].argument < 0) continue;
-      if (word == words.second) found.push_back({index, true, static_cast<int32_t>(slot)});
-      else if (static_cast<uint32_t>(word) == static_cast<uint32_t>(words.second) || word >> 32 == words.second >> 32)
-        throw CaptureError(34, fmt::format("{}: the function changed the step or the virtual shard of a RandomKey that it got as an argument; pass the "
-                                           "changed key", op.name));
+      if (word == words.first) {
+        found.push_back({index, false, static_cast<int32_t>(slot)});
+        if (!is_argument) continue;
+        if (word_at(at + 8) != words.second) refuse_changed(op);
+        found.push_back({static_cast<uint16_t>(index + 1), true, static_cast<int32_t>(slot)});
+      } else if (is_argument && (static_cast<uint32_t>(word) == static_cast<uint32_t>(words.second) || word >> 32 == words.second >> 32)) {
+        if (at == 0 || word_at(at - 8) != words.first) refuse_changed(op);
+      }
     }
   }
   return found;
