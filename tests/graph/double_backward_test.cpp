@@ -9,6 +9,7 @@
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/dropout.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/unary.h"
@@ -83,6 +84,21 @@ TEST(DoubleBackward, OfHeldLeaves) {
   };
   const auto got = run(compile(fn)), expected = run(fn);
   for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
+}
+
+// An eager exp has saved its result; a function that runs again would read what is there now.
+TEST(DoubleBackward, AfterAWriteToWhatTheFunctionReads) {
+  const Tensor held = values({4}, 5), x = values({4}, 1);
+  requires_grad_(x);
+  const auto f = compile([&](const Tensor& t) { return sum(exp(add(t, held))); });
+  for (const Tensor& written : {x, held}) {
+    const Tensor outputs[] = {f(x)}, leaves[] = {x};
+    {
+      const NoGradScope no_grad;
+      mul_(written, 2.0);
+    }
+    expect_part(error_of<UsageError>([&] { grad(outputs, leaves, {}, {.create_graph = true}); }), "was changed in place after the forward");
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct CompiledNode final : autograd::Node {
       : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)), carried(std::move(progress.carried)),
         keys(std::move(progress.keys)), rerun(std::move(rerun_)) {
     for (const StorageRef& s : storages()) versions.push_back(s->version());
+    if (rerun != nullptr) versions_read = read_versions();
   }
 
   const char* name() const override { return "compiled function"; }
@@ -48,6 +49,8 @@ struct CompiledNode final : autograd::Node {
   void run_recorded(std::span<const Tensor> grads) const {
     TUTTI_CHECK(rerun != nullptr, "backward of a compiled function: gradients of gradients (create_graph) are not recorded through one that writes memory "
                 "or sets gradients, because it would have to run again; call the function itself where they are wanted");
+    TUTTI_CHECK(read_versions() == versions_read, "backward of a compiled function: gradients of gradients (create_graph) run the function again, and an argument "
+                "or a tensor that it holds was changed in place after the forward; write to a clone() instead");
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> all, outputs, cotangents;
     {
@@ -86,12 +89,20 @@ struct CompiledNode final : autograd::Node {
     return list;
   }
 
+  // Of all memory that the function may read when it runs again.
+  std::vector<uint32_t> read_versions() const {
+    std::vector<uint32_t> list;
+    for (const Tensor& t : arguments) list.push_back(t.version());
+    for (const Captured& c : spec->captured) list.push_back(c.tensor.version());
+    return list;
+  }
+
   const std::shared_ptr<const Specialization> spec;
   std::vector<Tensor> arguments, saved, carried;
   const std::vector<RandomKey> keys;
   Rerun rerun;                      // null: it would do more than give results
   std::vector<Extents> sizes;       // of the differentiable results
-  std::vector<uint32_t> versions;
+  std::vector<uint32_t> versions, versions_read;
   bool released = false;
 };
 
