@@ -6,6 +6,7 @@
 
 #include "tests/graph/support/control_support.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/graph/compile.h"
 #include "tutti/graph/control.h"
 #include "tutti/ops/activation.h"
@@ -13,10 +14,12 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/extremes.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/nonzero.h"
+#include "tutti/ops/permute.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
@@ -268,6 +271,64 @@ TEST(Segments, OneSizeAfterTheOther) {
   const auto f = compile(fn, kSegments);
   for (int64_t n = 2; n < 9; ++n) expect_same(f(values({n}, 3)), fn(values({n}, 3)));
   expect_part(f.explain(), "the function reads elements");
+}
+
+// The continuation of the first call was traced without a gradient to add to, that of the second with one.
+TEST(Segments, HeldLeavesGatherGradientsFromCallToCall) {
+  const auto step = [](const Tensor& w, const Tensor& x) {
+    backward(sum(exp(mul(x, w))));
+    const bool large = is_true(gt(sum(grad_of(w)), 2.0));
+    backward(sum(mul(large ? mul(w, 2.0) : exp(w), x)));
+    return is_true(gt(amax(grad_of(w)), 5.0)) ? mul(grad_of(w), 2.0) : detach(w);
+  };
+  const Tensor w = values({4}, 3), w_eager = values({4}, 3);
+  requires_grad_(w), requires_grad_(w_eager);
+  const auto f = compile([&](const Tensor& x) { return step(w, x); }, kSegments);
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const Tensor x = values({4}, seed);
+    expect_same(f(x), step(w_eager, x));
+    expect_same(grad_of(w), grad_of(w_eager));
+    if (seed % 3 == 2) set_grad(w, {}), set_grad(w_eager, {});
+  }
+}
+
+TEST(Segments, WhatIsReadIsForTheHost) {
+  const auto used = compile([](const Tensor& x) { return mul(to_contiguous(exp(x)), x); }, kSegments);
+  expect_part(error_of<CaptureError>([&] { used(values({3}, 1)); }), "uses what it read of a tensor, [3] f32 cpu, in an op or as a result");
+  const auto returned = compile([](const Tensor& x) { return to_contiguous(x); }, kSegments);
+  expect_part(error_of<CaptureError>([&] { returned(values({3}, 1)); }), "uses what it read of a tensor");
+  // The host may write to it, which changes no later answer.
+  const auto fn = [](const Tensor& x) {
+    const Tensor host = to_contiguous(transpose(x, 0, 1));
+    return mul(x, host.data<float>()[0] += 1.0F);
+  };
+  const auto f = compile(fn, kSegments);
+  for (int i = 0; i < 3; ++i) expect_same(f(values({3, 2}, 1)), fn(values({3, 2}, 1)));
+  EXPECT_EQ(f.statistics().continuations, 1);
+}
+
+TEST(Segments, ReadingInARegionThatTheBackwardComputesAgain) {
+  const auto fn = [](const Tensor& x) {
+    return checkpoint([](Span in) { return is_true(gt(sum(in[0]), 0.0)) ? exp(in[0]) : neg(in[0]); }, std::span(&x, 1));
+  };
+  const Tensor x = values({3}, 1);
+  {
+    const NoGradScope no_grad;
+    expect_same(compile(fn, kSegments)(x), fn(x));
+  }
+  requires_grad_(x);
+  expect_part(error_of<CaptureError>([&] { compile(fn, kSegments)(x); }), "'reader' reads elements in what its backward computes again");
+}
+
+TEST(Segments, WhatIsCarriedHasTheSizeThatItHad) {
+  int64_t size = 4;
+  const auto f = compile(
+      [&](const Tensor& x) {
+        const Tensor y = full({size}, 1.0), z = full({size = 90000}, 2.0);
+        return is_true(gt(sum(x), -100.0)) ? mul(y, z) : y;
+      },
+      kSegments);
+  expect_part(error_of<CaptureError>([&] { f(values({3}, 1)); }), "TUTTI-CAPTURE-033");
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
     }
   }
   if (trace_.stopped_at_read()) {
+    note_grads();
     split_ = JointSplit::at_end_of(trace_);
     return;
   }
@@ -71,6 +72,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   if (trace_.program() != nullptr) trace_.program()->begin_backward();
   if (wanted.empty()) return;
   outcome_.has_backward = true;
+  trace_.end_forward();
   outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, wanted, start);
 }
 
@@ -189,6 +191,15 @@ void Specializer::add_grad_writes() {
   for (size_t i = 0; i < trace_.captured().size(); ++i) {
     const Captured c = trace_.captured()[i];
     if (autograd::meta_of(c.tensor) != nullptr && !Restorer::is_same_grad(c)) add(-1, c.tensor, grad_of(c.tensor));
+  }
+}
+
+// A segment sets no gradients, since the end of the call does. But it was traced for leaves that had one, or none.
+void Specializer::note_grads() {
+  for (const Captured& c : trace_.captured()) {
+    if (autograd::meta_of(c.tensor) == nullptr || Restorer::is_same_grad(c)) continue;
+    outcome_.grad_writes.push_back({});
+    outcome_.held_grad_leaves.push_back(c.tensor);
   }
 }
 

@@ -43,6 +43,7 @@ class Specializer {
   void add_result(const Tensor& t);
   int32_t add_to_graph(const Tensor& t);
   void add_grad_writes();
+  void note_grads();
   void add_rebindings();
 
   const BuildOptions options_;

@@ -180,6 +180,7 @@ int32_t Trace::index_of_captured(const Tensor& t) const {
 
 // `t` has memory, or belongs to a trace around this one.
 Value Trace::captured_value(const Tensor& t) {
+  refuse_answer(t);
   Value v{.dtype = t.dtype(), .offset = t.offset(), .sizes = t.extents(), .strides = t.strides()};
   const auto [it, is_new] = given_.try_emplace(t.storage().get(), static_cast<int32_t>(graph_.buffers.size()));
   v.buffer = it->second;

@@ -30,7 +30,7 @@ struct ReadReached {};
 
 // What a function did up to a read, to tell whether it does the same when it is traced again.
 struct SegmentMark {
-  size_t ops;                    // a hash
+  size_t ops;                    // a hash, also of the bytes of what is carried
   std::vector<int32_t> carried;  // made buffers that tensors stand for at the read
   friend bool operator==(const SegmentMark&, const SegmentMark&) = default;
 };
@@ -111,6 +111,8 @@ class Trace : private HostReads {
   // From now on the function may read elements: the first reads give `answers`, and the graph begins anew behind each of
   // them; a further one ends the trace with ReadReached, the results being what is read and then the carried buffers.
   void answer_reads(std::span<const Tensor> answers);
+  // What is traced from now on runs later, or may not.
+  void end_forward() { forward_has_ended_ = true; }
   bool stopped_at_read() const { return segments_.size() > answers_.size(); }
   // Those that end in a read.
   const std::vector<SegmentMark>& segments() const { return segments_; }
@@ -138,6 +140,7 @@ class Trace : private HostReads {
  private:
   Tensor elements_of(const Tensor& t) override;
   void begin_segment();
+  void refuse_answer(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs, const Origin* origin);
   void record_symbolic(const OpCall& call, std::span<Tensor> outputs);
   // What a tensor with symbolic sizes stands for in the traced call; others are themselves.
@@ -165,7 +168,8 @@ class Trace : private HostReads {
   int32_t later_ = 0;
   TraceKeys keys_;
   bool may_read_ = false;
-  std::vector<Tensor> answers_;
+  bool forward_has_ended_ = false;
+  std::vector<Tensor> answers_, given_answers_;  // the second: copies, as the function got them
   std::vector<SegmentMark> segments_;
   CallSite last_read_;
   int32_t carried_ = 0;

@@ -1,4 +1,5 @@
 // What a trace does where the function reads elements.
+#include <algorithm>
 #include <functional>
 
 #include "tutti/graph/trace.h"
@@ -8,6 +9,13 @@ namespace {
 
 // What is read chooses what was compiled; whole arrays would choose something new at each call.
 constexpr int64_t kMaxReadBytes = 4096;
+
+// The function may write to what it gets; the answer chooses what runs at later calls.
+Tensor copy_of(const Tensor& answer) {
+  const Tensor copy = Tensor::empty(answer.extents(), answer.dtype());
+  copy_elements(copy, answer);
+  return copy;
+}
 
 }  // namespace
 
@@ -28,6 +36,9 @@ Tensor Trace::elements_of(const Tensor& t) {
                                        name(), describe(t), line.empty() ? "" : ", at ", line));
   }
   if (stopped_at_read()) throw ReadReached{};
+  if (forward_has_ended_) {
+    throw CaptureError(12, fmt::format("'{}' reads elements in what its backward computes again, such as a checkpointed region; read them outside of it", name()));
+  }
   const Value value = value_of(t);
   if (!rebound_.empty()) {
     throw CaptureError(12, fmt::format("'{}' reads elements after an op gave a tensor other memory, or took it back; read them before", name()));
@@ -40,12 +51,15 @@ Tensor Trace::elements_of(const Tensor& t) {
   for (const Node& node : graph_.nodes) mark.ops = mark.ops * 31 + std::hash<const void*>()(node.op);
   for (size_t b = 0; b < graph_.buffers.size(); ++b) {
     const bool is_named = b < state_->tensors_on.size() && state_->tensors_on[b] > 0;
-    if (is_named && graph_.buffers[b].kind == Buffer::Kind::made) mark.carried.push_back(static_cast<int32_t>(b));
+    if (!is_named || graph_.buffers[b].kind != Buffer::Kind::made) continue;
+    mark.carried.push_back(static_cast<int32_t>(b));
+    mark.ops = mark.ops * 31 + static_cast<size_t>(graph_.buffers[b].nbytes);
   }
   segments_.push_back(std::move(mark));
   if (segments_.size() <= answers_.size()) {
     begin_segment();
-    return answers_[segments_.size() - 1];
+    given_answers_.push_back(copy_of(answers_[segments_.size() - 1]));
+    return given_answers_.back();
   }
   graph_.results = {value};
   for (const int32_t b : segments_.back().carried) {
@@ -53,6 +67,14 @@ Tensor Trace::elements_of(const Tensor& t) {
     graph_.results.push_back({.buffer = b, .version = buffer.versions - 1, .dtype = DType::u8, .sizes = {buffer.nbytes}, .strides = {1}});
   }
   throw ReadReached{};
+}
+
+// Op by op it may be the tensor that was read, with its memory and its history.
+void Trace::refuse_answer(const Tensor& t) const {
+  const auto is_it = [&](const Tensor& answer) { return answer.storage().get() == t.storage().get(); };
+  if (std::none_of(given_answers_.begin(), given_answers_.end(), is_it)) return;
+  throw CaptureError(12, fmt::format("'{}' uses what it read of a tensor, {}, in an op or as a result; op by op it may be the tensor itself. Use that, or "
+                             "numbers", name(), describe(t)));
 }
 
 // What was done is done: its buffers exist, as they were left.
