@@ -1,4 +1,4 @@
-// Gradients of gradients through compiled functions: the bits of an eager run.
+// Gradients of gradients through compiled functions.
 #include <gtest/gtest.h>
 
 #include "tests/graph/support/control_support.h"

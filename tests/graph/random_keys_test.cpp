@@ -170,6 +170,8 @@ TEST(RandomKeys, AChangedKeyIsNoArgument) {
   refuses([](RandomKey& key) { key.step = 1; });
   refuses([](RandomKey& key) { ++key.step, ++key.virtual_shard; });
   refuses([](RandomKey& key) { ++key.key, ++key.virtual_shard; });
+  const auto returned = compile([](const Tensor& t, const RandomKey& key) { return std::pair(dropout(t, 0.5, key), key); });
+  expect_part(error_of<CaptureError>([&] { returned(values({4}, 1), RandomKey{.key = 1}); }), "TUTTI-CAPTURE-034 the function returns a RandomKey");
 }
 
 }  // namespace

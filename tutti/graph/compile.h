@@ -46,6 +46,7 @@ class Compiled {
         graph::Leaves leaves;
         graph::Flattener out(leaves);
         out(*result);
+        graph::refuse_returned_keys(leaves);
         results = leaves.tensors;
         return result;
       }

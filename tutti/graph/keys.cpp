@@ -5,6 +5,7 @@
 
 #include "tutti/core/hash.h"
 #include "tutti/graph/capture_error.h"
+#include "tutti/graph/tree.h"
 
 namespace tutti::graph {
 namespace {
@@ -67,6 +68,11 @@ RandomKey KeysAgain::next_key() {
   TUTTI_CHECK(next_ < keys_.size(), "a compiled function drew {} anonymous keys, and draws more when it runs op by op; what it draws must depend on its "
               "arguments only", keys_.size());
   return keys_[next_++];
+}
+
+void refuse_returned_keys(const Leaves& results) {
+  if (results.keys.empty()) return;
+  throw CaptureError(34, "the function returns a RandomKey, which is another one in each call; return what was drawn with it, or make the key outside");
 }
 
 RandomKey TraceKeys::next_key() {

@@ -46,6 +46,9 @@ struct StandIns {
 // result itself.
 using TraceFn = FunctionRef<std::shared_ptr<const void>(const StandIns& arguments, std::vector<Tensor>& results)>;
 
+// CaptureError when a traced function returns a RandomKey: the trace knows a stand-in for it.
+void refuse_returned_keys(const Leaves& results);
+
 class Flattener {
  public:
   explicit Flattener(Leaves& leaves) : leaves_(leaves) {}
