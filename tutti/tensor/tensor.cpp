@@ -122,9 +122,15 @@ static Tensor readable_element(const Tensor& t) {
   return host_readable(t);
 }
 
-double Tensor::item() const { return load_as_double(readable_element(*this).raw_data(), dtype()); }
+double Tensor::item() const {
+  const Tensor element = readable_element(*this);
+  return load_as_double(element.raw_data(), element.dtype());
+}
 
-int64_t Tensor::item_int() const { return load_as_int64(readable_element(*this).raw_data(), dtype()); }
+int64_t Tensor::item_int() const {
+  const Tensor element = readable_element(*this);
+  return load_as_int64(element.raw_data(), element.dtype());
+}
 
 std::string describe(const Tensor& t) {
   if (!t.defined()) return "<undefined>";
