@@ -261,6 +261,13 @@ TEST(Gemm, TakesMoreRowsThanArePackedAtOnce) {
     EXPECT_EQ(wrong_elements(2203, 16, 1000, {.a_transposed = transposed}), 0) << transposed;
 }
 
+TEST(Gemm, CutsLongContractionsOfManyRows) {
+  ThreadPool two(2);
+  EXPECT_EQ(wrong_elements(100, 30, 33000), 0);
+  EXPECT_EQ(wrong_elements(70, 45, 40001, {.c = DType::bf16, .a_transposed = true, .b_transposed = true, .gap = 1}, {.pool = &two}), 0);
+  EXPECT_EQ(wrong_elements(60, 20, 20011, {.a = DType::f64, .b = DType::f64, .c = DType::f64}), 0);
+}
+
 TEST(Gemm, TakesALeafLongerThanAChunk) {
   const Matrix a(9, 1500, DType::f32, 1), b(1500, 20, DType::f32, 2);
   Matrix c(9, 20, DType::f32, 3);

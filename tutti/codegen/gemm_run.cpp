@@ -9,8 +9,11 @@
 namespace tutti::codegen {
 namespace {
 
-// Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks.
+// Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks of rows, or of
+// rows and k.
 constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 20;
+// Of all tiles of a block of rows, which wait while k goes on: so many more rows share each packed panel of B.
+constexpr int64_t kWaitingBytes = int64_t{64} << 20;
 // Rows of a k-major A that stay in the first-level cache while strip after strip takes its part.
 constexpr int64_t kNearK = 32;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
@@ -40,6 +43,7 @@ class GemmRun {
   void run();
 
  private:
+  void run_block();
   void pack_strips(int64_t first_strip, int64_t strips);
   void run_panel(int64_t panel, int64_t first_strip, int64_t strips);
   // B of a chunk as the tile reads it, and the distance of its rows.
@@ -51,13 +55,24 @@ class GemmRun {
     const ContractionChunk& chunk = plan_.chunks[chunk_index];
     const int64_t first_row = plan_.strips.begin(block_strip_);
     const int64_t block_rows = plan_.strips.begin(block_strip_ + block_strips_) - first_row;
-    const int64_t slack = (static_cast<int64_t>(chunk_index) * block_strips_ + strip - block_strip_) * kPackSlack;
-    return chunk.first_k * block_rows + (plan_.strips.begin(strip) - first_row) * chunk.length + slack;
+    const int64_t slack = (static_cast<int64_t>(chunk_index - first_chunk_) * block_strips_ + strip - block_strip_) * kPackSlack;
+    return (chunk.first_k - plan_.chunks[first_chunk_].first_k) * block_rows + (plan_.strips.begin(strip) - first_row) * chunk.length + slack;
   }
 
   const GemmPlan& plan_;
   const GemmProblem& p_;
   const int64_t index_;  // in the batch
+  // Blocks of A: rows, and whether k is cut for them.
+  struct Blocks {
+    int64_t strips;
+    bool cuts_k;
+  };
+  Blocks choose_blocks() const;
+  int64_t strip_bytes(int64_t length, int64_t chunks) const { return (plan_.strips.largest() * length + chunks * kPackSlack) * size_; }
+  int64_t stack_bytes() const { return plan_.depth * plan_.largest_tile() * size_; }
+  // The chunks of k behind `first` for which the block of rows stays near.
+  size_t end_of_group(size_t first) const;
+
   const std::byte* a_;
   const std::byte* b_;
   std::byte* c_;  // null: not kept
@@ -66,6 +81,8 @@ class GemmRun {
   const int64_t size_;
   std::byte* packed_a_ = nullptr;
   int64_t block_strip_ = 0, block_strips_ = 0;  // the strips that are packed
+  size_t first_chunk_ = 0, end_chunk_ = 0;      // and their k
+  std::byte* waiting_ = nullptr;                // stacks of all tiles of the block, when its k is cut
 };
 
 // Where the elements of some strips in a panel go, in the problem that is solved.
@@ -76,7 +93,7 @@ struct GemmRun::BlockTarget {
 
 void GemmRun::pack_strips(int64_t first_strip, int64_t strips) {
   const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
-  for (size_t x = 0; x < plan_.chunks.size(); ++x) {
+  for (size_t x = first_chunk_; x < end_chunk_; ++x) {
     const ContractionChunk& chunk = plan_.chunks[x];
     // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
     const int64_t longest = row_stride == 1 ? kNearK : chunk.length;
@@ -133,18 +150,18 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
     return at(c.data, p_.c_dtype, row * c.row_stride + plan_.panels.begin(panel) * plan_.lanes * c.column_stride);
   };
   const bool direct = p_.c_dtype == p_.compute && c.column_stride == 1 && (columns == width || c_ == nullptr);
-  const int64_t tile_bytes = plan_.largest_tile() * size_;
-  const int64_t stack_bytes = plan_.depth * tile_bytes;
   // A strip's pending tiles wait for the next chunk.
-  std::byte* stacks = mine.stack.reserve(stack_bytes * (plan_.chunks.size() > 1 ? strips : 1));
-  std::byte* tile = direct ? nullptr : mine.tile.reserve(tile_bytes);
+  const int64_t next_stack = plan_.chunks.size() > 1 ? stack_bytes() : 0;
+  std::byte* const stacks = waiting_ ? waiting_ + (panel * block_strips_ + first_strip - block_strip_) * next_stack
+                                     : mine.stack.reserve(stack_bytes() * (plan_.chunks.size() > 1 ? strips : 1));
+  std::byte* tile = direct ? nullptr : mine.tile.reserve(plan_.largest_tile() * size_);
 
   const auto kernel_for_rows = [&](int64_t rows) {
     return gemm_tile_for(
         {p_.compute, in_place ? p_.b.dtype : p_.compute, static_cast<int32_t>(rows), static_cast<int32_t>(vectors)},
         p_.target);
   };
-  for (size_t x = 0; x < plan_.chunks.size(); ++x) {
+  for (size_t x = first_chunk_; x < end_chunk_; ++x) {
     const ContractionChunk& chunk = plan_.chunks[x];
     GemmTileCall call = place_b(chunk, panel, in_place);
     call.leaf_lengths = plan_.tree.leaf_lengths.data() + chunk.first_leaf;
@@ -160,8 +177,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       call.a = packed_a_ + packed_offset(x, s) * size_;
       call.c = direct ? to : tile;
       call.c_stride = direct ? c.row_stride : width;
-      call.stack = stacks + (plan_.chunks.size() > 1 ? (s - first_strip) * stack_bytes : 0) +
-                   chunk.pending * rows * width * size_;
+      call.stack = stacks + (s - first_strip) * next_stack + chunk.pending * rows * width * size_;
       kernel(&call);
       if (!call.is_last) continue;
       if (!direct) store_tile(tile, p_.compute, width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);
@@ -172,30 +188,59 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
   }
 }
 
-void GemmRun::run() {
-  const int64_t strip_items = plan_.strips.largest() * p_.k;
-  const int64_t strip_bytes = (strip_items + static_cast<int64_t>(plan_.chunks.size()) * kPackSlack) * size_;
-  const int64_t all = plan_.strips.parts;
-  const int64_t block = all * strip_bytes <= kWholeABytes ? all : std::max<int64_t>(kBlockABytes / strip_bytes, 1);
-  packed_a_ = gemm_workspaces().a.reserve(block * strip_bytes);
-  for (block_strip_ = 0; block_strip_ < all; block_strip_ += block) {
-    const int64_t strips = block_strips_ = std::min(block, all - block_strip_);
-    pool_.parallel_for(strips, kWorthPacking / strip_items + 1,
-                       [&](int64_t begin, int64_t end) { pack_strips(block_strip_ + begin, end - begin); });
+GemmRun::Blocks GemmRun::choose_blocks() const {
+  const int64_t all = plan_.strips.parts, whole = strip_bytes(p_.k, static_cast<int64_t>(plan_.chunks.size()));
+  if (all * whole <= kWholeABytes) return {all, false};
+  const int64_t near = std::max<int64_t>(kBlockABytes / whole, 1);
+  const int64_t waiting = std::min(kWaitingBytes / (plan_.panels.parts * stack_bytes()), all);
+  // Cutting k pays when many more rows share what is packed of B.
+  return plan_.chunks.size() > 1 && waiting >= 2 * near ? Blocks{waiting, true} : Blocks{near, false};
+}
 
-    // Few panels: their strips are shared out as well.
-    const int64_t wanted = plan_.tasks_per_thread * pool_.threads();
-    const int64_t groups = std::clamp<int64_t>((wanted + plan_.panels.parts - 1) / plan_.panels.parts, 1, strips);
-    const EvenSplit group = EvenSplit::at_most(strips, (strips + groups - 1) / groups);
-    const int64_t tasks = plan_.panels.parts * group.parts;
-    const int64_t work = group.largest() * strip_items * plan_.panels.largest() * plan_.lanes;
-    pool_.parallel_for(tasks, kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        const int64_t g = t % group.parts;
-        run_panel(t / group.parts, block_strip_ + group.begin(g), group.size(g));
-      }
-    });
+size_t GemmRun::end_of_group(size_t first) const {
+  size_t end = first + 1;
+  int64_t length = plan_.chunks[first].length;
+  while (end < plan_.chunks.size()) {
+    length += plan_.chunks[end].length;
+    if (block_strips_ * strip_bytes(length, static_cast<int64_t>(end + 1 - first)) > kBlockABytes) break;
+    ++end;
   }
+  return end;
+}
+
+void GemmRun::run() {
+  const Blocks blocks = choose_blocks();
+  for (block_strip_ = 0; block_strip_ < plan_.strips.parts; block_strip_ += blocks.strips) {
+    block_strips_ = std::min(blocks.strips, plan_.strips.parts - block_strip_);
+    if (blocks.cuts_k) waiting_ = gemm_workspaces().waiting.reserve(block_strips_ * plan_.panels.parts * stack_bytes());
+    for (first_chunk_ = 0; first_chunk_ < plan_.chunks.size(); first_chunk_ = end_chunk_) {
+      end_chunk_ = blocks.cuts_k ? end_of_group(first_chunk_) : plan_.chunks.size();
+      run_block();
+    }
+  }
+}
+
+// The rows and the k that are set.
+void GemmRun::run_block() {
+  const ContractionChunk& last = plan_.chunks[end_chunk_ - 1];
+  const int64_t length = last.first_k + last.length - plan_.chunks[first_chunk_].first_k, strips = block_strips_;
+  packed_a_ = gemm_workspaces().a.reserve(strips * strip_bytes(length, static_cast<int64_t>(end_chunk_ - first_chunk_)));
+  const int64_t strip_items = plan_.strips.largest() * length;
+  pool_.parallel_for(strips, kWorthPacking / strip_items + 1,
+                     [&](int64_t begin, int64_t end) { pack_strips(block_strip_ + begin, end - begin); });
+
+  // Few panels: their strips are shared out as well.
+  const int64_t wanted = plan_.tasks_per_thread * pool_.threads();
+  const int64_t groups = std::clamp<int64_t>((wanted + plan_.panels.parts - 1) / plan_.panels.parts, 1, strips);
+  const EvenSplit group = EvenSplit::at_most(strips, (strips + groups - 1) / groups);
+  const int64_t tasks = plan_.panels.parts * group.parts;
+  const int64_t work = group.largest() * strip_items * plan_.panels.largest() * plan_.lanes;
+  pool_.parallel_for(tasks, kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t g = t % group.parts;
+      run_panel(t / group.parts, block_strip_ + group.begin(g), group.size(g));
+    }
+  });
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class Workspace {
 };
 
 struct GemmWorkspaces {
-  Workspace a, b, stack, tile, block;
+  Workspace a, b, stack, tile, block, waiting;
 };
 
 // Those of the calling thread.
