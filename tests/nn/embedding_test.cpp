@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
@@ -14,16 +15,6 @@
 
 namespace tutti::nn {
 namespace {
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // The rows of `sparse` are rows of `dense`, bit by bit.
 void expect_rows_of(const RowGradients& sparse, const Tensor& dense) {

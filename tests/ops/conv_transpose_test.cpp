@@ -2,21 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/message_of.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 
 namespace tutti {
 namespace {
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<float> floats(const Tensor& t) { return {t.data<float>(), t.data<float>() + t.numel()}; }
 

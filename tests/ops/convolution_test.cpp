@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tests/support/message_of.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/matmul.h"
@@ -14,16 +15,6 @@
 
 namespace tutti {
 namespace {
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor x = to_contiguous(a), y = to_contiguous(b);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tests/support/message_of.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/embedding_bag_backward.h"
 #include "tutti/ops/engine/facets.h"
@@ -14,16 +15,6 @@
 
 namespace tutti {
 namespace {
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   return a.extents() == b.extents() && a.dtype() == b.dtype() &&

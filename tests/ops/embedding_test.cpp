@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tests/support/message_of.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/gather.h"
@@ -15,16 +16,6 @@
 
 namespace tutti {
 namespace {
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Embedding, NamesTheIndexThatIsOutOfRange) {
   const Tensor weight = zeros({5, 3});

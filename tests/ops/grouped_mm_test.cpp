@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tests/support/message_of.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
@@ -20,16 +21,6 @@ namespace tutti {
 namespace {
 
 using facets::sample_tensor;
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void expect_same_bits(const Tensor& x, const Tensor& y, const std::string& where = "") {
   ASSERT_EQ(x.extents(), y.extents()) << where;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tests/support/message_of.h"
 #include "tutti/ops/avg_pool.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
@@ -15,16 +16,6 @@
 
 namespace tutti {
 namespace {
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<float> floats(const Tensor& t) { return {t.data<float>(), t.data<float>() + t.numel()}; }
 std::vector<int64_t> integers(const Tensor& t) { return {t.data<int64_t>(), t.data<int64_t>() + t.numel()}; }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tests/support/message_of.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/sum_to.h"
@@ -12,16 +13,6 @@
 
 namespace tutti {
 namespace {
-
-template <class Fn>
-std::string message_of(Fn fn) {
-  try {
-    fn();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<int64_t> integers(const Tensor& t) { return {t.data<int64_t>(), t.data<int64_t>() + t.numel()}; }
 
