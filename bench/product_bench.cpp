@@ -22,7 +22,7 @@ void require_same(const Tensor& a, const Tensor& b, const std::string& what) {
 // The three ways in turns, so that all meet the same noise.
 template <class Fn, class... Args>
 void add_rows(std::vector<CompileRow>& rows, const char* what, const std::string& shape, double flops, double bytes, Fn fn, const Args&... arguments) {
-  const auto apart = compile(fn, {.name = what, .epilogues = graph::Epilogues::off}), attached = compile(fn, {.name = what, .epilogues = graph::Epilogues::all});
+  const auto apart = compile(fn, {.name = what, .epilogues = graph::Epilogues::off, .prologues = false}), attached = compile(fn, {.name = what, .epilogues = graph::Epilogues::all});
   Tensor eager_result = fn(arguments...), apart_result = apart(arguments...), attached_result = attached(arguments...);
   require_same(apart_result, eager_result, what);
   require_same(attached_result, eager_result, what);
@@ -45,24 +45,31 @@ void add_rows(std::vector<CompileRow>& rows, const char* what, const std::string
   row("compiled", samples[2], attached.statistics().last.kernels);
 }
 
-// What a kernel in front of a product costs: the most that computing it while the product packs its operand could save.
+// A kernel in front of a product: alone without it, with the kernel before the product, and with the kernel inside it.
 void add_kernel_before(std::vector<CompileRow>& rows, int64_t m, int64_t k, int64_t n) {
   const std::string shape = fmt::format("{}x{}x{} f32", m, k, n);
   const Tensor x = random({m, k}, DType::f32), gate = random({m, k}, DType::f32), w = random({n, k}, DType::f32);
+  const auto gated = [](const Tensor& a, const Tensor& g, const Tensor& b) { return linear(mul(silu(g), a), b); };
   const auto alone = compile([](const Tensor& a, const Tensor&, const Tensor& b) { return linear(a, b); }, {.name = "linear"});
-  const auto before = compile([](const Tensor& a, const Tensor& g, const Tensor& b) { return linear(mul(silu(g), a), b); }, {.name = "linear of silu(gate) * x"});
-  Tensor kept[2];
-  std::vector<double> samples[2];
+  const auto apart = compile(gated, {.name = "linear of silu(gate) * x", .prologues = false}), attached = compile(gated, {.name = "linear of silu(gate) * x"});
+  Tensor kept[3] = {alone(x, gate, w), apart(x, gate, w), attached(x, gate, w)};
+  require_same(kept[2], kept[1], "linear(silu(gate) * x)");
+  std::vector<double> samples[3];
   for (int round = 0; round < kRounds; ++round) {
     samples[0].push_back(measure([&] { kept[0] = alone(x, gate, w); }, 1.0, 1).min_us);
-    samples[1].push_back(measure([&] { kept[1] = before(x, gate, w); }, 1.0, 1).min_us);
+    samples[1].push_back(measure([&] { kept[1] = apart(x, gate, w); }, 1.0, 1).min_us);
+    samples[2].push_back(measure([&] { kept[2] = attached(x, gate, w); }, 1.0, 1).min_us);
   }
   const double flops = 2.0 * static_cast<double>(m * n * k), bytes = 4.0 * static_cast<double>(m * k + n * k + m * n);
-  for (int i = 0; i < 2; ++i) {
-    std::sort(samples[i].begin(), samples[i].end());
-    const Timing time{samples[i].front(), samples[i][samples[i].size() / 2]};
-    rows.push_back({i == 0 ? "linear" : "linear(silu(gate) * x)", shape, "compiled", time, bytes / time.median_us / 1e3, i, flops / time.median_us / 1e3});
-  }
+  const auto row = [&](const char* what, const char* mode, std::vector<double>& list, double moved, int64_t kernels) {
+    std::sort(list.begin(), list.end());
+    const Timing time{list.front(), list[list.size() / 2]};
+    rows.push_back({what, shape, mode, time, moved / time.median_us / 1e3, kernels, flops / time.median_us / 1e3});
+  };
+  const double gate_bytes = 4.0 * static_cast<double>(m * k);
+  row("linear", "compiled", samples[0], bytes, 0);
+  row("linear(silu(gate) * x)", "apart", samples[1], bytes + gate_bytes, apart.statistics().last.kernels);
+  row("linear(silu(gate) * x)", "compiled", samples[2], bytes + gate_bytes, attached.statistics().last.kernels);
 }
 
 void add_shape(std::vector<CompileRow>& rows, int64_t m, int64_t k, int64_t n, DType dtype) {

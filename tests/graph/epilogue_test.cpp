@@ -194,11 +194,11 @@ TEST(Epilogue, KernelsThatCannotJoinStayWholeAndSayWhy) {
     expect_part(joined(s.apart), reason);
   };
   stays([](const Tensor& x, const Tensor& y, const Tensor&) { return softmax(matmul(x, y), -1); }, "after matmul: it reduces rows");
-  stays([](const Tensor& x, const Tensor& y, const Tensor&) { return exp(slice(matmul(x, y), 0, 2, 9)); }, "its points are not the elements of the output");
+  stays([](const Tensor& x, const Tensor& y, const Tensor&) { return exp(slice(matmul(x, y), 0, 2, 9)); }, "its points are not the elements of the operand");
   stays([](const Tensor& x, const Tensor& y, const Tensor&) {
     const Tensor p = matmul(x, y);
     return add(p, transpose(p, 0, 1));
-  }, "it reads the output at several places");
+  }, "it takes the operand at several places");
   stays([](const Tensor& x, const Tensor& y, const Tensor&) {
     add_(x, matmul(x, y));
     return x;
@@ -280,15 +280,17 @@ const OpDef kDouble{.name = "test_double", .num_inputs = 1,
                           for (int64_t i = 0; i < call[0].numel(); ++i) outputs[0].data<float>()[i] = 2 * call[0].data<float>()[i];
                         },
                     .kernel_in_blocks =
-                        [](const OpCall& call, std::span<const Tensor> outputs, const BlockConsumer& consumer) {
+                        [](const OpCall& call, std::span<const Tensor> outputs, const BlockPartners& partners) {
                           const Tensor out = outputs[0].defined() ? outputs[0] : Tensor::empty(call[0].extents());
-                          for (int64_t i = 0; i < out.numel(); ++i) out.data<float>()[i] = 2 * call[0].data<float>()[i];
-                          if (call[0].data<float>()[0] == 1) out.data<float>()[out.numel() - 2] = 5;
+                          const Tensor in = partners.producer ? Tensor::empty(call[0].extents()) : call[0];
                           const int64_t rows = out.extent(0), columns = out.extent(1);
-                          consumer({0, rows, 0, columns, out.raw_data(), columns});
+                          if (partners.producer) (*partners.producer)({0, rows, 0, columns, in.raw_data(), columns, 1});
+                          for (int64_t i = 0; i < out.numel(); ++i) out.data<float>()[i] = 2 * in.data<float>()[i];
+                          if (in.data<float>()[0] == 1) out.data<float>()[out.numel() - 2] = 5;
+                          if (partners.consumer) (*partners.consumer)({0, rows, 0, columns, out.raw_data(), columns});
                         }};
 
-TEST(EpilogueCheck, NamesTheFirstElementThatDiffers) {
+TEST(BlockCheck, NamesTheFirstElementThatDiffers) {
   for (const bool kept : {false, true}) {
     const auto fn = [kept](const Tensor& x) -> std::vector<Tensor> {
       const Tensor twice = call_op(kDouble, {}, x);

@@ -33,6 +33,25 @@ void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResu
   }
 }
 
+// Bytes of A below which another thread does not pay.
+constexpr int64_t kWorthProducing = int64_t{1} << 16;
+
+// All of A, for a walk that does not pack each of its rows once.
+GemmOperand produce_all(const GemmBatch& batch, int64_t m, int64_t k, const GemmOperand& a, const GemmProducer& producer, ThreadPool& pool) {
+  const int64_t rows = batch.count * m, item = itemsize(a.dtype);
+  std::byte* const all = gemm_workspaces().produced.reserve(rows * k * item);
+  const bool rows_are_neighbours = a.row_stride == 1;
+  const int64_t row_stride = rows_are_neighbours ? 1 : k, column_stride = rows_are_neighbours ? rows : 1;
+  const auto part = [&](int64_t first_row, int64_t end_row, int64_t first_k, int64_t end_k) {
+    std::byte* const data = all + (first_row * row_stride + first_k * column_stride) * item;
+    producer({first_row, end_row - first_row, first_k, end_k - first_k, data, row_stride, column_stride});
+  };
+  // In pieces whose elements are neighbours.
+  if (rows_are_neighbours) pool.parallel_for(k, kWorthProducing / (rows * item) + 1, [&](int64_t begin, int64_t end) { part(0, rows, begin, end); });
+  else pool.parallel_for(rows, kWorthProducing / (k * item) + 1, [&](int64_t begin, int64_t end) { part(begin, end, 0, k); });
+  return {all, a.dtype, row_stride, column_stride};
+}
+
 ThreadPool& pool_of(const GemmOptions& options) {
   return options.pool ? *options.pool : ThreadPool::current();
 }
@@ -76,6 +95,17 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
   const DType compute = compute_type(a, b);
   const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, batch, compute, options.target};
   ThreadPool& pool = pool_of(options);
+  if (options.producer) {
+    const GemmCut cut = chooser_of(options).known(problem, pool.threads());
+    if (stream_of(problem, tree) == GemmStream::none && !cut.transposed)
+      return run_gemm(GemmPlan(problem, tree, cut), pool, options.consumer, options.producer);
+    const GemmOperand whole = produce_all(batch, m, k, a, *options.producer, pool);
+    GemmBatch dense = batch;
+    dense.a_stride = m * whole.row_stride;
+    GemmOptions rest = options;
+    rest.producer = nullptr;
+    return batched_gemm(dense, m, n, k, whole, b, c, tree, rest);
+  }
   if (stream_of(problem, tree) != GemmStream::none) return stream_gemm(problem, tree, pool, options.consumer);
   if (!is_worth_choosing(problem)) return run_gemm(GemmPlan(problem, tree, usual_cut(problem)), pool, options.consumer);
   // Measuring runs the problem itself: every cut writes all of C, and the same bits. A consumer is called once, later.

@@ -22,7 +22,7 @@ namespace tutti::codegen {
 class GemmChooser;
 
 // Element (i, j) lies at data[i * row_stride + j * column_stride], in elements of dtype (f64, f32, bf16, f16). Any
-// strides: a transpose swaps them, 0 repeats.
+// strides: a transpose swaps them, 0 repeats. `data` of A is not used beside GemmOptions::producer.
 struct GemmOperand {
   const void* data;
   DType dtype;
@@ -52,10 +52,22 @@ struct GemmBlock {
 };
 using GemmConsumer = FunctionRef<void(const GemmBlock&)>;
 
+// A part of A that is wanted: rows as those of a GemmBlock, elements of A's dtype. One of the strides is 1: that of the
+// rows when it is so in A, else that of the columns.
+struct GemmOperandBlock {
+  int64_t first_row, rows, first_k, length;
+  void* data;
+  int64_t row_stride, column_stride;
+};
+using GemmProducer = FunctionRef<void(const GemmOperandBlock&)>;
+
 struct GemmOptions {
   CpuTarget target = cpu_target();
   ThreadPool* pool = nullptr;  // null: ThreadPool::current()
   GemmChooser* chooser = nullptr;  // of tiles, packing and tasks, never of bits; null: as TUTTI_GEMM_CHOICE says
+  // Called with the parts of A as they are packed, from the threads that pack them. Together with a consumer it is called for
+  // rows of A after others of C were handed on. It must not call gemm().
+  const GemmProducer* producer = nullptr;
   // Called with every element of C once, from the threads that computed them; it may overwrite them. It must not call gemm().
   const GemmConsumer* consumer = nullptr;
 };

@@ -42,7 +42,8 @@ struct GemmPlan {
   int64_t longest_chunk() const;
 };
 
-// Computes the plan's problem, all elements of its batch. In gemm_run.cpp.
-void run_gemm(const GemmPlan& plan, ThreadPool& pool, const GemmConsumer* consumer);
+// Computes the plan's problem, all elements of its batch. In gemm_run.cpp. producer: of A as it is in the plan, which must not
+// be transposed then.
+void run_gemm(const GemmPlan& plan, ThreadPool& pool, const GemmConsumer* consumer, const GemmProducer* producer = nullptr);
 
 }  // namespace tutti::codegen

@@ -16,6 +16,8 @@ constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 
 constexpr int64_t kWaitingBytes = int64_t{64} << 20;
 // Rows of a k-major A that stay in the first-level cache while strip after strip takes its part.
 constexpr int64_t kNearK = 32;
+// Of A that a producer writes before it is packed: what it read is still near, and so is what it wrote.
+constexpr int64_t kProducedBytes = int64_t{32} << 10;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 18;
 constexpr int64_t kWorthPacking = int64_t{1} << 16;
@@ -35,16 +37,25 @@ class GemmRun {
   struct BlockTarget;
 
  public:
-  GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer)
-      : plan_(plan), p_(plan.problem), index_(index), a_(at(p_.a.data, p_.a.dtype, index * p_.batch.a_stride)),
+  GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer, const GemmProducer* producer)
+      : plan_(plan), p_(plan.problem), index_(index), a_(producer ? nullptr : at(p_.a.data, p_.a.dtype, index * p_.batch.a_stride)),
         b_(at(p_.b.data, p_.b.dtype, index * p_.batch.b_stride)),
-        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), size_(itemsize(p_.compute)) {}
+        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), producer_(producer), size_(itemsize(p_.compute)) {}
 
   void run();
 
  private:
   void run_block();
   void pack_strips(int64_t first_strip, int64_t strips);
+  void produce_strips(int64_t first_strip, int64_t strips);
+  // Where a part of A lies.
+  struct APart {
+    const void* data;
+    int64_t row_stride, column_stride;
+  };
+  APart a_at(int64_t strip, int64_t k) const;
+  APart produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const;
+  void pack_part(size_t chunk_index, int64_t k, int64_t length, int64_t first_strip, int64_t end_strip, const APart& part);
   void run_panel(int64_t panel, int64_t first_strip, int64_t strips);
   // B of a chunk as the tile reads it, and the distance of its rows.
   GemmTileCall place_b(const ContractionChunk& chunk, int64_t panel, bool in_place);
@@ -78,6 +89,7 @@ class GemmRun {
   std::byte* c_;  // null: not kept
   ThreadPool& pool_;
   const GemmConsumer* consumer_;
+  const GemmProducer* producer_;
   const int64_t size_;
   std::byte* packed_a_ = nullptr;
   int64_t block_strip_ = 0, block_strips_ = 0;  // the strips that are packed
@@ -92,19 +104,64 @@ struct GemmRun::BlockTarget {
 };
 
 void GemmRun::pack_strips(int64_t first_strip, int64_t strips) {
-  const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
+  const bool rows_are_neighbours = p_.a.row_stride == 1;
+  if (producer_ && !rows_are_neighbours) return produce_strips(first_strip, strips);
   for (size_t x = first_chunk_; x < end_chunk_; ++x) {
     const ContractionChunk& chunk = plan_.chunks[x];
     // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
-    const int64_t longest = row_stride == 1 ? kNearK : chunk.length;
-    for (int64_t k = 0; k < chunk.length; k += longest) {
-      for (int64_t s = first_strip; s < first_strip + strips; ++s) {
-        const int64_t rows = plan_.strips.size(s);
-        const void* from = at(a_, p_.a.dtype, plan_.strips.begin(s) * row_stride + (chunk.first_k + k) * column_stride);
-        pack({from, p_.a.dtype, column_stride, row_stride}, std::min(longest, chunk.length - k), rows, p_.compute,
-             packed_a_ + (packed_offset(x, s) + k * rows) * size_, rows);
+    const int64_t longest = rows_are_neighbours ? std::min(kNearK, chunk.length) : chunk.length;
+    const int64_t near = kProducedBytes / (plan_.strips.largest() * longest * itemsize(p_.a.dtype));
+    const int64_t together = producer_ ? std::clamp<int64_t>(near, 1, strips) : strips;
+    for (int64_t s = 0; s < strips; s += together) {
+      const int64_t begin = first_strip + s, end = std::min(begin + together, first_strip + strips);
+      for (int64_t k = 0; k < chunk.length; k += longest) {
+        const int64_t length = std::min(longest, chunk.length - k);
+        pack_part(x, k, length, begin, end, producer_ ? produce(begin, end, chunk.first_k + k, length) : a_at(begin, chunk.first_k + k));
       }
     }
+  }
+}
+
+// Strip by strip, as much of k at once as stays near: what the producer reads are long pieces of rows.
+void GemmRun::produce_strips(int64_t first_strip, int64_t strips) {
+  for (int64_t s = first_strip; s < first_strip + strips; ++s) {
+    const int64_t longest = kProducedBytes / (plan_.strips.size(s) * itemsize(p_.a.dtype));
+    for (size_t x = first_chunk_, end; x < end_chunk_; x = end) {
+      int64_t length = plan_.chunks[x].length;
+      for (end = x + 1; end < end_chunk_ && length + plan_.chunks[end].length <= longest; ++end) length += plan_.chunks[end].length;
+      const int64_t first_k = plan_.chunks[x].first_k;
+      APart part = produce(s, s + 1, first_k, length);
+      const auto* all = static_cast<const std::byte*>(part.data);
+      for (; x < end; ++x) {
+        part.data = at(all, p_.a.dtype, plan_.chunks[x].first_k - first_k);
+        pack_part(x, 0, plan_.chunks[x].length, s, s + 1, part);
+      }
+    }
+  }
+}
+
+GemmRun::APart GemmRun::a_at(int64_t strip, int64_t k) const {
+  const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
+  return {at(a_, p_.a.dtype, plan_.strips.begin(strip) * row_stride + k * column_stride), row_stride, column_stride};
+}
+
+GemmRun::APart GemmRun::produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const {
+  const int64_t first_row = plan_.strips.begin(first_strip), rows = plan_.strips.begin(end_strip) - first_row;
+  const bool rows_are_neighbours = p_.a.row_stride == 1;
+  const int64_t row_stride = rows_are_neighbours ? 1 : length, column_stride = rows_are_neighbours ? rows : 1;
+  void* data = gemm_workspaces().produced.reserve(rows * length * itemsize(p_.a.dtype));
+  (*producer_)({index_ * p_.m + first_row, rows, first_k, length, data, row_stride, column_stride});
+  return {data, row_stride, column_stride};
+}
+
+// Columns [k, k + length) of a chunk. part: from the first row of the first strip and column k on.
+void GemmRun::pack_part(size_t chunk_index, int64_t k, int64_t length, int64_t first_strip, int64_t end_strip, const APart& part) {
+  const int64_t first_row = plan_.strips.begin(first_strip);
+  for (int64_t s = first_strip; s < end_strip; ++s) {
+    const int64_t rows = plan_.strips.size(s);
+    const void* from = at(part.data, p_.a.dtype, (plan_.strips.begin(s) - first_row) * part.row_stride);
+    pack({from, p_.a.dtype, part.column_stride, part.row_stride}, length, rows, p_.compute,
+         packed_a_ + (packed_offset(chunk_index, s) + k * rows) * size_, rows);
   }
 }
 
@@ -245,10 +302,10 @@ void GemmRun::run_block() {
 
 }  // namespace
 
-void run_gemm(const GemmPlan& plan, ThreadPool& pool, const GemmConsumer* consumer) {
+void run_gemm(const GemmPlan& plan, ThreadPool& pool, const GemmConsumer* consumer, const GemmProducer* producer) {
   const GemmProblem& p = plan.problem;
   const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t x = begin; x < end; ++x) GemmRun(plan, x, pool, consumer).run();
+    for (int64_t x = begin; x < end; ++x) GemmRun(plan, x, pool, consumer, producer).run();
   };
   if (p.batch.count < pool.threads())
     run(0, p.batch.count);

@@ -28,7 +28,7 @@ class Workspace {
 };
 
 struct GemmWorkspaces {
-  Workspace a, b, stack, tile, block, waiting;
+  Workspace a, b, stack, tile, block, waiting, produced;
 };
 
 // Those of the calling thread.

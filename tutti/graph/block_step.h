@@ -1,7 +1,8 @@
-// The kernel of a group that runs on blocks of a call's output: the epilogue of a matrix product.
+// The kernel of a group that runs on blocks of a call's operands: the epilogue of a matrix product on its output, the prologue
+// on operand 0.
 //
-// It is the group's pointwise kernel with its loops cut where the output's rows end. A block is then a part of its nest, and
-// each element is computed as the kernel alone would.
+// It is the group's pointwise kernel with its loops cut where the rows of the operand end. A block is then a part of its nest,
+// and each element is computed as the kernel alone would.
 #pragma once
 
 #include <variant>
@@ -11,18 +12,31 @@
 namespace tutti::graph {
 
 struct BlockStep {
-  KernelStep kernel;        // its nest: positions in the output's rows, then one dim of columns
-  size_t block_operand = 0; // which of its operands is the output of the call
-  bool keeps_output = true; // the output is in memory too; otherwise in its blocks only
+  KernelStep kernel;        // its nest: positions in the operand's rows, then one dim of columns
+  size_t block_operand = 0; // which of its operands is the one of the call
+  bool keeps_operand = true;  // the operand is in memory too; otherwise in its blocks only
+  bool is_transposed = false; // prologue: rows of the call's operand are columns of the nest
 };
 
-// The step of `group`, which reads `output`; or why its points do not follow the rows and columns of `output`.
+// The step of `group`, which reads `output` of a call; or why its points do not follow the rows and columns of `output`.
 // escapes: per buffer, whether anything but the group and the call reads it.
-std::variant<BlockStep, const char*> make_block_step(const Group& group, const Graph& graph, const std::vector<bool>& escapes,
-                                                     const Value& output);
+std::variant<BlockStep, const char*> make_epilogue(const Group& group, const Graph& graph, const std::vector<bool>& escapes, const Value& output);
+// The step of `group`, which makes `input`, operand 0 of a call, and nothing else; or why not.
+std::variant<BlockStep, const char*> make_prologue(const Group& group, const Graph& graph, const std::vector<bool>& escapes, const Value& input);
 
-// Runs the call with the step on its blocks. outputs[0] is not used unless the step keeps it. data: where the operands of
-// the step's kernel begin. Returns what the kernel reported.
-[[nodiscard]] uint32_t run_block_step(const BlockStep& step, const OpCall& call, std::span<const Tensor> outputs, char* const* data);
+// A step and where the operands of its kernel begin.
+struct BlockRun {
+  const BlockStep* step = nullptr;  // null: there is none
+  char* const* data = nullptr;
+};
+
+// What kernels reported.
+struct BlockErrors {
+  uint32_t prologue = 0, epilogue = 0;
+};
+
+// Runs the call with the steps on its blocks. inputs[0] has no memory beside a prologue; outputs[0] is not used unless the
+// epilogue keeps it.
+[[nodiscard]] BlockErrors run_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockRun& prologue, const BlockRun& epilogue);
 
 }  // namespace tutti::graph

@@ -205,7 +205,7 @@ void CompiledCore::refuse_one_more(const std::string& reason) const {
 BuildOptions CompiledCore::build_options() const {
   return {.name = options_.name, .partition = {options_.activation_memory_budget}, .collectives = options_.collectives,
           .fuse = {.fuse = options_.fuse},
-          .epilogues = options_.epilogues, .check_epilogues = options_.check_epilogues, .batch = options_.batch, .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
+          .epilogues = options_.epilogues, .prologues = options_.prologues, .check_epilogues = options_.check_epilogues, .batch = options_.batch, .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
 }
 
 void CompiledCore::add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms) {

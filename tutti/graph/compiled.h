@@ -27,7 +27,8 @@ struct CompileOptions {
   graph::CollectiveOptions collectives = {};
   bool fuse = true;               // false: every op by itself, for looking at what fusion does
   graph::Epilogues epilogues = graph::Epilogues::saving;  // which kernels run on blocks of the matrix products that they follow
-  bool check_epilogues = false;   // runs them both ways and throws InternalError where a bit differs; as TUTTI_CHECK_EPILOGUES=1
+  bool prologues = true;          // kernels run inside the matrix products that alone read what they make
+  bool check_epilogues = false;   // runs both of these both ways and throws InternalError where a bit differs; as TUTTI_CHECK_EPILOGUES=1
   bool batch = true;              // false: a launch per kernel, for looking at what sharing launches does
   int recompile_limit = 16;       // specializations of one function
   // What happens at the limit.

@@ -1,7 +1,7 @@
 #include "tutti/graph/executable_frame.h"
 
+#include "tutti/graph/block_check.h"
 #include "tutti/graph/control_step.h"
-#include "tutti/graph/epilogue_check.h"
 #include "tutti/graph/node_call.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/eager.h"
@@ -69,6 +69,7 @@ std::unique_ptr<Executable::Frame> Executable::make_frame() const {
         tensors.push_back(arena_offsets_[static_cast<size_t>(v.buffer)] >= 0 ? tensor_of(v, *frame) : Tensor{});
     };
     keep(step->inputs, frame->calls[s].kept_inputs);
+    if (step->prologue) frame->calls[s].kept_inputs[0] = stand_ins({step->inputs.data(), 1}, graph_)[0];
     keep(step->outputs, frame->calls[s].kept_outputs);
   }
   return frame;
@@ -121,7 +122,7 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
   context.phase = step.origin.phase;
   context.place = step.origin.place;
   const TraceContextScope scope(context);
-  if (step.epilogue && !step.epilogue->keeps_output) call.outputs.resize(step.outputs.size());
+  if (step.epilogue && !step.epilogue->keeps_operand) call.outputs.resize(step.outputs.size());
   else fill(step.outputs, call.kept_outputs, call.outputs);
   if (step.control) {
     step.control->run(call.inputs, call.outputs);
@@ -129,26 +130,31 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
   }
   const EffectCheck effects(op_call);
   {
-    const KernelTrace trace(op_call, step.epilogue ? step.epilogue->kernel.trace : nullptr);
-    if (step.epilogue) run_with_epilogue(step, op_call, call.outputs, frame);
+    const KernelTrace trace(op_call, step.trace);
+    if (step.prologue || step.epilogue) run_with_blocks(step, op_call, call.outputs, frame);
     else if (step.op->kernel) step.op->kernel(op_call, call.outputs);
     else run_recipe(op_call, call.outputs);
   }
   effects.finish();
 }
 
-void Executable::run_with_epilogue(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const {
-  const BlockStep& epilogue = *step.epilogue;
-  std::optional<EpilogueCheck> check;
-  if (check_epilogues_) check.emplace(epilogue, call, step.outputs[0], graph_, frame.bases);
-  char* data[kMaxNestOperands];
-  for (size_t k = 0; k < epilogue.kernel.operands.size(); ++k) {
-    const OperandPlace& place = epilogue.kernel.operands[k];
-    char* base = frame.bases[static_cast<size_t>(place.buffer)];
-    data[k] = base ? base + place.byte_offset : nullptr;  // none of an output that is not kept
-  }
-  const uint32_t error = run_block_step(epilogue, call, outputs, data);
-  if (error & codegen::kDividedByZero) throw IntegerDivideByZero(epilogue.kernel.ops);
+void Executable::run_with_blocks(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const {
+  const auto at = [](const std::optional<BlockStep>& s) { return s ? &*s : nullptr; };
+  const BlockStep *prologue = at(step.prologue), *epilogue = at(step.epilogue);
+  std::optional<BlockCheck> check;
+  if (check_epilogues_) check.emplace(prologue, epilogue, call, step.inputs, step.outputs, graph_, frame.bases);
+  char* data[2][kMaxNestOperands];
+  const auto find = [&](const BlockStep* block, char** list) {
+    for (size_t k = 0; block != nullptr && k < block->kernel.operands.size(); ++k) {
+      const OperandPlace& place = block->kernel.operands[k];
+      char* base = frame.bases[static_cast<size_t>(place.buffer)];
+      list[k] = base ? base + place.byte_offset : nullptr;  // none of an operand that is not kept
+    }
+    return BlockRun{block, list};
+  };
+  const BlockErrors errors = run_in_blocks(call, outputs, find(prologue, data[0]), find(epilogue, data[1]));
+  if (errors.prologue & codegen::kDividedByZero) throw IntegerDivideByZero(prologue->kernel.ops);
+  if (errors.epilogue & codegen::kDividedByZero) throw IntegerDivideByZero(epilogue->kernel.ops);
   if (check) check->finish(frame.bases);
 }
 
@@ -207,10 +213,14 @@ std::string Executable::to_string() const {
       const CallStep& call = std::get<CallStep>(step);
       text += fmt::format("{} {}", call.check_only ? "check" : "call", call.op->name);
       for (const Value& v : call.outputs) text += " " + graph::to_string(v);
+      if (call.prologue) {
+        const KernelStep& kernel = call.prologue->kernel;
+        text += fmt::format(", its first operand from {}: {} operands, {:.0f} bytes", kernel.ops, kernel.operands.size(), kernel.bytes);
+      }
       if (call.epilogue) {
         const KernelStep& kernel = call.epilogue->kernel;
         text += fmt::format(", on its blocks {}: {} operands, {:.0f} bytes, output {}", kernel.ops, kernel.operands.size(), kernel.bytes,
-                            call.epilogue->keeps_output ? "kept" : "nowhere else");
+                            call.epilogue->keeps_operand ? "kept" : "nowhere else");
       }
       text += "\n";
       if (call.control) text += call.control->to_string();

@@ -30,7 +30,8 @@ struct CallStep {
   bool check_only = false;       // looks at the operands, as an eager call would before it runs
   Origin origin = {};
   std::shared_ptr<const ControlStep> control = nullptr;  // what runs in the place of the op's kernel
-  std::optional<BlockStep> epilogue = {};                // what runs on the blocks of the output
+  std::optional<BlockStep> prologue = {}, epilogue = {}; // what makes the blocks of inputs[0], and runs on those of the output
+  const TraceKernel* trace = nullptr;                    // where the call comes from, when it has one of them
   std::vector<KeyWord> keys = {};                        // words of attrs that each call has anew
 };
 
@@ -52,9 +53,9 @@ struct ExecutableStatistics {
   int64_t calls = 0;       // ops called by themselves
   int64_t bucketed = 0;    // collectives that went into the call of another one
   int64_t started_early = 0; // collectives that begin before where they stood
-  int64_t epilogues = 0;   // of them with a kernel on the blocks of their output; it is no launch of its own
-  double epilogue_saved_bytes = 0;     // that therefore do not move
-  std::vector<std::string> apart = {}; // kernels that read such an output and stay apart: which, and why
+  int64_t prologues = 0, epilogues = 0;  // of them with a kernel that makes operand 0, or runs on blocks of the output; it is no launch of its own
+  double prologue_saved_bytes = 0, epilogue_saved_bytes = 0;  // that therefore do not move
+  std::vector<std::string> apart = {};   // kernels that stand beside such a call and stay apart: which, and why
   int64_t arena_bytes = 0, unplanned_bytes = 0;
   double kernel_bytes = 0;  // moved by the kernels of a call
   PartitionStatistics partition;  // of a backward inside
@@ -72,7 +73,8 @@ struct BuildOptions {
   CollectiveOptions collectives = {};
   FuseOptions fuse = {};
   Epilogues epilogues = Epilogues::saving;  // kernels that run on blocks of the matrix products that they follow
-  bool check_epilogues = false;  // and each time also after it, to compare bits
+  bool prologues = true;         // kernels that make an operand run inside the matrix product that reads it
+  bool check_epilogues = false;  // both each time also one after the other, to compare bits
   bool batch = true;             // false: a launch per kernel
   int jobs = 1;                  // kernels compiled at once
 };
@@ -106,7 +108,8 @@ class Executable {
 
   void add_steps(const std::vector<Group>& groups, const BuildOptions& options);
   void add_call(const Node& node, bool check_only, const BuildOptions& options);
-  void add_epilogue(const Group& call, const std::vector<bool>& escapes);
+  void attach_kernels(std::vector<Group>& groups, const BuildOptions& options);
+  void add_blocks(const Group& call, const std::vector<bool>& escapes);
   void plan_buffers();
   void plan_waits();
   void compile_kernels(int jobs);
@@ -119,7 +122,7 @@ class Executable {
   bool is_inside(const CallStep& step) const;
   void run_kernel(const KernelStep& step, const Frame& frame) const;
   void run_call(size_t index, const CallStep& step, Frame& frame) const;
-  void run_with_epilogue(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const;
+  void run_with_blocks(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const;
 
   Graph graph_;
   const char* graph_key_ = "";  // names the graph in traces

@@ -5,15 +5,16 @@
 #include <exception>
 #include <thread>
 
+#include "tutti/graph/block_check.h"
 #include "tutti/graph/control_step.h"
 #include "tutti/graph/dump.h"
-#include "tutti/graph/epilogue_check.h"
 #include "tutti/graph/executable_frame.h"
 #include "tutti/graph/node_call.h"
 #include "tutti/graph/passes/batch.h"
 #include "tutti/graph/passes/bucket_collectives.h"
 #include "tutti/graph/passes/merge_equal.h"
 #include "tutti/graph/passes/plan_memory.h"
+#include "tutti/graph/passes/prologue.h"
 #include "tutti/graph/passes/remove_unused.h"
 #include "tutti/graph/passes/schedule_collectives.h"
 #include "tutti/graph/provenance.h"
@@ -78,14 +79,9 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
   graph_key_ = graph_key_of(graph_, options.name);
   name_lines(graph_);
-  check_epilogues_ = options.check_epilogues || EpilogueCheck::is_on();
+  check_epilogues_ = options.check_epilogues || BlockCheck::is_on();
   std::vector<Group> groups = fuse(graph_, options.fuse);
-  if (options.epilogues != Epilogues::off && options.fuse.fuse) {
-    EpiloguePlan plan = attach_epilogues(graph_, std::move(groups), options.epilogues);
-    groups = std::move(plan.groups);
-    statistics_.epilogue_saved_bytes = plan.saved_bytes;
-    statistics_.apart = std::move(plan.apart);
-  }
+  if (options.fuse.fuse) attach_kernels(groups, options);
   add_steps(groups, options);
   if (options.batch) steps_ = batch(std::move(steps_), graph_, graph_key_);
   statistics_.launches = std::count_if(steps_.begin(), steps_.end(), [](const Step& step) { return !std::holds_alternative<CallStep>(step); });
@@ -100,20 +96,34 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
 void Executable::add_call(const Node& node, bool check_only, const BuildOptions& options) {
   if (!check_only) ++statistics_.calls;
   steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only, node.origin,
-                            node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr, {}, node.keys});
+                            node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr, {}, {}, nullptr, node.keys});
 }
 
-void Executable::add_epilogue(const Group& call, const std::vector<bool>& escapes) {
+void Executable::attach_kernels(std::vector<Group>& groups, const BuildOptions& options) {
+  const auto take = [&](AttachPlan plan, double& saved_bytes) {
+    groups = std::move(plan.groups);
+    saved_bytes = plan.saved_bytes;
+    statistics_.apart.insert(statistics_.apart.end(), plan.apart.begin(), plan.apart.end());
+  };
+  if (options.epilogues != Epilogues::off) take(attach_epilogues(graph_, std::move(groups), options.epilogues), statistics_.epilogue_saved_bytes);
+  if (options.prologues) take(attach_prologues(graph_, std::move(groups)), statistics_.prologue_saved_bytes);
+}
+
+// The kernels that are attached to the call of the last step.
+void Executable::add_blocks(const Group& call, const std::vector<bool>& escapes) {
   const Node& node = graph_.nodes[static_cast<size_t>(call.nodes[0])];
-  const Group& kernel = call.epilogue[0];
-  auto made = make_block_step(kernel, graph_, escapes, node.outputs[0]);
-  TUTTI_ASSERT(std::holds_alternative<BlockStep>(made), "an epilogue of {} was planned, but {}", node.op->name, std::get<const char*>(made));
-  BlockStep& step = std::get<BlockStep>(made);
-  ++statistics_.epilogues;
-  statistics_.fused_nodes += static_cast<int64_t>(kernel.nodes.size());
-  statistics_.kernel_bytes += step.kernel.bytes;
-  step.kernel.trace = &provenance_of(step, call, graph_, graph_key_);
-  std::get<CallStep>(steps_.back()).epilogue = std::move(step);
+  CallStep& step = std::get<CallStep>(steps_.back());
+  const auto add = [&](const Group& kernel, std::optional<BlockStep>& place, int64_t& count, auto make, const Value& operand) {
+    auto made = make(kernel, graph_, escapes, operand);
+    TUTTI_ASSERT(std::holds_alternative<BlockStep>(made), "{} has a kernel on its blocks, but {}", node.op->name, std::get<const char*>(made));
+    place = std::move(std::get<BlockStep>(made));
+    ++count;
+    statistics_.fused_nodes += static_cast<int64_t>(kernel.nodes.size());
+    statistics_.kernel_bytes += place->kernel.bytes;
+  };
+  for (const Group& kernel : call.prologue) add(kernel, step.prologue, statistics_.prologues, make_prologue, node.inputs[0]);
+  for (const Group& kernel : call.epilogue) add(kernel, step.epilogue, statistics_.epilogues, make_epilogue, node.outputs[0]);
+  if (step.prologue || step.epilogue) step.trace = &provenance_of(step.prologue, step.epilogue, call, graph_, graph_key_);
 }
 
 void Executable::add_steps(const std::vector<Group>& groups, const BuildOptions& options) {
@@ -124,7 +134,7 @@ void Executable::add_steps(const std::vector<Group>& groups, const BuildOptions&
     if (group.is_kernel && tangled_inputs(first, graph_).empty()) step = make_kernel_step(group, graph_, escapes);
     if (!step) {
       for (const int32_t n : group.nodes) add_call(graph_.nodes[static_cast<size_t>(n)], false, options);
-      if (!group.epilogue.empty()) add_epilogue(group, escapes);
+      if (!group.is_kernel) add_blocks(group, escapes);
       continue;
     }
     if (first.op->check) add_call(first, true, options);
@@ -153,13 +163,15 @@ void for_each_buffer(const Step& step, Visit visit) {
   }
   if (!std::holds_alternative<CallStep>(step)) return;
   const CallStep& call = std::get<CallStep>(step);
-  for (const Value& v : call.inputs) visit(v.buffer);
-  const bool is_kept = !call.epilogue || call.epilogue->keeps_output;
+  const bool is_kept = !call.epilogue || call.epilogue->keeps_operand;
+  for (size_t i = call.prologue ? 1 : 0; i < call.inputs.size(); ++i) visit(call.inputs[i].buffer);
   if (is_kept) for (const Value& v : call.outputs) visit(v.buffer);
-  if (!call.epilogue) return;
-  const std::vector<OperandPlace>& operands = call.epilogue->kernel.operands;
-  for (size_t k = 0; k < operands.size(); ++k) {
-    if (is_kept || k != call.epilogue->block_operand) visit(operands[k].buffer);
+  for (const auto* block : {&call.prologue, &call.epilogue}) {
+    if (!*block) continue;
+    const std::vector<OperandPlace>& operands = (*block)->kernel.operands;
+    for (size_t k = 0; k < operands.size(); ++k) {
+      if ((*block)->keeps_operand || k != (*block)->block_operand) visit(operands[k].buffer);
+    }
   }
 }
 
@@ -239,7 +251,11 @@ void Executable::compile_kernels(int jobs) {
     if (auto* batch = std::get_if<BatchStep>(&step)) {
       for (KernelStep& kernel : batch->kernels) kernels.push_back(&kernel);
     }
-    if (auto* call = std::get_if<CallStep>(&step); call != nullptr && call->epilogue) kernels.push_back(&call->epilogue->kernel);
+    if (auto* call = std::get_if<CallStep>(&step)) {
+      for (auto* block : {&call->prologue, &call->epilogue}) {
+        if (*block) kernels.push_back(&(*block)->kernel);
+      }
+    }
   }
   std::atomic<size_t> next{0};
   std::mutex mutex;

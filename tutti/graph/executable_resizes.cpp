@@ -20,7 +20,11 @@ void Executable::refuse_released(const Step& step, const Frame& frame) const {
   };
   if (const auto* kernel = std::get_if<KernelStep>(&step)) look(*kernel);
   if (const auto* batch = std::get_if<BatchStep>(&step)) std::for_each(batch->kernels.begin(), batch->kernels.end(), look);
-  if (const auto* call = std::get_if<CallStep>(&step); call != nullptr && call->epilogue) look(call->epilogue->kernel);
+  if (const auto* call = std::get_if<CallStep>(&step)) {
+    for (const auto* block : {&call->prologue, &call->epilogue}) {
+      if (*block) look((*block)->kernel);
+    }
+  }
 }
 
 void Executable::find_resized(const Step& step, Frame& frame) const {

@@ -19,7 +19,7 @@ std::string common_module(const std::string& a, const std::string& b) {
   }
 }
 
-// What the nodes of a group and its epilogue add: ops, work, and where they come from.
+// What the nodes of a group and of what is attached to it add: ops, work, and where they come from.
 void add_nodes(KernelInfo& info, const Group& group, const Graph& graph) {
   bool first = true;
   for_each_node(group, [&](int32_t n) {
@@ -57,15 +57,30 @@ const TraceKernel& provenance_of(const KernelStep& step, const Group& group, con
   return intern_kernel(info);
 }
 
-const TraceKernel& provenance_of(const BlockStep& step, const Group& call, const Graph& graph, const char* graph_key) {
+const TraceKernel& provenance_of(const std::optional<BlockStep>& prologue, const std::optional<BlockStep>& epilogue, const Group& call,
+                                 const Graph& graph, const char* graph_key) {
   const Node& node = graph.nodes[static_cast<size_t>(call.nodes[0])];
-  const codegen::KernelSpec& spec = step.kernel.spec;
-  double bytes = step.kernel.bytes;
+  double bytes = 0;
   const auto add = [&](const Value& v) { bytes += static_cast<double>(numel_of(v.sizes) * itemsize(v.dtype)); };
-  for (const Value& v : node.inputs) add(v);
-  if (step.keeps_output) add(node.outputs[0]);
-  KernelInfo info{.kernel_id = fmt::format("{}+{}_{:012x}", node.op->name, spec.name, hash64(spec.key()) >> 16), .graph_key = graph_key, .bytes = bytes,
-                  .choice = fmt::format("{} on its blocks, output {}", step.kernel.ops, step.keeps_output ? "kept" : "nowhere else"),
+  for (size_t i = prologue ? 1 : 0; i < node.inputs.size(); ++i) add(node.inputs[i]);
+  if (!epilogue || epilogue->keeps_operand) add(node.outputs[0]);
+  std::string id, keys, choice;
+  if (prologue) {
+    const codegen::KernelSpec& spec = prologue->kernel.spec;
+    bytes += prologue->kernel.bytes;
+    id = spec.name + "+";
+    keys = spec.key();
+    choice = fmt::format("its first operand from {}", prologue->kernel.ops);
+  }
+  id += node.op->name;
+  if (epilogue) {
+    const codegen::KernelSpec& spec = epilogue->kernel.spec;
+    bytes += epilogue->kernel.bytes;
+    id += "+" + spec.name;
+    keys += spec.key();
+    choice += fmt::format("{}{} on its blocks, output {}", prologue ? "; " : "", epilogue->kernel.ops, epilogue->keeps_operand ? "kept" : "nowhere else");
+  }
+  KernelInfo info{.kernel_id = fmt::format("{}_{:012x}", id, hash64(keys) >> 16), .graph_key = graph_key, .bytes = bytes, .choice = choice,
                   .specialization = fmt::format("sizes={}", node.outputs[0].sizes)};
   add_nodes(info, call, graph);
   return intern_kernel(info);

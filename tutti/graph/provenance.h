@@ -17,7 +17,8 @@ const TraceKernel& provenance_of(const KernelStep& step, const Group& group, con
 // The facts about several kernels that are one launch, from their own.
 const TraceKernel& provenance_of(std::span<const KernelStep> kernels, const char* graph_key);
 
-// The facts about a call with an epilogue: its op, then those of the kernel.
-const TraceKernel& provenance_of(const BlockStep& step, const Group& call, const Graph& graph, const char* graph_key);
+// The facts about a call with a prologue, an epilogue or both: its op, then those of the kernels.
+const TraceKernel& provenance_of(const std::optional<BlockStep>& prologue, const std::optional<BlockStep>& epilogue, const Group& call,
+                                 const Graph& graph, const char* graph_key);
 
 }  // namespace tutti::graph

@@ -55,29 +55,33 @@ Problem problem_of(const OpCall& call) {
   return {batch, a[a.size() - 2], call[1].extents().back(), a.back()};
 }
 
-codegen::GemmOperand operand(const Tensor& t, int64_t batch) {
+codegen::GemmOperand operand(const Tensor& t, int64_t batch, bool has_memory = true) {
   const size_t n = static_cast<size_t>(t.ndim());
-  return {static_cast<const char*>(t.raw_data()) + batch_offset(t, batch) * itemsize(t.dtype()), t.dtype(),
-          t.strides()[n - 2], t.strides()[n - 1]};
+  const char* data = has_memory ? static_cast<const char*>(t.raw_data()) + batch_offset(t, batch) * itemsize(t.dtype()) : nullptr;
+  return {data, t.dtype(), t.strides()[n - 2], t.strides()[n - 1]};
 }
 
 // c undefined: its elements go to the consumer only.
-void multiply(const OpCall& call, const Tensor& c, const BlockConsumer* consumer) {
+void multiply(const OpCall& call, const Tensor& c, const BlockPartners& partners) {
   const Problem p = problem_of(call);
   const auto& attrs = call.attrs.as<MatmulAttrs>();
   const codegen::ContractionTree tree = tree_for(attrs.axis, p.k);
   char* out = c.defined() ? static_cast<char*>(c.raw_data()) : nullptr;
+  const auto a = [&](int64_t b) { return operand(call[0], b, partners.producer == nullptr); };
   const auto one = [&](int64_t b) {
-    const auto hand_on = [&](const codegen::GemmBlock& block) {
-      (*consumer)({b * p.m + block.first_row, block.rows, block.first_column, block.columns, block.data, block.row_stride});
+    const auto ask = [&](const codegen::GemmOperandBlock& block) {
+      (*partners.producer)({b * p.m + block.first_row, block.rows, block.first_k, block.length, block.data, block.row_stride, block.column_stride});
     };
-    const codegen::GemmConsumer with_batch(hand_on);
-    codegen::gemm(p.m, p.n, p.k, operand(call[0], b), operand(call[1], b),
-                  {out ? out + b * p.m * p.n * itemsize(attrs.out_dtype) : nullptr, attrs.out_dtype, p.n}, tree,
-                  {.consumer = consumer ? &with_batch : nullptr});
+    const auto hand_on = [&](const codegen::GemmBlock& block) {
+      (*partners.consumer)({b * p.m + block.first_row, block.rows, block.first_column, block.columns, block.data, block.row_stride});
+    };
+    const codegen::GemmProducer producer(ask);
+    const codegen::GemmConsumer consumer(hand_on);
+    codegen::gemm(p.m, p.n, p.k, a(b), operand(call[1], b), {out ? out + b * p.m * p.n * itemsize(attrs.out_dtype) : nullptr, attrs.out_dtype, p.n}, tree,
+                  {.producer = partners.producer ? &producer : nullptr, .consumer = partners.consumer ? &consumer : nullptr});
   };
   KernelTrace::note_extern(call.op, [&] {
-    return codegen::describe_gemm(p.m, p.n, p.k, operand(call[0], 0), operand(call[1], 0), {out, attrs.out_dtype, p.n}, tree);
+    return codegen::describe_gemm(p.m, p.n, p.k, a(0), operand(call[1], 0), {out, attrs.out_dtype, p.n}, tree);
   });
   // Small products run side by side, large ones take the threads one after the other.
   if (p.batch == 1 || p.m * p.n * p.k >= 1 << 21) {
@@ -89,10 +93,10 @@ void multiply(const OpCall& call, const Tensor& c, const BlockConsumer* consumer
   });
 }
 
-void kernel(const OpCall& call, std::span<const Tensor> outputs) { multiply(call, outputs[0], nullptr); }
+void kernel(const OpCall& call, std::span<const Tensor> outputs) { multiply(call, outputs[0], {}); }
 
-void kernel_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockConsumer& consumer) {
-  multiply(call, outputs[0], &consumer);
+void kernel_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockPartners& partners) {
+  multiply(call, outputs[0], partners);
 }
 
 // The tree of the contract with every leaf and node in double.

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "tutti/graph/passes/fuse.h"
+#include "tutti/graph/passes/attach.h"
 
 namespace tutti::graph {
 
@@ -15,15 +14,10 @@ enum class Epilogues : uint8_t {
   all,     // whatever they save
 };
 
-struct EpiloguePlan {
-  std::vector<Group> groups;       // in an order in which they can run
-  double saved_bytes = 0;          // that no longer move: the output's write when nobody else reads it, and the kernel's read
-  std::vector<std::string> apart;  // per kernel that reads such an output and stays apart: which, and why
-};
-
 // Afterwards a pointwise kernel that reads the output of an op with `kernel_in_blocks` at the output's own points is the
 // epilogue of that call, unless a step between them would have to run inside the call, or the kernel writes memory that the
 // call reads. Of several outputs that a kernel reads so it joins the one that saves most. A kernel joins whole or not at all.
-EpiloguePlan attach_epilogues(const Graph& graph, std::vector<Group> groups, Epilogues which);
+// Saved: the output's write when nobody else reads it, and the kernel's read.
+AttachPlan attach_epilogues(const Graph& graph, std::vector<Group> groups, Epilogues which);
 
 }  // namespace tutti::graph

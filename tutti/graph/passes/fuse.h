@@ -14,12 +14,14 @@ struct Group {
   Space space;             // of a kernel
   int64_t leaf = 512;      // of its reduction trees
   uint64_t region = 0;
-  std::vector<Group> epilogue = {};  // of a call: the kernel, at most one, that runs on blocks of its output; see epilogue.h
+  // Of a call: the kernel, at most one each, that makes its operand 0, or runs on blocks of its output; see prologue.h, epilogue.h.
+  std::vector<Group> prologue = {}, epilogue = {};
 };
 
-// Calls visit(node) for the nodes of the group and of its epilogue.
+// Calls visit(node) for the nodes of the group and of what is attached to it, in the order in which each element meets them.
 template <class Visit>
 void for_each_node(const Group& group, Visit visit) {
+  for (const Group& kernel : group.prologue) for_each_node(kernel, visit);
   for (const int32_t n : group.nodes) visit(n);
   for (const Group& kernel : group.epilogue) for_each_node(kernel, visit);
 }

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tutti/graph/node_call.h"
-#include "tutti/graph/passes/fuse.h"
+#include "tutti/graph/passes/attach.h"
 #include "tutti/graph/passes/min_cut.h"
 
 namespace tutti::graph {
@@ -106,13 +106,17 @@ class Partitioner {
     const size_t count = graph_.nodes.size(), last_late = static_cast<size_t>(std::find(late_.rbegin(), late_.rend(), true).base() - late_.begin());
     std::vector<int32_t> last_write(graph_.buffers.size(), 0);  // version, up to the end of the backward
     std::vector<bool> given_read(graph_.buffers.size(), false), read_in_memory(graph_.buffers.size(), false);
+    std::vector<int32_t> first_operand_of(graph_.buffers.size(), 0);  // so many products
     for (size_t n = 0; n < last_late; ++n) {
       const Node& node = graph_.nodes[n];
       for (const Value& v : node.outputs) last_write[static_cast<size_t>(v.buffer)] = v.version;
       if (!late_[n]) continue;
-      for (const Value& v : node.inputs) {
-        given_read[static_cast<size_t>(v.buffer)] = true;
-        if (!has_kernel_recipe(*node.op)) read_in_memory[static_cast<size_t>(v.buffer)] = true;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const auto b = static_cast<size_t>(node.inputs[i].buffer);
+        given_read[b] = true;
+        if (has_kernel_recipe(*node.op)) continue;
+        if (i == 0 && AttachedGroups::works_in_blocks(node)) ++first_operand_of[b];
+        else read_in_memory[b] = true;
       }
     }
     class_.assign(count, Recompute::never);
@@ -125,8 +129,11 @@ class Partitioner {
       if (late_[n] || !std::all_of(node.outputs.begin(), node.outputs.end(), is_fixed)) continue;
       if (!std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return stays(v, last_write, given_read); })) continue;
       class_[n] = facet_of(node);
-      // Written to memory again, it saves no traffic.
-      const bool in_memory = std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) { return read_in_memory[static_cast<size_t>(v.buffer)]; });
+      // Written to memory again, it saves no traffic; in the prologue of one product it is not.
+      const bool in_memory = std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
+        const auto b = static_cast<size_t>(v.buffer);
+        return read_in_memory[b] || first_operand_of[b] > (node.op->recipe.kind == codegen::LoopKind::pointwise ? 1 : 0);
+      });
       if (class_[n] == Recompute::cheap && in_memory) class_[n] = Recompute::costly;
     }
   }

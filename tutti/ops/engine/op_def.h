@@ -127,6 +127,21 @@ struct OutputBlock {
 };
 using BlockConsumer = FunctionRef<void(const OutputBlock&)>;
 
+// A part of input 0 that is wanted, counted as an OutputBlock is: neighbours in `data` are those along the columns, or, of an
+// input whose elements are neighbours along its last dim but one, those along the rows.
+struct InputBlock {
+  int64_t first_row, rows, first_column, columns;
+  void* data;  // room for elements of the input's dtype
+  int64_t row_stride, column_stride;
+};
+using BlockProducer = FunctionRef<void(const InputBlock&)>;
+
+// Who works on a call's operands while they are near; either may be absent.
+struct BlockPartners {
+  const BlockProducer* producer = nullptr;  // writes what it is asked for, from any thread; inputs[0] has no memory then
+  const BlockConsumer* consumer = nullptr;  // gets every element of output 0 once, from any thread; it may overwrite what it gets
+};
+
 // ---- gradient -------------------------------------------------------------------------------------------------------
 
 // What a vjp sees. Inputs and outputs that the op did not ask to save hold sizes and dtype only.
@@ -218,9 +233,9 @@ struct OpDef {
   // Exactly one of these three says how it runs.
   Recipe recipe = {};
   void (*kernel)(const OpCall&, std::span<const Tensor> outputs) = nullptr;  // outputs allocated, dense
-  // With `kernel`, of ops with one output: the same elements, handed on as they become final; every element once, from any thread. The consumer may
-  // overwrite what it gets. outputs[0] may be undefined: then its elements are in the blocks and nowhere else.
-  void (*kernel_in_blocks)(const OpCall&, std::span<const Tensor> outputs, const BlockConsumer& consumer) = nullptr;
+  // With `kernel`, of ops with one output: the same elements, beside a producer of input 0 and a consumer of the output. With a
+  // consumer outputs[0] may be undefined: then its elements are in the blocks and nowhere else.
+  void (*kernel_in_blocks)(const OpCall&, std::span<const Tensor> outputs, const BlockPartners& partners) = nullptr;
   Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
   // Rule in the notation of docs/sharding_rules.md for the ranks of this call.
   std::string (*sharding)(const OpCall&) = nullptr;
