@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{1, 1024, 300}, Case{2, 1031, 1001}, Case{1, 2050, 130, false, bf16, bf16, bf16, 3}, Case{1, 600, 515, false, f64, f64, f64},
                       Case{2, 901, 300, false, f32, f16, f16}, Case{1, 700, 400, false, f64, bf16, f32},
                       // rows of B a page apart
-                      Case{3, 1024, 300}, Case{5, 1024, 259}, Case{8, 2048, 130}, Case{17, 1024, 257}, Case{32, 2048, 129}, Case{7, 2048, 130, false, bf16, bf16, f32},
+                      Case{3, 1024, 300}, Case{5, 1024, 259}, Case{8, 2048, 130}, Case{11, 1024, 257}, Case{16, 2048, 129}, Case{7, 2048, 130, false, bf16, bf16, f32},
                       // leaves: 1 of 127, 1 of 128, 2, 4, 8 of 125 and 126, 16, 32 of 64 and 65
                       Case{1, 2100, 127, true}, Case{2, 2049, 128, true}, Case{1, 2019, 130, true}, Case{2, 901, 300, true}, Case{1, 263, 1001, true},
                       Case{2, 131, 2048, true}, Case{1, 131, 2043, true}, Case{1, 71, 8000, true, bf16, bf16, bf16, 5}, Case{2, 300, 1000, true, f32, bf16, f32},

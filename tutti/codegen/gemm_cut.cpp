@@ -12,6 +12,8 @@ namespace {
 constexpr uint16_t kChunkBytes = 2048;
 // Up to this many rows B is read a few times only: copying it first would cost more than it saves.
 constexpr int64_t kFewRows = 32;
+// The same where rows of B meet in the cache.
+constexpr int64_t kMeetingRows = 16;
 constexpr int64_t kWidestTile = 8;
 constexpr uint8_t kTasksPerThread = 4;
 
@@ -46,12 +48,14 @@ bool can_stay_in_place(const GemmProblem& p, bool turn) {
   return (turn ? p.a.row_stride : p.b.column_stride) == 1 && compute_dtype(dtype) == p.compute;
 }
 
+bool rows_meet_in_cache(const GemmOperand& operand) { return operand.row_stride * itemsize(operand.dtype) % 4096 == 0; }
+
 GemmCut usual_cut(const GemmProblem& p) {
   // Fewer columns than lanes leave lanes idle; rows are cheaper to have few of. a*b is b*a: the bits stay.
   const int64_t lanes = gemm_lanes(p.target, p.compute);
   const bool turn = p.n < lanes && p.m * rounded_up(p.n, lanes) > p.n * rounded_up(p.m, lanes);
   const int64_t m = turn ? p.n : p.m, most = most_rows(p.target);
-  const bool in_place = m <= kFewRows && can_stay_in_place(p, turn);
+  const bool in_place = m <= kFewRows && can_stay_in_place(p, turn) && (turn || m <= kMeetingRows || !rows_meet_in_cache(p.b));
   // The smallest products take 0.2 us: a division less counts.
   const int64_t rows = !in_place ? most : m <= most ? m : EvenSplit::at_most(m, most).largest();
   return {turn, in_place, static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)), kChunkBytes, kTasksPerThread};

@@ -52,6 +52,10 @@ GemmCut usual_cut(const GemmProblem& p);
 int64_t most_rows(CpuTarget target);
 int64_t most_vectors(CpuTarget target, int64_t rows);
 
+// Whether rows of an operand with neighbouring columns lie a multiple of 4 KiB apart: then they meet in few sets of the
+// first-level cache, and a tile, which walks down short pieces of them, finds nothing there that it asked for ahead.
+bool rows_meet_in_cache(const GemmOperand& operand);
+
 // Whether tiles may read B, or what is B of the transposed problem, where it lies.
 bool can_stay_in_place(const GemmProblem& p, bool transposed);
 

@@ -14,11 +14,8 @@ namespace {
 
 // Elements of B below which tiles that read B in place, or packed, are as fast.
 constexpr int64_t kWorthStreaming = int64_t{1} << 18;
-// Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when ...
-constexpr int64_t kFewRows = 2, kMostRows = 32;
-// ... rows of B lie a multiple of this apart: then they meet in few sets of the first-level cache, and a tile, which
-// walks down short pieces of them, finds nothing there that it asked for ahead.
-constexpr int64_t kSetsRepeat = 4096;
+// Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet in the cache.
+constexpr int64_t kFewRows = 2, kMostRows = 16;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
 // Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces of
@@ -45,8 +42,7 @@ void visit_types(DType compute, DType stored, Fn&& fn) {
 GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree) {
   if (p.m > kMostRows || p.k * p.n < kWorthStreaming) return GemmStream::none;
   if (p.b.column_stride == 1 && p.n >= kFewestColumns) {
-    const bool meet_in_cache = p.b.row_stride * itemsize(p.b.dtype) % kSetsRepeat == 0;
-    return p.m <= kFewRows || meet_in_cache ? GemmStream::columns : GemmStream::none;
+    return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
   if (p.b.row_stride != 1 || p.m > kFewRows) return GemmStream::none;
   const auto [shortest, longest] = std::minmax_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end());
