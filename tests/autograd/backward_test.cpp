@@ -189,5 +189,24 @@ TEST(Checkpoint, MayBeNested) {
   EXPECT_EQ(values(grad_of(inputs[0])), (std::vector<float>{4}));
 }
 
+TEST(Checkpoint, DrawsAnonymousNumbersOnceAndRefusesMore) {
+  const Tensor inputs[] = {leaf({1, 2, 3, 4, 5, 6, 7, 8})};
+  int runs = 0;
+  const auto region = [&](std::span<const Tensor> in) { return ++runs == 1 ? dropout(in[0], 0.5) : dropout(dropout(in[0], 0.5), 0.5); };
+  const Tensor y = checkpoint(region, inputs);
+  try {
+    backward(sum(y));
+    FAIL() << "the region drew more than in its forward";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("backward of checkpoint: the region drew 1 anonymous random keys, and draws more"), std::string::npos) << error.what();
+  }
+  // Its forward's mask again, and afterwards the rank's own keys.
+  const auto once = [](std::span<const Tensor> in) { return dropout(in[0], 0.5); };
+  const Tensor z = checkpoint(once, inputs);
+  set_grad(inputs[0], {});
+  backward(sum(z));
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(values(grad_of(inputs[0]))[i] != 0, values(z)[i] != 0);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -1,27 +1,21 @@
 #include "tutti/autograd/checkpoint.h"
 
 #include "tutti/autograd/backward.h"
-#include "tutti/ops/random_key.h"
+#include "tutti/ops/keys_again.h"
 #include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti {
 namespace {
 
-// The anonymous keys that a region draws: noted in the forward, given again, in order, to what computes it again. A draw of its
-// own would be another mask than that of the forward.
-class RegionKeys final : public KeySource {
+// Notes the anonymous keys that a region draws, for what computes it again: draws of its own would be other masks.
+class NotedKeys final : public KeySource {
  public:
-  explicit RegionKeys(std::vector<RandomKey>& keys, bool again) : keys_(keys), again_(again), previous_(KeySource::set_current(this)) {}
-  ~RegionKeys() { KeySource::set_current(previous_); }
-  RegionKeys(const RegionKeys&) = delete;
-  RegionKeys& operator=(const RegionKeys&) = delete;
+  explicit NotedKeys(std::vector<RandomKey>& keys) : keys_(keys), previous_(KeySource::set_current(this)) {}
+  ~NotedKeys() { KeySource::set_current(previous_); }
+  NotedKeys(const NotedKeys&) = delete;
+  NotedKeys& operator=(const NotedKeys&) = delete;
 
   RandomKey next_key() override {
-    if (again_) {
-      TUTTI_CHECK(next_ < keys_.size(), "backward of checkpoint: the region drew {} anonymous random keys, and draws more when it is computed again; it must be "
-                  "a pure function of its inputs", keys_.size());
-      return keys_[next_++];
-    }
     KeySource::set_current(previous_);
     keys_.push_back(next_random_key());
     KeySource::set_current(this);
@@ -30,8 +24,6 @@ class RegionKeys final : public KeySource {
 
  private:
   std::vector<RandomKey>& keys_;
-  const bool again_;
-  size_t next_ = 0;
   KeySource* previous_;
 };
 
@@ -52,7 +44,7 @@ struct CheckpointNode final : autograd::Node {
       EnableGradScope enable;
       MemoryCategoryScope category(MemoryCategory::activations);
       autograd::RegionScope region(order);
-      RegionKeys same_keys(keys, true);
+      const KeysAgain same_keys(keys, "backward of checkpoint: the region");
       output = fn(leaves);
     }
     if (requires_grad(output)) autograd::backward_region(output, grads[0], order, leaves, input_grads);
@@ -85,7 +77,7 @@ Tensor checkpoint(std::function<Tensor(std::span<const Tensor>)> fn, std::span<c
   Tensor output;
   {
     NoGradScope no_grad;
-    RegionKeys noted(node->keys, false);
+    const NotedKeys noted(node->keys);
     output = detach(fn(inputs));
   }
   node->fn = std::move(fn);

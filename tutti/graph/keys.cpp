@@ -56,18 +56,12 @@ void draw_keys(std::span<const KeySlot> slots, std::span<const RandomKey> argume
     keys.push_back(slots[i].argument < 0 ? next_random_key() : arguments[static_cast<size_t>(slots[i].argument)]);
 }
 
-KeysAgain::KeysAgain(std::span<const KeySlot> slots, std::span<const RandomKey> keys) : previous_(KeySource::set_current(this)) {
+std::vector<RandomKey> anonymous_keys(std::span<const KeySlot> slots, std::span<const RandomKey> keys) {
+  std::vector<RandomKey> anonymous;
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].argument < 0) keys_.push_back(keys[i]);
+    if (slots[i].argument < 0) anonymous.push_back(keys[i]);
   }
-}
-
-KeysAgain::~KeysAgain() { KeySource::set_current(previous_); }
-
-RandomKey KeysAgain::next_key() {
-  TUTTI_CHECK(next_ < keys_.size(), "a compiled function drew {} anonymous keys, and draws more when it runs op by op; what it draws must depend on its "
-              "arguments only", keys_.size());
-  return keys_[next_++];
+  return anonymous;
 }
 
 void refuse_returned_keys(const Leaves& results) {

@@ -29,20 +29,8 @@ Attrs with_keys(const Attrs& attrs, std::span<const KeyWord> words, std::span<co
 // Adds the keys that a call has for the slots behind those that it has already.
 void draw_keys(std::span<const KeySlot> slots, std::span<const RandomKey> arguments, std::vector<RandomKey>& keys);
 
-// Gives the anonymous keys that a call drew once more, in order, to this thread while it lives.
-class KeysAgain final : public KeySource {
- public:
-  KeysAgain(std::span<const KeySlot> slots, std::span<const RandomKey> keys);
-  ~KeysAgain();
-  KeysAgain(const KeysAgain&) = delete;
-  KeysAgain& operator=(const KeysAgain&) = delete;
-  RandomKey next_key() override;
-
- private:
-  std::vector<RandomKey> keys_;
-  size_t next_ = 0;
-  KeySource* previous_;
-};
+// The anonymous keys of a call, in the order in which it drew them.
+std::vector<RandomKey> anonymous_keys(std::span<const KeySlot> slots, std::span<const RandomKey> keys);
 
 class TraceKeys final : public KeySource {
  public:

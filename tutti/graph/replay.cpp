@@ -4,6 +4,7 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/keys_again.h"
 #include "tutti/tensor/rebind.h"
 #include "tutti/tensor/host_read.h"
 
@@ -54,7 +55,7 @@ struct CompiledNode final : autograd::Node {
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> all, outputs, cotangents;
     {
-      const KeysAgain same_keys(spec->keys, keys);
+      const KeysAgain same_keys(anonymous_keys(spec->keys, keys), "a compiled function");
       rerun(all);
     }
     size_t next = 0;

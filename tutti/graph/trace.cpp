@@ -24,7 +24,7 @@ class TracedMemory final : public StoragePlaceholder {
     const std::string line = user_line(call_site());
     throw CaptureError(12, fmt::format("the elements of a tensor were read while tracing '{}'{}{}: it has none, the function runs once to see "
                                        "which ops it calls. Compute the value outside and pass it in, return the tensor and read the "
-                                       "result, or let the function run in segments (on_break = OnBreak::segment)", state->name, line.empty() ? "" : ", at ", line));
+                                       "result, or read it with item() or to_contiguous() in a function that runs in segments (on_break = OnBreak::segment)", state->name, line.empty() ? "" : ", at ", line));
   }
   bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const override {
     if (running == nullptr || running->state() != state) refuse_data();

@@ -4,7 +4,8 @@
 // in the tree of numerics contract N3; the mean divides by the number of elements (0 / 0 = NaN of none).
 #pragma once
 
-#include "tutti/ops/linear_cross_entropy.h"
+#include "tutti/ops/loss_reduction.h"
+#include "tutti/tensor/tensor.h"
 
 namespace tutti::nn {
 

@@ -1,18 +1,12 @@
 #include "tutti/ops/conv_transpose.h"
 
-#include "tutti/ops/binary.h"
+#include "tutti/ops/channel_bias.h"
 #include "tutti/ops/convolution.h"
-#include "tutti/ops/reshape.h"
+#include "tutti/ops/engine/conv_geometry.h"
 #include "tutti/ops/squeeze.h"
 
 namespace tutti {
 namespace {
-
-int64_t number(const char* where, const char* what, const Dims& list, int dim, int dims) {
-  TUTTI_CHECK(list.ndim() == 1 || list.ndim() == dims, "{}: {} has {} numbers; expected 1 or {}, one for each spatial dim", where, what,
-              list.ndim(), dims);
-  return list[list.ndim() == 1 ? 0 : static_cast<size_t>(dim)];
-}
 
 Tensor transposed(const char* where, int dims, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvTransposeOptions& o) {
   TUTTI_CHECK(weight.ndim() == dims + 2 && (x.ndim() == dims + 2 || x.ndim() == dims + 1),
@@ -23,9 +17,9 @@ Tensor transposed(const char* where, int dims, const Tensor& x, const Tensor& we
               weight.size(0));
   Dims sizes;
   for (int d = 0; d < dims; ++d) {
-    const int64_t p = x.extent(d + 2), k = weight.extent(d + 2), stride = number(where, "stride", o.stride, d, dims);
-    const int64_t padding = number(where, "padding", o.padding, d, dims), dilation = number(where, "dilation", o.dilation, d, dims);
-    const int64_t more = number(where, "output_padding", o.output_padding, d, dims);
+    const int64_t p = x.extent(d + 2), k = weight.extent(d + 2), stride = facets::spatial_number(where, "stride", o.stride, d, dims);
+    const int64_t padding = facets::spatial_number(where, "padding", o.padding, d, dims), dilation = facets::spatial_number(where, "dilation", o.dilation, d, dims);
+    const int64_t more = facets::spatial_number(where, "output_padding", o.output_padding, d, dims);
     TUTTI_CHECK(more >= 0 && more < stride, "{}: output_padding is {} along spatial dim {}; expected less than the stride, {}", where, more,
                 d, stride);
     const int64_t size = (p - 1) * stride - 2 * padding + dilation * (k - 1) + more + 1;
@@ -37,12 +31,7 @@ Tensor transposed(const char* where, int dims, const Tensor& x, const Tensor& we
   }
   const Tensor y =
       convolution_input_gradient(x, weight, sizes, {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups});
-  if (!bias.defined()) return y;
-  TUTTI_CHECK(bias.ndim() == 1 && bias.size(0) == y.size(1), "{}: the bias is {}; expected one element for each of {} outputs", where,
-              describe(bias), y.size(1));
-  Shape column = {bias.size(0)};
-  for (int d = 0; d < dims; ++d) column.push_back(1);
-  return add(y, reshape(bias, column));
+  return add_channel_bias(where, y, bias);
 }
 
 }  // namespace

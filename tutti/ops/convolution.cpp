@@ -1,10 +1,9 @@
 #include "tutti/ops/convolution.h"
 
-#include "tutti/ops/binary.h"
+#include "tutti/ops/channel_bias.h"
 #include "tutti/ops/engine/conv_products.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/reshape.h"
 #include "tutti/ops/squeeze.h"
 
 namespace tutti {
@@ -253,13 +252,7 @@ Tensor convolve(const char* where, int dims, const Tensor& x, const Tensor& weig
               "{}: x has {} channels, the weight is {}, groups {}; expected {} * groups channels, and groups that divide the {} outputs",
               where, x.size(1), describe(weight), options.groups, weight.size(1), weight.size(0));
   const ConvGeometry g = facets::conv_geometry(where, spatial(x, dims), spatial(weight, dims), options);
-  const Tensor y = product(kConvolution, x, weight, g, promote(x.dtype(), weight.dtype()));
-  if (!bias.defined()) return y;
-  TUTTI_CHECK(bias.ndim() == 1 && bias.size(0) == weight.size(0), "{}: the bias is {}; expected one element for each of {} outputs", where,
-              describe(bias), weight.size(0));
-  Shape column = {bias.size(0)};
-  for (int d = 0; d < dims; ++d) column.push_back(1);
-  return add(y, reshape(bias, column));
+  return add_channel_bias(where, product(kConvolution, x, weight, g, promote(x.dtype(), weight.dtype())), bias);
 }
 
 void check_gradient(const char* where, const Tensor& grad, const Tensor& other, int dims, const ConvOptions& o) {

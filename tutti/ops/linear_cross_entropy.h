@@ -4,10 +4,9 @@
 #include <optional>
 
 #include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/loss_reduction.h"
 
 namespace tutti {
-
-enum class LossReduction : uint8_t { none, sum, mean };
 
 inline constexpr int64_t kDefaultLossBytes = int64_t{256} << 20;
 

@@ -8,12 +8,6 @@
 namespace tutti::facets {
 namespace {
 
-int64_t one_of(const char* where, const char* what, const Dims& list, int dim, int dims) {
-  TUTTI_CHECK(list.ndim() == 1 || list.ndim() == dims, "{}: {} has {} numbers; expected 1 or {}, one for each spatial dim", where, what,
-              list.ndim(), dims);
-  return list[list.ndim() == 1 ? 0 : static_cast<size_t>(dim)];
-}
-
 template <class Word>
 void write_columns(const ConvGeometry& g, const Word* x, int64_t channels, int64_t begin, int64_t end, Word* columns, int64_t stride) {
   const int64_t plane = volume(g.size);
@@ -55,13 +49,19 @@ bool ConvGeometry::is_pointwise() const {
   return volume(kernel) == 1 && stride == Triple{1, 1, 1} && before == Triple{0, 0, 0} && size == output;
 }
 
+int64_t spatial_number(const char* where, const char* what, const Dims& list, int dim, int dims) {
+  TUTTI_CHECK(list.ndim() == 1 || list.ndim() == dims, "{}: {} has {} numbers; expected 1 or {}, one for each spatial dim", where, what,
+              list.ndim(), dims);
+  return list[list.ndim() == 1 ? 0 : static_cast<size_t>(dim)];
+}
+
 ConvGeometry conv_geometry(const char* where, const Dims& size, const Dims& kernel, const ConvOptions& o) {
   const int dims = size.ndim();
   ConvGeometry g{.dims = dims, .groups = o.groups};
   for (int d = 0; d < dims; ++d) {
     const size_t at = static_cast<size_t>(3 - dims + d), from = static_cast<size_t>(d);
-    const int64_t k = kernel[from], s = one_of(where, "stride", o.stride, d, dims),
-                  dilation = one_of(where, "dilation", o.dilation, d, dims);
+    const int64_t k = kernel[from], s = spatial_number(where, "stride", o.stride, d, dims),
+                  dilation = spatial_number(where, "dilation", o.dilation, d, dims);
     TUTTI_CHECK(k >= 1 && s >= 1 && dilation >= 1,
                 "{}: kernel size {}, stride {}, dilation {} along spatial dim {}; expected 1 or more of each", where, k, s, dilation, d);
     const int64_t reach = dilation * (k - 1);
@@ -70,7 +70,7 @@ ConvGeometry conv_geometry(const char* where, const Dims& size, const Dims& kern
       TUTTI_CHECK(s == 1, "{}: padding 'same' needs stride 1; it is {} along spatial dim {}", where, s, d);
       before = reach / 2, after = reach - before;
     } else if (o.mode == ConvPadding::given) {
-      before = after = one_of(where, "padding", o.padding, d, dims);
+      before = after = spatial_number(where, "padding", o.padding, d, dims);
       TUTTI_CHECK(before >= 0, "{}: the padding is {} along spatial dim {}; expected 0 or more", where, before, d);
     }
     const int64_t span = size[from] + before + after - reach - 1;

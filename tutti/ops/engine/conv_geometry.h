@@ -24,6 +24,9 @@ struct ConvGeometry {
   bool is_pointwise() const;
 };
 
+// The number of `list` for spatial dim `dim` of `dims`; a list of one holds for all. UsageError naming `what` for another length.
+int64_t spatial_number(const char* where, const char* what, const Dims& list, int dim, int dims);
+
 // UsageError with the formula when `options` do not fit. The lists hold one number for each spatial dim.
 ConvGeometry conv_geometry(const char* where, const Dims& size, const Dims& kernel, const ConvOptions& options);
 

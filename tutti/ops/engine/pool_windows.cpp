@@ -3,16 +3,6 @@
 #include <algorithm>
 
 namespace tutti::facets {
-namespace {
-
-int64_t one_of(const char* where, const char* what, const Dims& list, int dim, int dims) {
-  TUTTI_CHECK(list.ndim() == 1 || list.ndim() == dims, "{}: {} has {} numbers; expected 1 or {}, one for each spatial dim", where, what,
-              list.ndim(), dims);
-  return list[list.ndim() == 1 ? 0 : static_cast<size_t>(dim)];
-}
-
-}  // namespace
-
 Taps PoolWindows::taps(size_t d, int64_t o) const {
   if (adaptive) return {o * size[d] / output[d], ((o + 1) * size[d] + output[d] - 1) / output[d], 1};
   int64_t first = o * stride[d] - before[d];
@@ -50,9 +40,9 @@ PoolWindows pool_windows(const char* where, const Dims& size, const PoolSpec& sp
   PoolWindows w{.dims = dims};
   for (int d = 0; d < dims; ++d) {
     const size_t at = static_cast<size_t>(3 - dims + d);
-    const int64_t n = size[static_cast<size_t>(d)], k = one_of(where, "kernel", spec.kernel, d, dims);
-    const int64_t s = spec.stride.empty() ? k : one_of(where, "stride", spec.stride, d, dims);
-    const int64_t padding = one_of(where, "padding", spec.padding, d, dims), dilation = one_of(where, "dilation", spec.dilation, d, dims);
+    const int64_t n = size[static_cast<size_t>(d)], k = spatial_number(where, "kernel", spec.kernel, d, dims);
+    const int64_t s = spec.stride.empty() ? k : spatial_number(where, "stride", spec.stride, d, dims);
+    const int64_t padding = spatial_number(where, "padding", spec.padding, d, dims), dilation = spatial_number(where, "dilation", spec.dilation, d, dims);
     TUTTI_CHECK(k >= 1 && s >= 1 && dilation >= 1,
                 "{}: kernel size {}, stride {}, dilation {} along spatial dim {}; expected 1 or more of each", where, k, s, dilation, d);
     const int64_t reach = dilation * (k - 1) + 1;
@@ -82,7 +72,7 @@ PoolWindows adaptive_windows(const char* where, const Dims& size, const Dims& ou
   for (int d = 0; d < dims; ++d) {
     const size_t at = static_cast<size_t>(3 - dims + d);
     w.size[at] = size[static_cast<size_t>(d)];
-    w.output[at] = one_of(where, "the output size", output, d, dims);
+    w.output[at] = spatial_number(where, "the output size", output, d, dims);
     TUTTI_CHECK(w.output[at] >= 1 && w.size[at] >= 1, "{}: {} windows over {} elements along spatial dim {}; expected 1 or more of both",
                 where, w.output[at], w.size[at], d);
   }

@@ -1,0 +1,10 @@
+// What becomes of the losses of single elements.
+#pragma once
+
+#include <cstdint>
+
+namespace tutti {
+
+enum class LossReduction : uint8_t { none, sum, mean };
+
+}  // namespace tutti
