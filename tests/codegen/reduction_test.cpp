@@ -240,7 +240,7 @@ TEST(Reduction, DownManyColumnsGoesBlockByBlock) {
   recipe.output(recipe.reduce(ReduceOp::sum, x - largest), DType::f32);
   const KernelSpec& spec = recipe.finish("blocks");
   for (const CpuTarget target : testing::targets()) {
-    const int64_t n = 40, columns = 601;
+    const int64_t n = 40, columns = 2201;
     Buffer in(DType::f32, n * columns), out(DType::f32, columns);
     testing::fill_moderate(in, 6);
     testing::run(spec, target, {{&in, 0, 1, columns}, {&out}}, {1, columns, n, 16});

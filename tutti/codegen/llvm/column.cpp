@@ -4,6 +4,7 @@
 #include "tutti/codegen/llvm/column_chains.h"
 #include "tutti/codegen/llvm/monoid.h"
 #include "tutti/codegen/llvm/reduction_tree.h"
+#include "tutti/codegen/llvm/row_prefetch.h"
 #include "tutti/codegen/llvm/types.h"
 
 namespace tutti::codegen {
@@ -91,6 +92,7 @@ class ColumnKernel {
       reduce_bytes.push_back(b_.CreateMul(e_.operand_field(call, k, offsetof(OperandCall, reduce), b_.getInt64Ty()),
                                           e_.i64(itemsize(e_.operand(k).dtype))));
     const std::vector<int32_t> values = group.value_nodes();
+    const std::vector<size_t> from_rows = inputs_in_rows(e_, values);
     Chains chains(e_, group, lanes_);
     chains.fill_with_identity(strips, count);
 
@@ -99,11 +101,13 @@ class ColumnKernel {
       e_.for_loop("element", e_.i64(0), count, e_.i64(1), [&](Value* k) {
         Value* r = b_.CreateAdd(start, k);
         const Frame row = frame_at(frame_of_block, reduce_bytes, r);
+        const Frame row_ahead = frame_at(frame_of_block, reduce_bytes, b_.CreateAdd(r, e_.i64(kRowsAhead)));
         Value* chain = b_.CreateAnd(k, e_.i64(kChains - 1));
         e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
           Frame at = row;
           at.reduced = states_.read_results(state, strip, group.monoids.front().first_reduction());
           const Chunk chunk = chunk_of(block_index, block_count, strip, masked);
+          ask_for(e_, row_ahead, from_rows, chunk, lanes_);
           Value* first = b_.CreateMul(strip, e_.i64(kChains));
           body(first, b_.CreateAdd(first, chain), r, e_.evaluate(at, values, chunk)[0]);
         });
