@@ -16,7 +16,7 @@ namespace {
 struct CompileFlags {
   int threads = 1;
   bool json = false;
-  bool products = false;
+  bool products = false, block = false;
   std::string model;
   int64_t rows = 2, sequence_length = 256;
   double budget = 1.0;
@@ -59,6 +59,7 @@ void add_bench_compile(CLI::App& bench, Action& action) {
   sub->add_option("--threads", flags->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--model", flags->model, "A model flavor, e.g. quickstart or debugmodel");
   sub->add_flag("--products", flags->products, "Matrix products with what follows them instead: eager, compiled apart, compiled as one");
+  sub->add_flag("--block", flags->block, "A transformer block, forward and backward, instead: eager, compiled, and its products alone");
   sub->add_option("--rows", flags->rows, "Sequences of the shard")->check(CLI::Range(1, 4096))->capture_default_str();
   sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")->check(CLI::Range(2, 1 << 20))->capture_default_str();
   sub->add_option("--budget", flags->budget, "With --model: activation memory budget, see docs/compiler.md")->check(CLI::Range(0.0, 1.0))->capture_default_str();
@@ -66,7 +67,8 @@ void add_bench_compile(CLI::App& bench, Action& action) {
   sub->callback([flags, &action] {
     action = [flags] {
       if (flags->model.empty()) {
-        print(flags->products ? bench::run_product_bench(flags->threads) : bench::run_compile_bench(flags->threads), flags->json);
+        const auto run = flags->block ? bench::run_block_bench : flags->products ? bench::run_product_bench : bench::run_compile_bench;
+        print(run(flags->threads), flags->json);
         return 0;
       }
       const bench::StepRow row = bench::run_step_bench(flags->model, flags->rows, flags->sequence_length, flags->threads, flags->budget);
