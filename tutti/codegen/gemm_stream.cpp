@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kWorthStreaming = int64_t{1} << 18;
 // Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet in the cache.
 constexpr int64_t kFewRows = 2, kMostRows = 16;
+// Of B with neighbouring k: with a fourth, transposing B in registers saves nothing against packing it.
+constexpr int64_t kMostLeafRows = 3;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
 // Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces of
@@ -44,7 +46,7 @@ GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree
   if (p.b.column_stride == 1 && p.n >= kFewestColumns) {
     return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
-  if (p.b.row_stride != 1 || p.m > kFewRows) return GemmStream::none;
+  if (p.b.row_stride != 1 || p.m > kMostLeafRows) return GemmStream::none;
   const auto [shortest, longest] = std::minmax_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end());
   return *shortest >= kShortestLeaf && *longest - *shortest <= kUneven ? GemmStream::leaves : GemmStream::none;
 }

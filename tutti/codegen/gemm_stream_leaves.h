@@ -45,7 +45,7 @@ class LeafLanes {
   static constexpr int64_t kGroupsAtOnce = 2;  // chains that hide each other's latency
 
  public:
-  // x: [k][rows], one row or two.
+  // x: [k][rows], one row to three.
   LeafLanes(const ContractionTree& tree, const T* x, int64_t rows)
       : tree_(tree), x_(x), rows_(rows), leaves_(static_cast<int64_t>(tree.leaf_lengths.size())),
         unit_columns_(std::max<int64_t>(kGroupsAtOnce * kLanes / leaves_, 1)),
@@ -66,7 +66,11 @@ class LeafLanes {
 
   // y[r * y_stride + j] for `columns` columns, column_stride elements apart.
   void run(const S* b, int64_t column_stride, int64_t columns, T* y, int64_t y_stride) const {
-    rows_ == 1 ? run<1>(b, column_stride, columns, y, y_stride) : run<2>(b, column_stride, columns, y, y_stride);
+    switch (rows_) {
+      case 1: return run<1>(b, column_stride, columns, y, y_stride);
+      case 2: return run<2>(b, column_stride, columns, y, y_stride);
+      default: return run<3>(b, column_stride, columns, y, y_stride);
+    }
   }
 
  private:
