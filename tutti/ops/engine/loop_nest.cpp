@@ -166,6 +166,9 @@ void run_strips(const LoopNest& nest, int outer_end, const KernelRun& run, int64
 
 }  // namespace
 
+// Of the inner loop of a kernel over columns, in blocks of 64 elements.
+constexpr int64_t kLongPiece = 16;
+
 uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
   TUTTI_ASSERT(nest.operands.size() <= kMaxNestOperands, "a kernel has {} operands", nest.operands.size());
   const int64_t outer = nest.count(0, outer_end);
@@ -183,7 +186,9 @@ uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
     // Few rows: cut the inner loop, at multiples of 64 elements so that every piece but the last holds whole vectors.
     const int64_t blocks = (run.n_inner + 63) / 64;
     const int64_t per_block = std::max<int64_t>(outer * std::max<int64_t>(run.n_reduce, 1) * 64, 1);
-    pool.parallel_for(blocks, std::max<int64_t>(kParallelGrain / per_block, 1), [&](int64_t b, int64_t e) {
+    // Reduced columns are read row by row: a piece of each row that is long, if there are enough for all threads.
+    const int64_t long_piece = run.reduce_dim >= 0 ? std::min<int64_t>(kLongPiece, blocks / pool.threads()) : 1;
+    pool.parallel_for(blocks, std::max({kParallelGrain / per_block, long_piece, int64_t{1}}), [&](int64_t b, int64_t e) {
       uint32_t error = 0;
       run_strips(nest, outer_end, run, 0, outer, b * 64, std::min(e * 64, run.n_inner), &error);
       if (error) errors |= error;

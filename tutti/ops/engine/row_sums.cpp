@@ -13,8 +13,9 @@
 namespace tutti::facets {
 namespace {
 
-constexpr int64_t kColumns = 128;   // of a block: a few rows of them stay near
-constexpr int64_t kRows = 64;
+constexpr int64_t kRows = 64;       // of a block
+// Columns of a block at most: long pieces of rows, a few of which stay near; and at least, where threads need more blocks.
+constexpr int64_t kColumns = 512, kFewestColumns = 128;
 constexpr int64_t kAhead = 8;       // entries whose terms are asked for before they are added
 
 constexpr int64_t kStreamed = 64 << 20;  // bytes of a result that no cache keeps: stored without reading its lines first
@@ -98,7 +99,11 @@ void write(const RowSums& sums, const Tensor& out, int64_t work, RunOf run_of) {
   if (out.numel() == 0) return;
   const int64_t sources = sums.terms.extents()[0], ranges = sources / sums.grain + (sources % sums.grain != 0);
   const size_t levels = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(ranges))) + 1;
-  const int64_t row_blocks = (rows + kRows - 1) / kRows, column_blocks = (columns + kColumns - 1) / kColumns;
+  const int64_t row_blocks = (rows + kRows - 1) / kRows;
+  int64_t block_columns = kColumns;
+  const auto column_blocks_of = [&] { return (columns + block_columns - 1) / block_columns; };
+  while (block_columns > kFewestColumns && row_blocks * column_blocks_of() < 4 * ThreadPool::current().threads()) block_columns /= 2;
+  const int64_t column_blocks = column_blocks_of();
   const int64_t blocks = row_blocks * column_blocks, block_work = work / blocks + 1;
   constexpr int64_t kVector = 32 / sizeof(Sum);
   const bool streamed = out.nbytes() >= kStreamed && columns % kVector == 0 && reinterpret_cast<uintptr_t>(out.raw_data()) % 32 == 0;
@@ -107,7 +112,7 @@ void write(const RowSums& sums, const Tensor& out, int64_t work, RunOf run_of) {
     Sum* const data = static_cast<Sum*>(out.raw_data());
     std::vector<Sum> scratch((levels + 1) * static_cast<size_t>(kColumns));
     for (int64_t block = begin; block < end; ++block) {
-      const int64_t column = block / row_blocks * kColumns, width = std::min(kColumns, columns - column);
+      const int64_t column = block / row_blocks * block_columns, width = std::min(block_columns, columns - column);
       const BlockSum<Value, Sum, kTerm> sum{sums, static_cast<const Value*>(sums.terms.raw_data()), columns, column, width};
       const int64_t first_row = block % row_blocks * kRows, last_row = std::min(first_row + kRows, rows);
       run_of(first_row, last_row, [&](int64_t row, int64_t run) {
