@@ -1,15 +1,15 @@
 #include "tutti/ops/max_pool.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/pool_windows.h"
+#include "tutti/ops/engine/window_maxima.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scatter.h"
 #include "tutti/ops/scatter_add.h"
@@ -30,68 +30,30 @@ auto number(Value v) {
   else return to_float(v);
 }
 
-// Integers in the order of the values: -0 equal to +0, NaN above all and equal to itself. Comparing them needs no branch.
-int32_t order_of(float x) {
-  const int32_t bits = std::bit_cast<int32_t>(x), magnitude = bits & 0x7fffffff;
-  return magnitude > 0x7f800000 ? INT32_MAX : bits < 0 ? -magnitude : magnitude;
-}
-int64_t order_of(double x) {
-  const int64_t bits = std::bit_cast<int64_t>(x), magnitude = bits & INT64_MAX;
-  return magnitude > 0x7ff0000000000000 ? INT64_MAX : bits < 0 ? -magnitude : magnitude;
-}
-
-// Of the windows of a line, some side by side: the offset in `in` of each window's maximum. `in` is the first element of the
-// first window.
+// Windows of many sizes: one by one.
 template <class Value>
-void find_in_line(const Value* in, int64_t count, int64_t step, const std::vector<int64_t>& offsets, int64_t* found) {
-  constexpr int64_t kTogether = 32;  // always so many, also where fewer windows are left: whole vectors
-  using Number = decltype(number(Value{}));
-  using Order = decltype(order_of(Number{}));
-  for (int64_t begin = 0; begin < count; begin += kTogether) {
-    const int64_t n = std::min(kTogether, count - begin);
-    Number values[kTogether] = {};
-    Order most[kTogether], tap[kTogether] = {};
-    std::fill(most, most + kTogether, std::numeric_limits<Order>::min());
-    for (size_t t = 0; t < offsets.size(); ++t) {
-      const Value* at = in + begin * step + offsets[t];
-      for (int64_t j = 0; j < n; ++j) values[j] = number(at[j * step]);
-      for (int64_t j = 0; j < kTogether; ++j) {
-        const Order order = order_of(values[j]);
-        const Order wins = -static_cast<Order>(order > most[j]);  // all bits: a choice would become a store under a mask
-        tap[j] = (tap[j] & ~wins) | (static_cast<Order>(t) & wins);
-        most[j] = std::max(order, most[j]);
-      }
-    }
-    for (int64_t j = 0; j < n; ++j) found[begin + j] = (begin + j) * step + offsets[static_cast<size_t>(tap[j])];
-  }
+void find_adaptive_maxima(const PoolWindows& w, const Value* in, int64_t* indices) {
+  w.for_each([&](int64_t output, const facets::Taps(&taps)[3], const facets::Triple&) {
+    int64_t best = -1;
+    auto most = number(Value{});
+    w.for_each_element(taps, [&](int64_t at) {
+      const auto value = number(in[at]);
+      if (best >= 0 && !(value > most) && !(value != value && most == most)) return;
+      best = at, most = value;
+    });
+    indices[output] = best;
+  });
 }
 
 template <class Value>
 void pool_planes(const PoolWindows& w, const Value* x, int64_t planes, Value* y, int64_t* indices) {
   const int64_t plane = volume(w.size), outputs = volume(w.output);
-  const std::vector<int64_t> offsets = w.tap_offsets();
   ThreadPool::current().parallel_for(planes, std::max<int64_t>(kParallelGrain / (plane + 1), 1), [&](int64_t begin, int64_t end) {
+    if (!w.adaptive) facets::find_window_maxima(w, x + begin * plane, end - begin, indices + begin * outputs);
     for (int64_t i = begin; i < end; ++i) {
       const Value* in = x + i * plane;
-      const auto put = [&](int64_t output, int64_t best) {
-        y[i * outputs + output] = in[best];
-        indices[i * outputs + output] = best;
-      };
-      const auto one = [&](int64_t output, const facets::Taps(&taps)[3], const facets::Triple&) {
-        int64_t best = -1;
-        auto most = number(Value{});
-        w.for_each_element(taps, [&](int64_t at) {
-          const auto value = number(in[at]);
-          if (best >= 0 && !(value > most) && !(value != value && most == most)) return;
-          best = at, most = value;
-        });
-        put(output, best);
-      };
-      w.for_each_or_line(one, [&](int64_t output, int64_t count, int64_t first) {
-        int64_t* found = indices + i * outputs + output;
-        find_in_line(in + first, count, w.stride[2], offsets, found);
-        for (int64_t j = 0; j < count; ++j) put(output + j, first + found[j]);
-      });
+      if (w.adaptive) find_adaptive_maxima(w, in, indices + i * outputs);
+      for (int64_t o = i * outputs; o < (i + 1) * outputs; ++o) y[o] = in[indices[o]];
     }
   });
 }
@@ -101,7 +63,7 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor x = to_contiguous(call[0]);
   const int64_t planes = x.extents()[0] * x.extents()[1];
   visit_dtype(x.dtype(), [&]<class Value>() {
-    if constexpr (!std::is_integral_v<Value>)
+    if constexpr (std::is_floating_point_v<Value> || std::is_same_v<Value, bfloat16> || std::is_same_v<Value, float16>)
       pool_planes(windows_of(call), static_cast<const Value*>(x.raw_data()), planes, static_cast<Value*>(outputs[0].raw_data()),
                   outputs[1].data<int64_t>());
   });
