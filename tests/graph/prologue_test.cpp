@@ -103,6 +103,10 @@ TEST(Prologue, OfManyRowsAndALongContraction) {
     EXPECT_EQ(compare(fn, x, w).prologues, 1);
     EXPECT_EQ(compare(turned, x, values({1500, 33}, 5)).prologues, 1);
     EXPECT_EQ(compare(plain, long_x, v).prologues, 1);
+    // Few columns and few rows: made in pieces before they are multiplied.
+    EXPECT_EQ(compare(fn, values({3000, 900}, 6), values({3, 900}, 7)).prologues, 1);
+    EXPECT_EQ(compare(turned, values({3000, 900}, 6), values({3000, 2}, 8)).prologues, 1);
+    EXPECT_EQ(compare(plain, values({2, 40000}, 9), v).prologues, 1);
   }
   context.set_threads(0);
 }

@@ -1,5 +1,7 @@
 #include "tutti/codegen/gemm.h"
 
+#include <algorithm>
+
 #include "tutti/codegen/gemm_choice.h"
 #include "tutti/codegen/gemm_plan.h"
 #include "tutti/codegen/gemm_stream.h"
@@ -33,23 +35,46 @@ void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResu
   }
 }
 
-// Bytes of A below which another thread does not pay.
-constexpr int64_t kWorthProducing = int64_t{1} << 16;
+// Of A, made for a walk that does not pack each of its rows once: what is made at a time, and by one thread at least.
+constexpr int64_t kProducedBytes = int64_t{4} << 20, kWorthProducing = int64_t{1} << 16;
 
-// All of A, for a walk that does not pack each of its rows once.
-GemmOperand produce_all(const GemmBatch& batch, int64_t m, int64_t k, const GemmOperand& a, const GemmProducer& producer, ThreadPool& pool) {
-  const int64_t rows = batch.count * m, item = itemsize(a.dtype);
+// Rows [first_row, first_row + rows) of A.
+GemmOperand produce_rows(int64_t first_row, int64_t rows, int64_t k, const GemmOperand& a, const GemmProducer& producer, ThreadPool& pool) {
+  const int64_t item = itemsize(a.dtype);
   std::byte* const all = gemm_workspaces().produced.reserve(rows * k * item);
   const bool rows_are_neighbours = a.row_stride == 1;
   const int64_t row_stride = rows_are_neighbours ? 1 : k, column_stride = rows_are_neighbours ? rows : 1;
-  const auto part = [&](int64_t first_row, int64_t end_row, int64_t first_k, int64_t end_k) {
-    std::byte* const data = all + (first_row * row_stride + first_k * column_stride) * item;
-    producer({first_row, end_row - first_row, first_k, end_k - first_k, data, row_stride, column_stride});
+  const auto part = [&](int64_t row, int64_t end_row, int64_t first_k, int64_t end_k) {
+    std::byte* const data = all + (row * row_stride + first_k * column_stride) * item;
+    producer({first_row + row, end_row - row, first_k, end_k - first_k, data, row_stride, column_stride});
   };
   // In pieces whose elements are neighbours.
   if (rows_are_neighbours) pool.parallel_for(k, kWorthProducing / (rows * item) + 1, [&](int64_t begin, int64_t end) { part(0, rows, begin, end); });
   else pool.parallel_for(rows, kWorthProducing / (k * item) + 1, [&](int64_t begin, int64_t end) { part(begin, end, 0, k); });
   return {all, a.dtype, row_stride, column_stride};
+}
+
+// The problem in blocks of rows, each made before it is multiplied.
+void multiply_produced(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
+                       const ContractionTree& tree, const GemmOptions& options, ThreadPool& pool) {
+  const int64_t together = std::max<int64_t>(kProducedBytes / (k * itemsize(a.dtype)), 1);
+  for (int64_t x = 0; x < batch.count; ++x) {
+    const GemmOperand own_b{static_cast<const std::byte*>(b.data) + x * batch.b_stride * itemsize(b.dtype), b.dtype, b.row_stride, b.column_stride};
+    for (int64_t row = 0; row < m; row += together) {
+      const int64_t first = x * m + row, rows = std::min(together, m - row);
+      const auto hand_on = [&](GemmBlock block) {
+        block.first_row += first;
+        (*options.consumer)(block);
+      };
+      const GemmConsumer consumer(hand_on);
+      GemmOptions rest = options;
+      rest.producer = nullptr;
+      rest.consumer = options.consumer ? &consumer : nullptr;
+      GemmResult own_c = c;
+      if (c.data) own_c.data = at(c.data, c.dtype, x * batch.c_stride + row * c.row_stride);
+      gemm(rows, n, k, produce_rows(first, rows, k, a, *options.producer, pool), own_b, own_c, tree, rest);
+    }
+  }
 }
 
 ThreadPool& pool_of(const GemmOptions& options) {
@@ -99,12 +124,7 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
     const GemmCut cut = chooser_of(options).known(problem, pool.threads());
     if (stream_of(problem, tree) == GemmStream::none && !cut.transposed)
       return run_gemm(GemmPlan(problem, tree, cut), pool, options.consumer, options.producer);
-    const GemmOperand whole = produce_all(batch, m, k, a, *options.producer, pool);
-    GemmBatch dense = batch;
-    dense.a_stride = m * whole.row_stride;
-    GemmOptions rest = options;
-    rest.producer = nullptr;
-    return batched_gemm(dense, m, n, k, whole, b, c, tree, rest);
+    return multiply_produced(batch, m, n, k, a, b, c, tree, options, pool);
   }
   if (stream_of(problem, tree) != GemmStream::none) return stream_gemm(problem, tree, pool, options.consumer);
   if (!is_worth_choosing(problem)) return run_gemm(GemmPlan(problem, tree, usual_cut(problem)), pool, options.consumer);

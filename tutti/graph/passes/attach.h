@@ -32,7 +32,7 @@ class AttachedGroups {
   // Whether the buffer is there before or after the call.
   bool is_outside(int32_t buffer) const { return is_outside_[static_cast<size_t>(buffer)]; }
 
-  // Whether groups other than the call and its output's consumer, or its input's producer, touch the buffer.
+  // Whether anything but the groups g and h reads or writes the buffer, the caller of the graph included.
   bool has_others(int32_t buffer, int32_t g, int32_t h) const;
   // Whether the kernel writes memory that `values` of a call lie in.
   bool writes_into(const Group& kernel, const std::vector<Value>& values) const;
