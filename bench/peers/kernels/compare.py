@@ -21,14 +21,18 @@ here = pathlib.Path(__file__).resolve().parent
 root = here.parents[2]
 
 
+def environment(threads):
+    """Memory of all programs, Tutti included, lies in huge pages, and what was freed stays with them: else a large result would be mapped anew each time."""
+    return dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads), GLIBC_TUNABLES="glibc.malloc.hugetlb=1", MALLOC_MMAP_MAX_="0",
+                MALLOC_TRIM_THRESHOLD_=str(1 << 40))
+
+
 class Peer:
     """A program that answers cases, see peer.h; it stays between rounds."""
 
     def __init__(self, name, command, threads):
-        # Memory that was freed stays with the program, as Tutti's does: else each large result would be mapped and cleared anew.
-        environment = dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads), MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(1 << 40))
         self.name = name
-        self.process = subprocess.Popen([*command, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+        self.process = subprocess.Popen([*command, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(threads))
         first = self.process.stdout.readline()
         self.about = json.loads(first) if first else None
 
@@ -71,7 +75,7 @@ def find_peers(folder, python):
 
 
 def run_tutti(tutti, arguments, threads):
-    done = subprocess.run([tutti, "bench", *arguments, "--threads", str(threads), "--json"], capture_output=True, text=True)
+    done = subprocess.run([tutti, "bench", *arguments, "--threads", str(threads), "--json"], capture_output=True, text=True, env=environment(threads))
     if done.returncode != 0:
         sys.exit(f"compare.py: '{tutti} bench {' '.join(arguments)}' failed: {done.stderr.strip() or 'a result is wrong'}")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -87,10 +91,10 @@ def measure(tutti, peers, cases, threads, rounds, rate):
     for _ in range(rounds):
         for key, value in json.loads(subprocess.run([rate, str(threads)], capture_output=True, text=True).stdout).items():
             roof[key] = max(roof.get(key, 0), value)
+        peak = run_tutti(tutti, ("gemm", "--m", "64", "--n", "64", "--k", "64"), threads)[0]["peak_gflops"] * threads
+        roof["peak_gflops"] = max(roof.get("peak_gflops", 0), peak)
         for group in dict.fromkeys(case.tutti for case in cases):
             rows = run_tutti(tutti, group, threads) if group else []
-            for row in rows:
-                roof["peak_gflops"] = max(roof.get("peak_gflops", 0), row.get("peak_gflops", 0) * threads)
             for case in (c for c in cases if c.tutti == group):
                 for column, wanted in case.rows.items():
                     keep(case, column, next(row for row in rows if wanted.items() <= row.items()))
@@ -123,8 +127,8 @@ def text_of(us):
 
 
 def print_table(cases, results, columns, roof, threads):
-    print(f"\n{threads} thread{'s' * (threads > 1)}; multiply-adds {roof.get('peak_gflops', 0):.1f} GFLOP/s, reading 64 MiB {roof['read_gbps']:.1f} GB/s, 4 MiB "
-          f"{roof['cache_read_gbps']:.1f} GB/s, copying {roof['copy_gbps']:.1f} GB/s; minimum (median)\n")
+    print(f"\n{threads} thread{'s' * (threads > 1)}; multiply-adds {roof['peak_gflops']:.1f} GFLOP/s, 64 MiB read {roof['read_gbps']:.1f} GB/s, copied "
+          f"{roof['copy_gbps']:.1f}, updated in place {roof['update_gbps']:.1f}, 4 MiB read {roof['cache_read_gbps']:.1f}; minimum (median)\n")
     print("| | " + " | ".join(columns) + " | Tutti / best peer | GFLOP/s | of the peak | GB/s |")
     print("|---|" + "---|" * (len(columns) + 4))
     for case in cases:
@@ -133,9 +137,9 @@ def print_table(cases, results, columns, roof, threads):
         peers = [r["min_us"] for column, r in row.items() if not column.startswith("Tutti")]
         ratio = ", ".join(f"{r['min_us'] / min(peers):.2f}" for r in ours) if peers else ""
         best = min(ours, key=lambda r: r["min_us"], default=None)
-        rates = f"{best['gflops']:.1f} | {100 * best['gflops'] / roof['peak_gflops']:.0f} % | {best['gbps']:.1f}" if best and roof.get("peak_gflops") else " | | "
+        rates = f"{best['gflops']:.1f} | {100 * best['gflops'] / roof['peak_gflops']:.0f} % | {best['gbps']:.1f}" if best else " | | "
         cells = [f"{text_of(row[c]['min_us'])} ({text_of(row[c]['median_us'])})" if c in row else "" for c in columns]
-        print(f"| {case.label} | " + " | ".join(cells) + f" | {ratio} | {rates} |")
+        print(f"| {case.label} | " + " | ".join(cells) + f" | {ratio} | {rates} |", flush=True)
 
 
 def main():

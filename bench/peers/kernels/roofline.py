@@ -51,13 +51,14 @@ def panel(left, threads, roof, results, x_range, y_range):
     peak = roof["peak_gflops"]
     out.append(text(left + 8, y_of(peak) - 7, f"multiply-adds: {peak:.0f} GFLOP/s", 12, "start", 'fill="#333"'))
     out.append(line(left, y_of(peak), left + WIDTH, y_of(peak), "#333", 1.6))
-    for rate, dash, name in ((roof["read_gbps"], "", "memory"), (roof["cache_read_gbps"], 'stroke-dasharray="6 4"', "cache")):
+    memory = max(roof[f"{way}_gbps"] for way in ("read", "copy", "update"))
+    for rate, dash, name, below in ((memory, "", "memory", 12), (roof["cache_read_gbps"], 'stroke-dasharray="6 4"', "cache", -9)):
         start = max(x_range[0], y_range[0] / rate)
         out.append(line(x_of(start), y_of(start * rate), x_of(peak / rate), y_of(peak), "#333", 1.6, dash))
         angle = -math.degrees(math.atan2(y_of(1) - y_of(10), x_of(10) - x_of(1)))
-        x, y = x_of(peak / rate) - 14, y_of(peak) + 7
-        out.append(text(x, y, f"reading {name}: {rate:.0f} GB/s", 12, "end", f'fill="#333" transform="rotate({angle:.1f} {x:.1f} {y:.1f})"'))
-    cases = sorted({case for case, _ in results if case.short}, key=lambda case: case.flops / case.nbytes)
+        x, y = x_of(peak / rate) - 6 + below * 0.7, y_of(peak) + 8 + below * 0.7
+        out.append(text(x, y, f"{name}: {rate:.0f} GB/s", 12, "end", f'fill="#333" transform="rotate({angle:.1f} {x:.1f} {y:.1f})"'))
+    cases = sorted(dict.fromkeys(case for case, _ in results if case.short), key=lambda case: case.flops / case.nbytes)
     exact = [x_of(case.flops / case.nbytes) for case in cases]
     for case, x in zip(cases, spread(exact, left + 12, left + WIDTH - 12, 17)):
         points = [(name, y_of(results[case, name]["gflops"])) for name in MARKS if (case, name) in results]
