@@ -98,6 +98,8 @@ void add_windows(std::vector<Case>& list) {
   add("conv2d", 2 * bytes, flops, [=] { return conv2d(x, w, {}, options); });
   add("conv2d, gradient of x", 2 * bytes, flops, [=] { return convolution_input_gradient(x, w, {56, 56}, options); });
   add("conv2d, gradient of the weight", 2 * bytes, flops, [=] { return convolution_weight_gradient(x, x, {3, 3}, options); });
+  const Tensor each = uniform({64, 1, 3, 3}, random_key("each"), -1.0, 1.0);
+  add("conv2d of each channel", 2 * bytes, flops / 64, [=] { return conv2d(x, each, {}, {.padding = {1}, .groups = 64}); });
   // Values and their indices, twice as wide, for every fourth element.
   add("max_pool2d", 1.75 * bytes, 0, [=] { return max_pool2d(x, {.kernel = {3}, .stride = {2}, .padding = {1}}); });
   add("avg_pool2d", 1.25 * bytes, 0, [=] { return avg_pool2d(x, {.kernel = {2}}); });

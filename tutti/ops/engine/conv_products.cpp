@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tutti/codegen/gemm.h"
+#include "tutti/ops/engine/depthwise.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/thread_pool.h"
@@ -38,6 +39,7 @@ void conv_forward(const ConvGeometry& g, const Tensor& any_x, const Tensor& any_
   const int64_t channels = w.extents()[1], features = w.extents()[0] / g.groups, positions = volume(g.output),
                 k = channels * volume(g.kernel);
   if (y.numel() == 0) return;
+  if (is_depthwise(g, x, w, y)) return depthwise_forward(g, x, w, y);
   const int64_t tiles = (positions + kTile - 1) / kTile, images = x.extents()[0];
   const codegen::ContractionTree tree = codegen::ContractionTree::halving(k);
   ThreadPool::current().parallel_for(images * g.groups * tiles, 1, [&](int64_t first_task, int64_t last_task) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tutti/core/dtype.h"
+#include "tutti/ops/engine/strided_lanes.h"
 
 namespace tutti::facets {
 namespace {
@@ -32,28 +33,6 @@ constexpr Order kPadding = std::numeric_limits<Order>::min();
 
 constexpr int64_t kBand = 1 << 15;  // orders that are held at once where several lines of outputs allow a choice: they stay near
 
-template <class Order>
-struct Vector {
-  typedef Order Type __attribute__((vector_size(32)));
-  static constexpr int64_t kLanes = 32 / sizeof(Order);
-};
-
-// Elements at, at + step, ... of `orders`; with a step of two, those behind them are read as well.
-template <class Order, int64_t kStep>
-typename Vector<Order>::Type load(const Order* at, int64_t step) {
-  using V = typename Vector<Order>::Type;
-  V low, high;
-  if constexpr (kStep == 0) {
-    for (int64_t lane = 0; lane < Vector<Order>::kLanes; ++lane) low[lane] = at[lane * step];
-    return low;
-  }
-  std::memcpy(&low, at, sizeof(V));
-  if constexpr (kStep == 1) return low;
-  std::memcpy(&high, at + Vector<Order>::kLanes, sizeof(V));
-  if constexpr (sizeof(Order) == 4) return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
-  else return __builtin_shufflevector(low, high, 0, 2, 4, 6);
-}
-
 // A tap: where it lies in the orders and in the plane, both from the first element of the window.
 struct Tap {
   int64_t in_orders, in_plane;
@@ -64,8 +43,8 @@ constexpr int64_t kVectors = 2;  // side by side, so that one waits for its comp
 // found[j]: the offset of the maximum of window j from the first element of window 0. Reads as if `count` were whole vectors.
 template <class Order, int64_t kStep>
 void find_in_line(const Order* orders, int64_t count, int64_t step, const std::vector<Tap>& taps, int64_t* found) {
-  using V = typename Vector<Order>::Type;
-  constexpr int64_t kLanes = Vector<Order>::kLanes;
+  using V = typename Lanes<Order>::Type;
+  constexpr int64_t kLanes = Lanes<Order>::kCount;
   for (int64_t begin = 0; begin < count; begin += kVectors * kLanes) {
     V most[kVectors], tap[kVectors];
     for (V& m : most) m = V{} + kPadding<Order>;
@@ -73,7 +52,7 @@ void find_in_line(const Order* orders, int64_t count, int64_t step, const std::v
     for (size_t t = 0; t < taps.size(); ++t) {
 #pragma GCC unroll 2
       for (int64_t v = 0; v < kVectors; ++v) {
-        const V order = load<Order, kStep>(orders + taps[t].in_orders + (begin + v * kLanes) * step, step);
+        const V order = load_lanes<Order, kStep>(orders + taps[t].in_orders + (begin + v * kLanes) * step, step);
         const V wins = order > most[v];
         tap[v] = wins ? V{} + static_cast<Order>(t) : tap[v];
         most[v] = wins ? order : most[v];
@@ -96,7 +75,7 @@ class Band {
     lines_ = std::clamp<int64_t>((kBand / (width_ * covered_[0]) - covered_[1]) / w.stride[1] + 1, 1, std::max<int64_t>(w.output[1], 1));
     rows_ = covered_[1] + (lines_ - 1) * w.stride[1];
     // The last line is read as whole vectors.
-    const int64_t behind = 2 * (kVectors + 1) * Vector<Order>::kLanes * std::max<int64_t>(w.stride[2], 1);
+    const int64_t behind = 2 * (kVectors + 1) * Lanes<Order>::kCount * std::max<int64_t>(w.stride[2], 1);
     orders_ = std::make_unique_for_overwrite<Order[]>(static_cast<size_t>(covered_[0] * rows_ * width_ + behind));
     std::fill(orders_.get() + covered_[0] * rows_ * width_, orders_.get() + covered_[0] * rows_ * width_ + behind, kPadding<Order>);
     for (int64_t k0 = 0; k0 < w.kernel[0]; ++k0)
