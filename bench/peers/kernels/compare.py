@@ -155,6 +155,8 @@ def main():
     cases = [case for case in CASES if args.only in case.label]
     if not cases:
         sys.exit(f"compare.py: no case has '{args.only}' in its label; they are: " + "; ".join(case.label for case in CASES))
+    if args.svg and not any(case.short for case in cases):
+        sys.exit(f"compare.py: --svg: none of the cases with '{args.only}' is on the plot; leave --svg out, or take one of: " + "; ".join(c.label for c in CASES if c.short))
     lines, panels = [], []
     with tempfile.TemporaryDirectory() as folder:
         commands = find_peers(folder, args.python)
@@ -165,7 +167,8 @@ def main():
             peers = [Peer(name, command, threads) for name, command in commands.items()]
             if not panels:
                 for peer in peers:
-                    print(f"- {peer.name} {peer.about['version']}, runs as {peer.about['isa']}")
+                    print(f"- {peer.name} {peer.about['version']}, runs as {peer.about['isa']}" if peer.about else f"- {peer.name} is missing: it does not start")
+            peers = [peer for peer in peers if peer.about]
             answers, roof, missing = measure(args.tutti, peers, cases, threads, args.rounds, rate)
             for peer in peers:
                 peer.end()
