@@ -10,7 +10,8 @@
 namespace tutti::codegen {
 namespace {
 
-constexpr int64_t kRowsAhead = 6;
+// Rows that are asked for ahead, into the second-level cache: whole pages apart, more than a few would push each other out of the first.
+constexpr int64_t kRowsAhead = 64;
 
 template <class From, class To>
 void pack_any_strides(const From* from, const PackSource& s, int64_t k, int64_t lanes, To* to, int64_t width) {
@@ -31,7 +32,7 @@ void pack_rows(const From* from, const PackSource& s, int64_t k, int64_t lanes, 
     // Short pieces far apart are what the processor's own prefetchers do not see coming.
     const char* ahead = reinterpret_cast<const char*>(from + kRowsAhead * s.k_stride);
     for (int64_t offset = 0; offset < lanes * static_cast<int64_t>(sizeof(From)); offset += 64)
-      _mm_prefetch(ahead + offset, _MM_HINT_T0);
+      _mm_prefetch(ahead + offset, _MM_HINT_T1);
     for (int64_t j = 0; j < whole; j += kSide) Block::store(to + j, Block::load(from + j));
     if (whole < lanes) {
       // Reading on is allowed where the next row surely covers what is read.
