@@ -141,6 +141,25 @@ TEST(Prologue, WithAnEpilogueReadsAndWritesItsOwnMemory) {
   EXPECT_EQ(f.statistics().last.prologues + f.statistics().last.epilogues, 1);
 }
 
+// The epilogue stands in the product's own group, but reads memory: the operand, or what its kernel stores beside.
+TEST(Prologue, WhatTheEpilogueReadsIsMade) {
+  const Tensor x = values({90, 40}, 1), w = values({40, 40}, 2);
+  const auto reads = [&](auto fn, Epilogues which) {
+    const auto f = compile(fn, {.epilogues = which});
+    expect_same(f(x, w), fn(x, w));
+    EXPECT_EQ(f.statistics().last.epilogues, 1);
+    EXPECT_EQ(f.statistics().last.prologues, 0);
+    expect_part(f.explain(), "before matmul: the call's epilogue reads what it makes");
+  };
+  using T = const Tensor&;
+  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), e); }, Epilogues::all);
+  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), slice(e, 0, 89, 90)); }, Epilogues::saving);
+  reads([](T a, T b) {
+    const Tensor e = exp(a), beside = mul(a, e);
+    return add(matmul(e, b), sub(beside, 1.0));
+  }, Epilogues::all);
+}
+
 TEST(Prologue, KernelsThatCannotJoinStayWholeAndSayWhy) {
   const Tensor a = values({20, 16}, 1), b = values({16, 20}, 2), w = values({16, 16}, 3);
   const auto stays = [&](auto fn, const char* reason) {

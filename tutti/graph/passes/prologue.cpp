@@ -53,12 +53,23 @@ class Attacher {
       const std::vector<Value>& read = groups_.node(n).inputs;
       for (const Group& epilogue : group.epilogue) {
         if (groups_.writes_into(epilogue, read)) return "the call's epilogue writes memory that it reads";
+        if (reads_from(epilogue, groups_.node(n).outputs)) return "the call's epilogue reads what it makes";
       }
     }
     if (groups_.leads_through_others(g, product)) return "a step between them needs its whole output";
     const auto step = make_prologue(kernel, graph_, std::vector<bool>(graph_.buffers.size(), true), call.inputs[0]);
     if (std::holds_alternative<const char*>(step)) return std::get<const char*>(step);
     return stores_more(kernel, g, product) ? "something else reads what it stores beside" : nullptr;
+  }
+
+  // Whether the epilogue, which is in the call's group, reads memory that `values` lie in.
+  bool reads_from(const Group& epilogue, const std::vector<Value>& values) const {
+    return std::any_of(epilogue.nodes.begin(), epilogue.nodes.end(), [&](int32_t n) {
+      const std::vector<Value>& read = groups_.node(n).inputs;
+      return std::any_of(read.begin(), read.end(), [&](const Value& r) {
+        return std::any_of(values.begin(), values.end(), [&](const Value& v) { return v.buffer == r.buffer; });
+      });
+    });
   }
 
   // Whether anything but the call reads one of the kernel's outputs.
