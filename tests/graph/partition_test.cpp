@@ -207,6 +207,26 @@ const OpDef kCounted{.name = "counted", .num_inputs = 1,
                      .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = mul(c.grads[0], c.outputs[0]); }, .saves_outputs = 1},
                      .kernel = [](const OpCall& call, std::span<const Tensor> outputs) { ++runs, copy_elements(outputs[0], to_contiguous(call[0])); }};
 
+// Only the gradients are wanted: what the backward computes again, the forward computes for nobody.
+TEST(Partition, AForwardThatNobodyReadsAnyMoreDoesNotRun) {
+  const Tensor x = values({64, 32}, 1), w = values({24, 32}, 2), v = values({24, 10}, 3);
+  for (const Tensor& t : {x, w, v}) requires_grad_(t);
+  const auto fn = [](const Tensor& a, const Tensor& b, const Tensor& c) {
+    const Tensor h = linear(mul(silu(a), a), b), leaves[] = {a, b, c};
+    const Tensor loss[] = {add(sum(matmul(tanh(h), c)), sum(matmul(transpose(exp(h), 0, 1), add(h, 1.0))))};
+    return grad(loss, leaves);
+  };
+  const std::vector<Tensor> expected = fn(x, w, v);
+  int64_t calls = 0;
+  for (const double budget : {1.0, 0.0}) {
+    const auto f = compile(fn, {.activation_memory_budget = budget});
+    const std::vector<Tensor> got = f(x, w, v);
+    for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
+    if (calls > 0) { EXPECT_EQ(f.statistics().last.calls, calls) << f.explain(); }
+    calls = f.statistics().last.calls;
+  }
+}
+
 TEST(Partition, AKernelThatPromisesNothingRunsOnce) {
   const auto f = compile([](const Tensor& x) { return sum(call_op(kCounted, {}, mul(x, 2.0))); }, {.activation_memory_budget = 0});
   const Tensor x = values({16}, 1);

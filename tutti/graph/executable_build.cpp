@@ -74,6 +74,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   statistics_.merged = merge_equal(graph_);
   statistics_.unused = remove_unused(graph_);
   statistics_.partition = partition(graph_, options.partition);
+  if (statistics_.partition.recomputed > 0) statistics_.unused += remove_unused(graph_);  // only the backward read them
   statistics_.bucketed = bucket_collectives(graph_, options.collectives.bucket_bytes);
   statistics_.started_early = schedule_collectives(graph_, options.collectives.under_way_bytes);
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
