@@ -180,6 +180,10 @@ TEST(Prologue, KernelsThatCannotJoinStayWholeAndSayWhy) {
     const Tensor e = exp(x);
     return {linear(neg(e), y), e};
   }, "something else reads what it stores beside");
+  stays([](T x, T, T y) -> Results {
+    const Tensor t = tanh(x);
+    return {matmul(add(t, 1.0), transpose(t, 0, 1)), y};
+  }, "add_scalar before matmul: the call reads what it stores beside");
   stays([](T x, T, T y) -> Results { return {matmul(slice(exp(x), 0, 2, 9), y)}; }, "its points are not the elements of the operand");
   const auto draws = compile([](T x, T y) { return linear(dropout(x, 0.5), y); });
   static_cast<void>(draws(a, w));

@@ -49,6 +49,7 @@ class Attacher {
     for (size_t i = 1; i < call.inputs.size(); ++i) {
       if (call.inputs[i].buffer == call.inputs[0].buffer) return "the call reads it as another operand too";
     }
+    if (groups_.writes_into(kernel, {call.inputs.begin() + 1, call.inputs.end()})) return "the call reads what it stores beside";
     for (const int32_t n : kernel.nodes) {
       const std::vector<Value>& read = groups_.node(n).inputs;
       for (const Group& epilogue : group.epilogue) {
