@@ -17,7 +17,10 @@ namespace {
 
 // Code that programs call, and not theirs: the call into it is what they wrote. A sanitizer stands in front of backtrace().
 bool is_ours(std::string_view file) {
-  if (file.starts_with("/usr/") || file.find("/sanitizer_common/") != std::string_view::npos) return true;
+  if (file.starts_with("/usr/")) return true;
+  for (const char* part : {"/sanitizer_common/", "/sysdeps/", "/csu/", "/nptl/"}) {  // the C library calls main() and threads
+    if (file.find(part) != std::string_view::npos) return true;
+  }
   for (const char* room : {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "nn"}) {
     if (file.find(fmt::format("/tutti/{}/", room)) != std::string_view::npos) return true;
   }
