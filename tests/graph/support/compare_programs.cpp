@@ -14,7 +14,7 @@ namespace {
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || !(a.extents() == b.extents())) return false;
   const Tensor x = to_contiguous(a), y = to_contiguous(b);
-  return std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
+  return x.nbytes() == 0 || std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
 const CompileOptions kSegments{.on_break = CompileOptions::OnBreak::segment};
