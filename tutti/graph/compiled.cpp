@@ -198,7 +198,7 @@ void CompiledCore::refuse_one_more(const std::string& reason) const {
   for (const std::string& r : reasons_) list += "\n  " + r;
   for (const std::string& f : fixed_) list += "\nSizes that are no symbols: " + f;
   throw RecompileLimit(fmt::format("TUTTI-CAPTURE-030 '{}' was compiled {} times and this call needs one more: {}. Reasons so far:{}\nPass what "
-                                   "changes as a tensor, pad to a few shapes, raise recompile_limit, or set on_limit to eager",
+                                   "changes as a tensor, pad to a few shapes, raise recompile_limit, or set on_limit to eager, forget or generalize",
                                    options_.name, traces_, reason, list));
 }
 
