@@ -172,6 +172,46 @@ TEST(Compile, BackwardInsideSetsGradientsOfHeldLeaves) {
   }
 }
 
+// A training step gives back its loss: the backward inside used up its graph, and a second one is an error, compiled or not.
+TEST(Compile, ALossWhoseBackwardRanInsideComesOutDetached) {
+  const Tensor w = values({5, 4}, 2), x = values({8, 5}, 1);
+  requires_grad_(w);
+  const auto step = [&](const Tensor& a) {
+    const Tensor y = matmul(a, w), loss = sum(mul(y, y));
+    backward(loss);
+    return std::vector<Tensor>{loss, y, mul(w, 3.0)};
+  };
+  const std::vector<Tensor> expected = step(x);
+  const Tensor gradient = clone(grad_of(w));
+  set_grad(w, {});
+  const auto f = compile(step);
+  for (int call = 0; call < 2; ++call) {
+    set_grad(w, {});
+    const std::vector<Tensor> got = f(x);
+    for (size_t i = 0; i < got.size(); ++i) expect_same(detach(got[i]), detach(expected[i]));
+    expect_same(grad_of(w), gradient);
+    EXPECT_FALSE(requires_grad(got[0]));
+    EXPECT_FALSE(requires_grad(got[1]));
+    EXPECT_TRUE(requires_grad(got[2]));  // of a graph of its own
+    EXPECT_THROW(backward(got[0]), UsageError);
+    set_grad(w, {});
+    backward(sum(got[2]));
+    expect_same(grad_of(w), full({5, 4}, 3.0));
+  }
+  EXPECT_THROW(backward(expected[0]), UsageError);
+  // With retain_graph it is still there.
+  const auto retained = compile([&](const Tensor& a) {
+    const Tensor y = matmul(a, w), loss = sum(mul(y, y));
+    backward(loss, {}, {.retain_graph = true});
+    return loss;
+  });
+  set_grad(w, {});
+  const Tensor loss = retained(x);
+  ASSERT_TRUE(requires_grad(loss));
+  backward(loss);
+  expect_same(grad_of(w), mul(gradient, 2.0));
+}
+
 TEST(Compile, CheckpointedRegionsAreRecomputed) {
   const auto fn = [](const Tensor& x) {
     return checkpoint([](std::span<const Tensor> in) { return mul(exp(in[0]), in[0]); }, std::span(&x, 1));

@@ -59,7 +59,6 @@ struct CheckpointNode final : autograd::Node {
   std::function<Tensor(std::span<const Tensor>)> fn;
   std::vector<Tensor> inputs;
   std::vector<RandomKey> keys;
-  bool released = false;
 };
 
 }  // namespace

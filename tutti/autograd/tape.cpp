@@ -1,6 +1,7 @@
 #include "tutti/autograd/tape.h"
 
 #include <atomic>
+#include <unordered_set>
 #include <utility>
 
 #include "tutti/runtime/rank_context.h"
@@ -66,7 +67,6 @@ struct OpNode final : Node {
   Attrs attrs;
   std::vector<Saved> inputs, outputs;
   std::vector<OutputMeta> metas;
-  bool released = false;
 };
 
 class AutogradStage final : public Stage {
@@ -183,6 +183,22 @@ void set_history(const Tensor& t, std::shared_ptr<Node> node, int index) {
   meta.node = std::move(node);
   meta.index = index;
   t.impl()->stages |= mask_of(StageBit::autograd);
+}
+
+bool is_used_up(const Tensor& t) {
+  const Meta* meta = meta_of(t);
+  if (meta == nullptr || meta->node == nullptr) return false;
+  std::unordered_set<const Node*> seen{meta->node.get()};
+  std::vector<const Node*> open{meta->node.get()};
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (node->released) return true;
+    for (const Edge& e : node->edges) {
+      if (e.node && seen.insert(e.node.get()).second) open.push_back(e.node.get());
+    }
+  }
+  return false;
 }
 
 Edge edge_of(const Tensor& t) {

@@ -70,8 +70,12 @@ struct Node : std::enable_shared_from_this<Node> {
   const TracePlace* place = nullptr;  // where it was recorded, for traces
   std::vector<Edge> edges;
   int num_outputs = 1;
+  bool released = false;  // a backward used up what it saved
   std::vector<std::vector<Hook>> hooks;  // per output
 };
+
+// Whether a backward used up some of what `t` was made by: another one would be an error.
+bool is_used_up(const Tensor& t);
 
 // Autograd's state of a tensor.
 struct Meta : TensorExtension {

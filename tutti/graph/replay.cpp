@@ -104,7 +104,6 @@ struct CompiledNode final : autograd::Node {
   Rerun rerun;                      // null: it would do more than give results
   std::vector<Extents> sizes;       // of the differentiable results
   std::vector<uint32_t> versions, versions_read;
-  bool released = false;
 };
 
 void write_grads(const Specialization& spec, const Leaves& arguments, std::span<const Tensor> results) {

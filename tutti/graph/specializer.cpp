@@ -168,7 +168,8 @@ void Specializer::add_result(const Tensor& t) {
     return;
   }
   const int32_t index = add_to_graph(t);
-  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t)});
+  // What a backward of the function's own used up comes out detached: another one would be an error either way.
+  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t) && !autograd::is_used_up(t)});
 }
 
 int32_t Specializer::add_to_graph(const Tensor& t) {
