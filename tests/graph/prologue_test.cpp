@@ -144,20 +144,21 @@ TEST(Prologue, WithAnEpilogueReadsAndWritesItsOwnMemory) {
 // The epilogue stands in the product's own group, but reads memory: the operand, or what its kernel stores beside.
 TEST(Prologue, WhatTheEpilogueReadsIsMade) {
   const Tensor x = values({90, 40}, 1), w = values({40, 40}, 2);
-  const auto reads = [&](auto fn, Epilogues which) {
+  const auto reads = [&](auto fn, Epilogues which, const char* reason) {
     const auto f = compile(fn, {.epilogues = which});
     expect_same(f(x, w), fn(x, w));
     EXPECT_EQ(f.statistics().last.epilogues, 1);
     EXPECT_EQ(f.statistics().last.prologues, 0);
-    expect_part(f.explain(), "before matmul: the call's epilogue reads what it makes");
+    expect_part(f.explain(), std::string("before matmul: ") + reason);
   };
+  const char *operand = "the call's epilogue reads it too", *stored = "something else reads what it stores beside";
   using T = const Tensor&;
-  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), e); }, Epilogues::all);
-  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), slice(e, 0, 89, 90)); }, Epilogues::saving);
+  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), e); }, Epilogues::all, operand);
+  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), slice(e, 0, 89, 90)); }, Epilogues::saving, operand);
   reads([](T a, T b) {
     const Tensor e = exp(a), beside = mul(a, e);
     return add(matmul(e, b), sub(beside, 1.0));
-  }, Epilogues::all);
+  }, Epilogues::all, stored);
 }
 
 TEST(Prologue, KernelsThatCannotJoinStayWholeAndSayWhy) {
@@ -183,7 +184,7 @@ TEST(Prologue, KernelsThatCannotJoinStayWholeAndSayWhy) {
   stays([](T x, T, T y) -> Results {
     const Tensor t = tanh(x);
     return {matmul(add(t, 1.0), transpose(t, 0, 1)), y};
-  }, "add_scalar before matmul: the call reads what it stores beside");
+  }, "add_scalar before matmul: something else reads what it stores beside");
   stays([](T x, T, T y) -> Results { return {matmul(slice(exp(x), 0, 2, 9), y)}; }, "its points are not the elements of the operand");
   const auto draws = compile([](T x, T y) { return linear(dropout(x, 0.5), y); });
   static_cast<void>(draws(a, w));

@@ -46,38 +46,33 @@ class Attacher {
     const Node& call = groups_.call_of(product);
     if (kernel.region != group.region) return "one of them is recomputed for a backward pass";
     if (groups_.looks_before(kernel)) return "an op in it looks at its operands before it runs";
-    for (size_t i = 1; i < call.inputs.size(); ++i) {
-      if (call.inputs[i].buffer == call.inputs[0].buffer) return "the call reads it as another operand too";
-    }
-    if (groups_.writes_into(kernel, {call.inputs.begin() + 1, call.inputs.end()})) return "the call reads what it stores beside";
-    for (const int32_t n : kernel.nodes) {
-      const std::vector<Value>& read = groups_.node(n).inputs;
-      for (const Group& epilogue : group.epilogue) {
-        if (groups_.writes_into(epilogue, read)) return "the call's epilogue writes memory that it reads";
-        if (reads_from(epilogue, groups_.node(n).outputs)) return "the call's epilogue reads what it makes";
+    const int32_t operand = call.inputs[0].buffer;
+    if (reads(call.inputs.begin() + 1, call.inputs.end(), operand)) return "the call reads it as another operand too";
+    for (const Group& epilogue : group.epilogue) {
+      for (const int32_t n : epilogue.nodes) {
+        const std::vector<Value>& read = groups_.node(n).inputs;
+        if (reads(read.begin(), read.end(), operand)) return "the call's epilogue reads it too";
+      }
+      for (const int32_t n : kernel.nodes) {
+        if (groups_.writes_into(epilogue, groups_.node(n).inputs)) return "the call's epilogue writes memory that it reads";
       }
     }
     if (groups_.leads_through_others(g, product)) return "a step between them needs its whole output";
     const auto step = make_prologue(kernel, graph_, std::vector<bool>(graph_.buffers.size(), true), call.inputs[0]);
     if (std::holds_alternative<const char*>(step)) return std::get<const char*>(step);
-    return stores_more(kernel, g, product) ? "something else reads what it stores beside" : nullptr;
+    return stores_beside(kernel, g, operand) ? "something else reads what it stores beside" : nullptr;
   }
 
-  // Whether the epilogue, which is in the call's group, reads memory that `values` lie in.
-  bool reads_from(const Group& epilogue, const std::vector<Value>& values) const {
-    return std::any_of(epilogue.nodes.begin(), epilogue.nodes.end(), [&](int32_t n) {
-      const std::vector<Value>& read = groups_.node(n).inputs;
-      return std::any_of(read.begin(), read.end(), [&](const Value& r) {
-        return std::any_of(values.begin(), values.end(), [&](const Value& v) { return v.buffer == r.buffer; });
-      });
-    });
+  template <class It>
+  static bool reads(It begin, It end, int32_t buffer) {
+    return std::any_of(begin, end, [&](const Value& v) { return v.buffer == buffer; });
   }
 
-  // Whether anything but the call reads one of the kernel's outputs.
-  bool stores_more(const Group& kernel, int32_t g, int32_t product) const {
+  // Whether anything but the kernel, the call and its epilogue included, touches another of its outputs.
+  bool stores_beside(const Group& kernel, int32_t g, int32_t operand) const {
     return std::any_of(kernel.nodes.begin(), kernel.nodes.end(), [&](int32_t n) {
       const std::vector<Value>& written = groups_.node(n).outputs;
-      return std::any_of(written.begin(), written.end(), [&](const Value& v) { return groups_.has_others(v.buffer, g, product); });
+      return std::any_of(written.begin(), written.end(), [&](const Value& v) { return v.buffer != operand && groups_.has_others(v.buffer, g, g); });
     });
   }
 
