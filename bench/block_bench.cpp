@@ -1,5 +1,4 @@
 // A transformer block, forward and backward, beside its matrix products alone.
-#include <algorithm>
 #include <cstring>
 
 #include "bench/compile_bench.h"
@@ -14,7 +13,7 @@ namespace tutti::bench {
 namespace {
 
 constexpr int64_t kRows = 4, kLength = 256, kTokens = kRows * kLength, kDim = 512, kHeads = 8, kHidden = 1536;
-constexpr int kRounds = 15;
+constexpr double kTotalMs = 12e3;
 
 Tensor random(const Extents& sizes, double scale = 1.0) { return uniform(to_shape(sizes), random_key("block"), -scale, scale); }
 
@@ -70,26 +69,20 @@ std::vector<CompileRow> run_block_bench(int threads) {
   for (size_t i = 0; i < kept.size(); ++i) {
     TUTTI_ASSERT(std::memcmp(kept[i].raw_data(), other[i].raw_data(), static_cast<size_t>(kept[i].nbytes())) == 0, "bench compile --block: result {} differs", i);
   }
-  std::vector<double> samples[3];
-  for (int round = 0; round < kRounds; ++round) {
-    samples[0].push_back(measure([&] { multiply_all(block); }, 1.0, 1).min_us);
-    samples[1].push_back(measure([&] { kept = forward_and_backward(block.leaves, block.cotangent); }, 1.0, 1).min_us);
-    samples[2].push_back(measure([&] { kept = compiled(block.leaves, block.cotangent); }, 1.0, 1).min_us);
-  }
+  const std::vector<Timing> times = measure_in_turns({[&] { multiply_all(block); }, [&] { kept = forward_and_backward(block.leaves, block.cotangent); },
+                                                     [&] { kept = compiled(block.leaves, block.cotangent); }}, kTotalMs);
   // Products; attention sees half of the pairs, in two products forward and five backward.
   const double products = 3.0 * 2.0 * kTokens * (4.0 * kDim * kDim + 3.0 * kDim * kHidden), attention = 7.0 * 2.0 * kRows * kLength * kLength / 2.0 * kDim;
   double bytes = 0;  // operands and their gradients once
   for (const Tensor& t : block.leaves) bytes += 2.0 * static_cast<double>(t.nbytes());
   const std::string shape = fmt::format("{} x {}, {}, {}", kRows, kLength, kDim, kHidden);
   std::vector<CompileRow> rows;
-  const auto add = [&](const char* what, const char* mode, std::vector<double>& list, double flops, int64_t kernels) {
-    std::sort(list.begin(), list.end());
-    const Timing time{list.front(), list[list.size() / 2]};
+  const auto add = [&](const char* what, const char* mode, const Timing& time, double flops, int64_t kernels) {
     rows.push_back({what, shape, mode, time, bytes / time.median_us / 1e3, kernels, flops / time.median_us / 1e3});
   };
-  add("its products alone", "eager", samples[0], products, 0);
-  add("transformer block, fwd+bwd", "eager", samples[1], products + attention, 0);
-  add("transformer block, fwd+bwd", "compiled", samples[2], products + attention, compiled.statistics().last.kernels);
+  add("its products alone", "eager", times[0], products, 0);
+  add("transformer block, fwd+bwd", "eager", times[1], products + attention, 0);
+  add("transformer block, fwd+bwd", "compiled", times[2], products + attention, compiled.statistics().last.kernels);
   const double peak = fma_peak_gflops() * threads;
   const double bound_us = (products + attention) / peak / 1e3;
   rows.push_back({"at the peak of multiply-adds", shape, "bound", {bound_us, bound_us}, bytes / bound_us / 1e3, 0, peak});

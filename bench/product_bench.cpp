@@ -1,5 +1,4 @@
 // Matrix products with what follows them: op by op, compiled with kernels after the products, and with kernels inside them.
-#include <algorithm>
 #include <cstring>
 
 #include "bench/compile_bench.h"
@@ -11,7 +10,7 @@
 namespace tutti::bench {
 namespace {
 
-constexpr int kRounds = 40;
+constexpr double kTotalMs = 2500;  // of a function
 
 Tensor random(const Extents& sizes, DType dtype) { return cast(uniform(to_shape(sizes), random_key("bench"), -1.0, 1.0), dtype); }
 
@@ -26,23 +25,14 @@ void add_rows(std::vector<CompileRow>& rows, const char* what, const std::string
   Tensor eager_result = fn(arguments...), apart_result = apart(arguments...), attached_result = attached(arguments...);
   require_same(apart_result, eager_result, what);
   require_same(attached_result, eager_result, what);
-  std::vector<double> samples[3];
-  const auto sample = [&](std::vector<double>& list, Tensor& kept, auto&& call) {
-    list.push_back(measure([&] { kept = call(arguments...); }, 1.0, 1).min_us);
-  };
-  for (int round = 0; round < kRounds; ++round) {
-    sample(samples[0], eager_result, fn);
-    sample(samples[1], apart_result, apart);
-    sample(samples[2], attached_result, attached);
-  }
-  const auto row = [&](const char* mode, std::vector<double>& list, int64_t kernels) {
-    std::sort(list.begin(), list.end());
-    const Timing time{list.front(), list[list.size() / 2]};
+  const std::vector<Timing> times = measure_in_turns({[&] { eager_result = fn(arguments...); }, [&] { apart_result = apart(arguments...); },
+                                                     [&] { attached_result = attached(arguments...); }}, kTotalMs);
+  const auto row = [&](const char* mode, const Timing& time, int64_t kernels) {
     rows.push_back({what, shape, mode, time, bytes / time.median_us / 1e3, kernels, flops / time.median_us / 1e3});
   };
-  row("eager", samples[0], 0);
-  row("apart", samples[1], apart.statistics().last.kernels);
-  row("compiled", samples[2], attached.statistics().last.kernels);
+  row("eager", times[0], 0);
+  row("apart", times[1], apart.statistics().last.kernels);
+  row("compiled", times[2], attached.statistics().last.kernels);
 }
 
 // A kernel in front of a product: alone without it, with the kernel before the product, and with the kernel inside it.
@@ -54,22 +44,16 @@ void add_kernel_before(std::vector<CompileRow>& rows, int64_t m, int64_t k, int6
   const auto apart = compile(gated, {.name = "linear of silu(gate) * x", .prologues = false}), attached = compile(gated, {.name = "linear of silu(gate) * x"});
   Tensor kept[3] = {alone(x, gate, w), apart(x, gate, w), attached(x, gate, w)};
   require_same(kept[2], kept[1], "linear(silu(gate) * x)");
-  std::vector<double> samples[3];
-  for (int round = 0; round < kRounds; ++round) {
-    samples[0].push_back(measure([&] { kept[0] = alone(x, gate, w); }, 1.0, 1).min_us);
-    samples[1].push_back(measure([&] { kept[1] = apart(x, gate, w); }, 1.0, 1).min_us);
-    samples[2].push_back(measure([&] { kept[2] = attached(x, gate, w); }, 1.0, 1).min_us);
-  }
+  const std::vector<Timing> times = measure_in_turns({[&] { kept[0] = alone(x, gate, w); }, [&] { kept[1] = apart(x, gate, w); },
+                                                     [&] { kept[2] = attached(x, gate, w); }}, kTotalMs);
   const double flops = 2.0 * static_cast<double>(m * n * k), bytes = 4.0 * static_cast<double>(m * k + n * k + m * n);
-  const auto row = [&](const char* what, const char* mode, std::vector<double>& list, double moved, int64_t kernels) {
-    std::sort(list.begin(), list.end());
-    const Timing time{list.front(), list[list.size() / 2]};
+  const auto row = [&](const char* what, const char* mode, const Timing& time, double moved, int64_t kernels) {
     rows.push_back({what, shape, mode, time, moved / time.median_us / 1e3, kernels, flops / time.median_us / 1e3});
   };
   const double gate_bytes = 4.0 * static_cast<double>(m * k);
-  row("linear", "compiled", samples[0], bytes, 0);
-  row("linear(silu(gate) * x)", "apart", samples[1], bytes + gate_bytes, apart.statistics().last.kernels);
-  row("linear(silu(gate) * x)", "compiled", samples[2], bytes + gate_bytes, attached.statistics().last.kernels);
+  row("linear", "compiled", times[0], bytes, 0);
+  row("linear(silu(gate) * x)", "apart", times[1], bytes + gate_bytes, apart.statistics().last.kernels);
+  row("linear(silu(gate) * x)", "compiled", times[2], bytes + gate_bytes, attached.statistics().last.kernels);
 }
 
 void add_shape(std::vector<CompileRow>& rows, int64_t m, int64_t k, int64_t n, DType dtype) {
