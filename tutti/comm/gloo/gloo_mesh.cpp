@@ -143,16 +143,15 @@ class GlooEngine final : public MessageEngine {
     const std::lock_guard order(peer(to).send_mutex);
     {
       const std::lock_guard lock(mutex_);
-      if (!peer(to).lost.empty()) return;
+      if (peer(to).lost) return;
       prefix.counted = peer(to).got;
       std::memcpy(box.memory.get(), &prefix, sizeof prefix);
     }
     try {
       const BrokenPipeHeld held;
       box.buffer->send(to, kSlot, 0, static_cast<size_t>(whole));
-    } catch (const std::exception& error) {
-      lose(to, error.what());
-      return;
+    } catch (const std::exception&) {
+      return lose(to);
     }
     const std::lock_guard lock(mutex_);
     peer(to).sends.push_back(std::move(box));
@@ -180,7 +179,7 @@ class GlooEngine final : public MessageEngine {
 
   std::string lost(int rank) const override {
     const std::lock_guard lock(mutex_);
-    return peers_[static_cast<size_t>(rank)].lost;
+    return peers_[static_cast<size_t>(rank)].lost ? "its connection was closed" : "";
   }
 
  private:
@@ -191,7 +190,7 @@ class GlooEngine final : public MessageEngine {
     std::deque<Box> sends;     // that the peer has not counted
     int64_t freed = 0;         // sends that it has
     int64_t got = 0;
-    std::string lost;
+    bool lost = false;
   };
 
   Peer& peer(int p) { return peers_[static_cast<size_t>(p)]; }
@@ -223,11 +222,11 @@ class GlooEngine final : public MessageEngine {
         const std::lock_guard lock(mutex_);
         if (!peer(p).receives.empty()) buffer = peer(p).receives.front().buffer.get();
       }
-      if (buffer == nullptr) return lose(p, "its connection was closed");
+      if (buffer == nullptr) return lose(p);
       try {
         if (!buffer->waitRecv(nullptr, kForever)) return;
       } catch (const std::exception&) {
-        return lose(p, "its connection was closed");
+        return lose(p);
       }
       hand_on(p);
       post(p);
@@ -258,9 +257,10 @@ class GlooEngine final : public MessageEngine {
     news_.notify_all();
   }
 
-  void lose(int p, std::string why) {
+  // Receiving or sending, whichever sees it first.
+  void lose(int p) {
     const std::lock_guard lock(mutex_);
-    if (peer(p).lost.empty()) peer(p).lost = std::move(why);
+    peer(p).lost = true;
     ++losses_;
     news_.notify_all();
   }
