@@ -3,6 +3,7 @@
 
 #include "tutti/codegen/gemm_pack.h"
 #include "tutti/codegen/gemm_plan.h"
+#include "tutti/codegen/gemm_strips.h"
 #include "tutti/codegen/gemm_workspace.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -14,10 +15,6 @@ namespace {
 constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 20;
 // Of all tiles of a block of rows, which wait while k goes on: so many more rows share each packed panel of B.
 constexpr int64_t kWaitingBytes = int64_t{64} << 20;
-// Rows of a k-major A that stay in the first-level cache while strip after strip takes its part.
-constexpr int64_t kNearK = 32;
-// Of A that a producer writes before it is packed: what it read is still near, and so is what it wrote.
-constexpr int64_t kProducedBytes = int64_t{32} << 10;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 18;
 constexpr int64_t kWorthPacking = int64_t{1} << 16;
@@ -38,63 +35,39 @@ class GemmRun {
 
  public:
   GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer, const GemmProducer* producer)
-      : plan_(plan), p_(plan.problem), index_(index), a_(producer ? nullptr : at(p_.a.data, p_.a.dtype, index * p_.batch.a_stride)),
+      : plan_(plan), p_(plan.problem), index_(index), a_(plan, index, producer),
         b_(at(p_.b.data, p_.b.dtype, index * p_.batch.b_stride)),
-        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), producer_(producer), size_(itemsize(p_.compute)) {}
+        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), size_(itemsize(p_.compute)) {}
 
   void run();
 
  private:
-  void run_block();
-  void pack_strips(int64_t first_strip, int64_t strips);
-  void produce_strips(int64_t first_strip, int64_t strips);
-  // Where a part of A lies.
-  struct APart {
-    const void* data;
-    int64_t row_stride, column_stride;
-  };
-  APart a_at(int64_t strip, int64_t k) const;
-  APart produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const;
-  void pack_part(size_t chunk_index, int64_t k, int64_t length, int64_t first_strip, int64_t end_strip, const APart& part);
-  void run_panel(int64_t panel, int64_t first_strip, int64_t strips);
-  // B of a chunk as the tile reads it, and the distance of its rows.
-  GemmTileCall place_b(const ContractionChunk& chunk, int64_t panel, bool in_place);
-  void hand_on(int64_t panel, int64_t first_strip, int64_t end_strip, const BlockTarget& c) const;
-
-  // Chunk by chunk, strip by strip: the order of reading. Each has room for what packing writes behind it.
-  int64_t packed_offset(size_t chunk_index, int64_t strip) const {
-    const ContractionChunk& chunk = plan_.chunks[chunk_index];
-    const int64_t first_row = plan_.strips.begin(block_strip_);
-    const int64_t block_rows = plan_.strips.begin(block_strip_ + block_strips_) - first_row;
-    const int64_t slack = (static_cast<int64_t>(chunk_index - first_chunk_) * block_strips_ + strip - block_strip_) * kPackSlack;
-    return (chunk.first_k - plan_.chunks[first_chunk_].first_k) * block_rows + (plan_.strips.begin(strip) - first_row) * chunk.length + slack;
-  }
-
-  const GemmPlan& plan_;
-  const GemmProblem& p_;
-  const int64_t index_;  // in the batch
   // Blocks of A: rows, and whether k is cut for them.
   struct Blocks {
     int64_t strips;
     bool cuts_k;
   };
   Blocks choose_blocks() const;
-  int64_t strip_bytes(int64_t length, int64_t chunks) const { return (plan_.strips.largest() * length + chunks * kPackSlack) * size_; }
   int64_t stack_bytes() const { return plan_.depth * plan_.largest_tile() * size_; }
   // The chunks of k behind `first` for which the block of rows stays near.
   size_t end_of_group(size_t first) const;
+  void run_block();
+  void run_panel(int64_t panel, int64_t first_strip, int64_t strips);
+  // B of a chunk as the tile reads it, and the distance of its rows.
+  GemmTileCall place_b(const ContractionChunk& chunk, int64_t panel, bool in_place);
+  void hand_on(int64_t panel, int64_t first_strip, int64_t end_strip, const BlockTarget& c) const;
 
-  const std::byte* a_;
+  const GemmPlan& plan_;
+  const GemmProblem& p_;
+  const int64_t index_;  // in the batch
+  GemmStrips a_;
   const std::byte* b_;
   std::byte* c_;  // null: not kept
   ThreadPool& pool_;
   const GemmConsumer* consumer_;
-  const GemmProducer* producer_;
   const int64_t size_;
-  std::byte* packed_a_ = nullptr;
-  int64_t block_strip_ = 0, block_strips_ = 0;  // the strips that are packed
-  size_t first_chunk_ = 0, end_chunk_ = 0;      // and their k
-  std::byte* waiting_ = nullptr;                // stacks of all tiles of the block, when its k is cut
+  GemmStripBlock block_{};        // what is packed of A
+  std::byte* waiting_ = nullptr;  // stacks of all tiles of the block, when its k is cut
 };
 
 // Where the elements of some strips in a panel go, in the problem that is solved.
@@ -102,68 +75,6 @@ struct GemmRun::BlockTarget {
   std::byte* data;
   int64_t row_stride, column_stride;
 };
-
-void GemmRun::pack_strips(int64_t first_strip, int64_t strips) {
-  const bool rows_are_neighbours = p_.a.row_stride == 1;
-  if (producer_ && !rows_are_neighbours) return produce_strips(first_strip, strips);
-  for (size_t x = first_chunk_; x < end_chunk_; ++x) {
-    const ContractionChunk& chunk = plan_.chunks[x];
-    // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
-    const int64_t longest = rows_are_neighbours ? std::min(kNearK, chunk.length) : chunk.length;
-    const int64_t near = kProducedBytes / (plan_.strips.largest() * longest * itemsize(p_.a.dtype));
-    const int64_t together = producer_ ? std::clamp<int64_t>(near, 1, strips) : strips;
-    for (int64_t s = 0; s < strips; s += together) {
-      const int64_t begin = first_strip + s, end = std::min(begin + together, first_strip + strips);
-      for (int64_t k = 0; k < chunk.length; k += longest) {
-        const int64_t length = std::min(longest, chunk.length - k);
-        pack_part(x, k, length, begin, end, producer_ ? produce(begin, end, chunk.first_k + k, length) : a_at(begin, chunk.first_k + k));
-      }
-    }
-  }
-}
-
-// Strip by strip, as much of k at once as stays near: what the producer reads are long pieces of rows.
-void GemmRun::produce_strips(int64_t first_strip, int64_t strips) {
-  for (int64_t s = first_strip; s < first_strip + strips; ++s) {
-    const int64_t longest = kProducedBytes / (plan_.strips.size(s) * itemsize(p_.a.dtype));
-    for (size_t x = first_chunk_, end; x < end_chunk_; x = end) {
-      int64_t length = plan_.chunks[x].length;
-      for (end = x + 1; end < end_chunk_ && length + plan_.chunks[end].length <= longest; ++end) length += plan_.chunks[end].length;
-      const int64_t first_k = plan_.chunks[x].first_k;
-      APart part = produce(s, s + 1, first_k, length);
-      const auto* all = static_cast<const std::byte*>(part.data);
-      for (; x < end; ++x) {
-        part.data = at(all, p_.a.dtype, plan_.chunks[x].first_k - first_k);
-        pack_part(x, 0, plan_.chunks[x].length, s, s + 1, part);
-      }
-    }
-  }
-}
-
-GemmRun::APart GemmRun::a_at(int64_t strip, int64_t k) const {
-  const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
-  return {at(a_, p_.a.dtype, plan_.strips.begin(strip) * row_stride + k * column_stride), row_stride, column_stride};
-}
-
-GemmRun::APart GemmRun::produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const {
-  const int64_t first_row = plan_.strips.begin(first_strip), rows = plan_.strips.begin(end_strip) - first_row;
-  const bool rows_are_neighbours = p_.a.row_stride == 1;
-  const int64_t row_stride = rows_are_neighbours ? 1 : length, column_stride = rows_are_neighbours ? rows : 1;
-  void* data = gemm_workspaces().produced.reserve(rows * length * itemsize(p_.a.dtype));
-  (*producer_)({index_ * p_.m + first_row, rows, first_k, length, data, row_stride, column_stride});
-  return {data, row_stride, column_stride};
-}
-
-// Columns [k, k + length) of a chunk. part: from the first row of the first strip and column k on.
-void GemmRun::pack_part(size_t chunk_index, int64_t k, int64_t length, int64_t first_strip, int64_t end_strip, const APart& part) {
-  const int64_t first_row = plan_.strips.begin(first_strip);
-  for (int64_t s = first_strip; s < end_strip; ++s) {
-    const int64_t rows = plan_.strips.size(s);
-    const void* from = at(part.data, p_.a.dtype, (plan_.strips.begin(s) - first_row) * part.row_stride);
-    pack({from, p_.a.dtype, part.column_stride, part.row_stride}, length, rows, p_.compute,
-         packed_a_ + (packed_offset(chunk_index, s) + k * rows) * size_, rows);
-  }
-}
 
 GemmTileCall GemmRun::place_b(const ContractionChunk& chunk, int64_t panel, bool in_place) {
   const int64_t width = plan_.panels.size(panel) * plan_.lanes, first_column = plan_.panels.begin(panel) * plan_.lanes;
@@ -209,7 +120,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
   const bool direct = p_.c_dtype == p_.compute && c.column_stride == 1 && (columns == width || c_ == nullptr);
   // A strip's pending tiles wait for the next chunk.
   const int64_t next_stack = plan_.chunks.size() > 1 ? stack_bytes() : 0;
-  std::byte* const stacks = waiting_ ? waiting_ + (panel * block_strips_ + first_strip - block_strip_) * next_stack
+  std::byte* const stacks = waiting_ ? waiting_ + (panel * block_.strips + first_strip - block_.first_strip) * next_stack
                                      : mine.stack.reserve(stack_bytes() * (plan_.chunks.size() > 1 ? strips : 1));
   std::byte* tile = direct ? nullptr : mine.tile.reserve(plan_.largest_tile() * size_);
 
@@ -218,7 +129,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
         {p_.compute, in_place ? p_.b.dtype : p_.compute, static_cast<int32_t>(rows), static_cast<int32_t>(vectors)},
         p_.target);
   };
-  for (size_t x = first_chunk_; x < end_chunk_; ++x) {
+  for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
     const ContractionChunk& chunk = plan_.chunks[x];
     GemmTileCall call = place_b(chunk, panel, in_place);
     call.leaf_lengths = plan_.tree.leaf_lengths.data() + chunk.first_leaf;
@@ -231,7 +142,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       const int64_t rows = plan_.strips.size(s);
       if (rows != kernel_rows) kernel = kernel_for_rows(kernel_rows = rows);
       std::byte* to = place_of(s);
-      call.a = packed_a_ + packed_offset(x, s) * size_;
+      call.a = a_.strip(x, s);
       call.c = direct ? to : tile;
       call.c_stride = direct ? c.row_stride : width;
       call.stack = stacks + (s - first_strip) * next_stack + chunk.pending * rows * width * size_;
@@ -246,7 +157,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
 }
 
 GemmRun::Blocks GemmRun::choose_blocks() const {
-  const int64_t all = plan_.strips.parts, whole = strip_bytes(p_.k, static_cast<int64_t>(plan_.chunks.size()));
+  const int64_t all = plan_.strips.parts, whole = a_.strip_bytes(p_.k, static_cast<int64_t>(plan_.chunks.size()));
   if (all * whole <= kWholeABytes) return {all, false};
   const int64_t near = std::max<int64_t>(kBlockABytes / whole, 1);
   const int64_t waiting = std::min(kWaitingBytes / (plan_.panels.parts * stack_bytes()), all);
@@ -259,7 +170,7 @@ size_t GemmRun::end_of_group(size_t first) const {
   int64_t length = plan_.chunks[first].length;
   while (end < plan_.chunks.size()) {
     length += plan_.chunks[end].length;
-    if (block_strips_ * strip_bytes(length, static_cast<int64_t>(end + 1 - first)) > kBlockABytes) break;
+    if (block_.strips * a_.strip_bytes(length, static_cast<int64_t>(end + 1 - first)) > kBlockABytes) break;
     ++end;
   }
   return end;
@@ -267,11 +178,11 @@ size_t GemmRun::end_of_group(size_t first) const {
 
 void GemmRun::run() {
   const Blocks blocks = choose_blocks();
-  for (block_strip_ = 0; block_strip_ < plan_.strips.parts; block_strip_ += blocks.strips) {
-    block_strips_ = std::min(blocks.strips, plan_.strips.parts - block_strip_);
-    if (blocks.cuts_k) waiting_ = gemm_workspaces().waiting.reserve(block_strips_ * plan_.panels.parts * stack_bytes());
-    for (first_chunk_ = 0; first_chunk_ < plan_.chunks.size(); first_chunk_ = end_chunk_) {
-      end_chunk_ = blocks.cuts_k ? end_of_group(first_chunk_) : plan_.chunks.size();
+  for (block_.first_strip = 0; block_.first_strip < plan_.strips.parts; block_.first_strip += blocks.strips) {
+    block_.strips = std::min(blocks.strips, plan_.strips.parts - block_.first_strip);
+    if (blocks.cuts_k) waiting_ = gemm_workspaces().waiting.reserve(block_.strips * plan_.panels.parts * stack_bytes());
+    for (block_.first_chunk = 0; block_.first_chunk < plan_.chunks.size(); block_.first_chunk = block_.end_chunk) {
+      block_.end_chunk = blocks.cuts_k ? end_of_group(block_.first_chunk) : plan_.chunks.size();
       run_block();
     }
   }
@@ -279,12 +190,12 @@ void GemmRun::run() {
 
 // The rows and the k that are set.
 void GemmRun::run_block() {
-  const ContractionChunk& last = plan_.chunks[end_chunk_ - 1];
-  const int64_t length = last.first_k + last.length - plan_.chunks[first_chunk_].first_k, strips = block_strips_;
-  packed_a_ = gemm_workspaces().a.reserve(strips * strip_bytes(length, static_cast<int64_t>(end_chunk_ - first_chunk_)));
+  const ContractionChunk& last = plan_.chunks[block_.end_chunk - 1];
+  const int64_t length = last.first_k + last.length - plan_.chunks[block_.first_chunk].first_k, strips = block_.strips;
+  a_.begin(block_);
   const int64_t strip_items = plan_.strips.largest() * length;
   pool_.parallel_for(strips, kWorthPacking / strip_items + 1,
-                     [&](int64_t begin, int64_t end) { pack_strips(block_strip_ + begin, end - begin); });
+                     [&](int64_t begin, int64_t end) { a_.pack(block_.first_strip + begin, end - begin); });
 
   // Few panels: their strips are shared out as well.
   const int64_t wanted = plan_.tasks_per_thread * pool_.threads();
@@ -295,7 +206,7 @@ void GemmRun::run_block() {
   pool_.parallel_for(tasks, kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t g = t % group.parts;
-      run_panel(t / group.parts, block_strip_ + group.begin(g), group.size(g));
+      run_panel(t / group.parts, block_.first_strip + group.begin(g), group.size(g));
     }
   });
 }

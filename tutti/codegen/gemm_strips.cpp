@@ -1,0 +1,106 @@
+#include "tutti/codegen/gemm_strips.h"
+
+#include <algorithm>
+
+#include "tutti/codegen/gemm_pack.h"
+#include "tutti/codegen/gemm_workspace.h"
+
+namespace tutti::codegen {
+namespace {
+
+// Rows of a k-major A that stay in the first-level cache while strip after strip takes its part.
+constexpr int64_t kNearK = 32;
+// Of A that a producer writes before it is packed: what it read is still near, and so is what it wrote.
+constexpr int64_t kProducedBytes = int64_t{32} << 10;
+
+const std::byte* moved(const void* data, int64_t nbytes) { return static_cast<const std::byte*>(data) + nbytes; }
+
+}  // namespace
+
+GemmStrips::GemmStrips(const GemmPlan& plan, int64_t index, const GemmProducer* producer)
+    : plan_(plan), p_(plan.problem), index_(index), producer_(producer),
+      a_(producer ? nullptr : moved(p_.a.data, index * p_.batch.a_stride * itemsize(p_.a.dtype))), size_(itemsize(p_.compute)) {}
+
+int64_t GemmStrips::strip_bytes(int64_t length, int64_t chunks) const {
+  return (plan_.strips.largest() * length + chunks * kPackSlack) * size_;
+}
+
+void GemmStrips::begin(const GemmStripBlock& block) {
+  const ContractionChunk& last = plan_.chunks[block.end_chunk - 1];
+  const int64_t length = last.first_k + last.length - plan_.chunks[block.first_chunk].first_k;
+  block_ = block;
+  packed_ = gemm_workspaces().a.reserve(block.strips * strip_bytes(length, static_cast<int64_t>(block.end_chunk - block.first_chunk)));
+}
+
+// Chunk by chunk, strip by strip: the order of reading. Each has room for what packing writes behind it.
+int64_t GemmStrips::packed_offset(size_t chunk_index, int64_t strip) const {
+  const ContractionChunk& chunk = plan_.chunks[chunk_index];
+  const int64_t first_row = plan_.strips.begin(block_.first_strip);
+  const int64_t block_rows = plan_.strips.begin(block_.first_strip + block_.strips) - first_row;
+  const int64_t slack = (static_cast<int64_t>(chunk_index - block_.first_chunk) * block_.strips + strip - block_.first_strip) * kPackSlack;
+  return (chunk.first_k - plan_.chunks[block_.first_chunk].first_k) * block_rows + (plan_.strips.begin(strip) - first_row) * chunk.length + slack;
+}
+
+void GemmStrips::pack(int64_t first_strip, int64_t strips) const {
+  const bool rows_are_neighbours = p_.a.row_stride == 1;
+  if (producer_ && !rows_are_neighbours) return produce_strips(first_strip, strips);
+  for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
+    const ContractionChunk& chunk = plan_.chunks[x];
+    // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
+    const int64_t longest = rows_are_neighbours ? std::min(kNearK, chunk.length) : chunk.length;
+    const int64_t near = kProducedBytes / (plan_.strips.largest() * longest * itemsize(p_.a.dtype));
+    const int64_t together = producer_ ? std::clamp<int64_t>(near, 1, strips) : strips;
+    for (int64_t s = 0; s < strips; s += together) {
+      const int64_t begin = first_strip + s, end = std::min(begin + together, first_strip + strips);
+      for (int64_t k = 0; k < chunk.length; k += longest) {
+        const int64_t length = std::min(longest, chunk.length - k);
+        pack_part(x, k, length, begin, end, producer_ ? produce(begin, end, chunk.first_k + k, length) : part_at(begin, chunk.first_k + k));
+      }
+    }
+  }
+}
+
+// Strip by strip, as much of k at once as stays near: what the producer reads are long pieces of rows.
+void GemmStrips::produce_strips(int64_t first_strip, int64_t strips) const {
+  for (int64_t s = first_strip; s < first_strip + strips; ++s) {
+    const int64_t longest = kProducedBytes / (plan_.strips.size(s) * itemsize(p_.a.dtype));
+    for (size_t x = block_.first_chunk, end; x < block_.end_chunk; x = end) {
+      int64_t length = plan_.chunks[x].length;
+      for (end = x + 1; end < block_.end_chunk && length + plan_.chunks[end].length <= longest; ++end) length += plan_.chunks[end].length;
+      const int64_t first_k = plan_.chunks[x].first_k;
+      Part part = produce(s, s + 1, first_k, length);
+      const void* all = part.data;
+      for (; x < end; ++x) {
+        part.data = moved(all, (plan_.chunks[x].first_k - first_k) * itemsize(p_.a.dtype));
+        pack_part(x, 0, plan_.chunks[x].length, s, s + 1, part);
+      }
+    }
+  }
+}
+
+GemmStrips::Part GemmStrips::part_at(int64_t strip, int64_t k) const {
+  const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
+  return {moved(a_, (plan_.strips.begin(strip) * row_stride + k * column_stride) * itemsize(p_.a.dtype)), row_stride, column_stride};
+}
+
+GemmStrips::Part GemmStrips::produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const {
+  const int64_t first_row = plan_.strips.begin(first_strip), rows = plan_.strips.begin(end_strip) - first_row;
+  const bool rows_are_neighbours = p_.a.row_stride == 1;
+  const int64_t row_stride = rows_are_neighbours ? 1 : length, column_stride = rows_are_neighbours ? rows : 1;
+  void* data = gemm_workspaces().produced.reserve(rows * length * itemsize(p_.a.dtype));
+  (*producer_)({index_ * p_.m + first_row, rows, first_k, length, data, row_stride, column_stride});
+  return {data, row_stride, column_stride};
+}
+
+// Columns [k, k + length) of a chunk. part: from the first row of the first strip and column k on.
+void GemmStrips::pack_part(size_t chunk_index, int64_t k, int64_t length, int64_t first_strip, int64_t end_strip, const Part& part) const {
+  const int64_t first_row = plan_.strips.begin(first_strip);
+  for (int64_t s = first_strip; s < end_strip; ++s) {
+    const int64_t rows = plan_.strips.size(s);
+    const void* from = moved(part.data, (plan_.strips.begin(s) - first_row) * part.row_stride * itemsize(p_.a.dtype));
+    codegen::pack({from, p_.a.dtype, part.column_stride, part.row_stride}, length, rows, p_.compute,
+                  packed_ + (packed_offset(chunk_index, s) + k * rows) * size_, rows);
+  }
+}
+
+}  // namespace tutti::codegen
