@@ -43,7 +43,7 @@ void print_gemm(const bench::GemmTiming& t, const Flags& flags) {
   }
   const nlohmann::ordered_json line = {{"op", "gemm"}, {"shape", fmt::format("{}x{}x{}{}", flags.m, flags.n, flags.k, flags.b_packed ? " packed" : flags.b_transposed ? " B^T" : "")}, {"dtype", flags.dtype},
                                        {"threads", flags.threads}, {"mode", flags.mode}, {"min_us", t.min_us}, {"median_us", t.median_us},
-                                       {"gbps", t.gbytes_per_s}, {"gflops", t.gflops}, {"peak_gflops", t.peak_gflops}, {"verified", t.verified}};
+                                       {"gbps", t.gbytes_per_s}, {"gflops", t.gflops}, {"peak_gflops", t.peak_gflops}, {"verified", t.verified}, {"how", t.how}};
   std::printf("%s\n", line.dump().c_str());
 }
 
@@ -79,7 +79,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   verb->require_subcommand(1);
   const auto common = [flags](CLI::App* sub) {
     sub->add_option("--threads", flags->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
-    sub->add_flag("--json", flags->json, "One object per line: op, shape, dtype, threads, mode, min_us, median_us, gbps, gflops (gemm: also peak_gflops, verified)");
+    sub->add_flag("--json", flags->json, "One object per line: op, shape, dtype, threads, mode, min_us, median_us, gbps, gflops (gemm: also peak_gflops, verified, how)");
   };
   CLI::App* ops = verb->add_subcommand("ops", "Eager ops beside a memory copy; milliseconds per compiled kernel");
   common(ops);
@@ -96,7 +96,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   CLI::App* trace = verb->add_subcommand("trace", "What profiling costs: a span and a small op, without a session and with one");
   trace->add_flag("--json", flags->json, "One object per line: what, session, min_ns, median_ns");
   trace->callback([flags, &action] { action = [flags] { return print_trace_costs(flags->json); }; });
-  CLI::App* gemm = verb->add_subcommand("gemm", "Matrix product in tree order beside the peak of the machine");
+  CLI::App* gemm = verb->add_subcommand("gemm", "Matrix product beside the peak of the machine");
   common(gemm);
   gemm->add_option("--m", flags->m, "Rows")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_option("--n", flags->n, "Columns")->check(CLI::Range(1, 1 << 20))->capture_default_str();
@@ -104,11 +104,12 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   gemm->add_flag("--b-transposed", flags->b_transposed, "B in memory as [n, k], as the weight of a linear layer");
   gemm->add_flag("--b-packed", flags->b_packed, "That weight, packed before: packed_linear()");
   gemm->add_option("--dtype", flags->dtype, "f32, f64, bf16, f16, or i8 with i32 sums")->capture_default_str();
-  gemm->add_option("--mode", flags->mode, "Numerics: strict")->check(CLI::IsMember({"strict"}))->capture_default_str();
+  gemm->add_option("--mode", flags->mode, "Numerics: strict, or fast, where TUTTI_GEMM_CHOICE=measure may take a library")->check(CLI::IsMember({"strict", "fast"}))->capture_default_str();
   gemm->callback([flags, &action] {
     action = [flags] {
       RankContext::current().set_threads(flags->threads);
-      const bench::GemmTiming t = bench::time_gemm({.m = flags->m, .n = flags->n, .k = flags->k, .dtype = dtype_from_name(flags->dtype), .b_transposed = flags->b_transposed || flags->b_packed, .b_packed = flags->b_packed});
+      const bench::GemmTiming t = bench::time_gemm({.m = flags->m, .n = flags->n, .k = flags->k, .dtype = dtype_from_name(flags->dtype), .b_transposed = flags->b_transposed || flags->b_packed, .b_packed = flags->b_packed,
+                                                     .mode = flags->mode == "fast" ? NumericsMode::fast : NumericsMode::strict});
       print_gemm(t, *flags);
       return t.verified ? 0 : 1;
     };

@@ -9,6 +9,12 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 pkg_check_modules(TOMLPP REQUIRED IMPORTED_TARGET tomlplusplus)
+# Libraries whose products fast mode may take.
+# oneDNN's own package file asks for OpenCL's headers, of which Tutti needs none.
+find_path(ONEDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
+find_library(ONEDNN_LIBRARY dnnl)
+find_package(OpenMP QUIET)
+pkg_check_modules(OPENBLAS QUIET IMPORTED_TARGET openblas)
 find_package(LLVM 19.1 REQUIRED CONFIG HINTS /usr/lib/llvm-19)
 # What ranks in other processes need. Engines between hosts are optional: without them the program says what is missing.
 option(TUTTI_DISTRIBUTED "Ranks as processes: launcher, stores over TCP, transports between processes, GPU engines" ON)

@@ -90,8 +90,8 @@ TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
   EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = -1\n"), "(no error)");
   EXPECT_EQ(flag_complaint("--checkpoint.async=true"),
             "--checkpoint.async: true is not supported yet by this version; expected false");
-  EXPECT_EQ(flag_complaint("--numerics.mode=fast"),
-            "--numerics.mode: \"fast\" is not supported yet by this version; expected \"strict\"");
+  EXPECT_EQ(flag_complaint("--runtime.symm_backend=cuda"),
+            "--runtime.symm_backend: \"cuda\" is not supported yet by this version; expected \"native\"");
 }
 
 TEST(ConfigMessages, AValueOutsideOfSectionsIsNoticed) {

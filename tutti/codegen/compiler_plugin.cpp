@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <vector>
 
 #include "tutti/codegen/llvm/plugin.h"
+#include "tutti/codegen/plugin_file.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 
@@ -19,48 +19,16 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFileName = "libtutti_llvm.so";
 
-// Where the dynamic linker looks for the program: LD_LIBRARY_PATH, its run path (programs that link an installed Tutti
-// get one, tutti/CMakeLists.txt), the system's folders. Asking for the list opens nothing.
-std::vector<fs::path> linker_folders() {
-  void* program = dlopen(nullptr, RTLD_LAZY);
-  Dl_serinfo size;
-  if (!program || dlinfo(program, RTLD_DI_SERINFOSIZE, &size) != 0) return {};
-  std::vector<Dl_serinfo> memory(size.dls_size / sizeof(Dl_serinfo) + 1);  // ends with text of varying length
-  Dl_serinfo* info = memory.data();
-  std::vector<fs::path> folders;
-  if (dlinfo(program, RTLD_DI_SERINFOSIZE, info) != 0 || dlinfo(program, RTLD_DI_SERINFO, info) != 0) return {};
-  for (unsigned k = 0; k < info->dls_cnt; ++k) folders.emplace_back(info->dls_serpath[k].dls_name);
-  return folders;
-}
-
-std::vector<fs::path> search_folders() {
-  std::vector<fs::path> homes;
-  std::error_code ignored;
-  Dl_info self;
-  if (dladdr(reinterpret_cast<const void*>(&compiler_plugin_path), &self) && self.dli_fname)
-    homes.push_back(fs::absolute(self.dli_fname, ignored).parent_path());
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  if (homes.empty() || homes.front() != program) homes.push_back(program);
-  std::vector<fs::path> folders = homes;
-  for (const fs::path& home : homes) folders.push_back(home.parent_path() / TUTTI_LIBDIR);
-  for (const fs::path& folder : linker_folders()) folders.push_back(folder);
-  return folders;
-}
-
 std::string find_plugin() {
   if (const char* path = std::getenv("TUTTI_LLVM_PLUGIN"); path && *path) {
     TUTTI_CHECK_ENV(fs::exists(path), "TUTTI_LLVM_PLUGIN={}: no such file", path);
     return path;
   }
-  std::string places;
-  std::error_code ignored;
-  for (const fs::path& folder : search_folders()) {
-    if (fs::exists(folder / kFileName, ignored)) return folder / kFileName;
-    places += fmt::format("{}{}", places.empty() ? "" : ", ", folder.string());
-  }
+  const PluginSearch search = find_plugin_file(kFileName);
+  if (search.path) return *search.path;
   throw EnvironmentError(fmt::format(
       "a kernel must be compiled, but {} is in none of: {}. Install it beside the program or set TUTTI_LLVM_PLUGIN to it",
-      kFileName, places));
+      kFileName, search.places));
 }
 
 void* plugin() {

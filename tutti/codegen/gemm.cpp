@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "tutti/codegen/fast_gemm.h"
 #include "tutti/codegen/gemm_choice.h"
 #include "tutti/codegen/gemm_plan.h"
 #include "tutti/codegen/gemm_stream.h"
 #include "tutti/codegen/gemm_workspace.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/numerics.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::codegen {
@@ -84,6 +86,32 @@ GemmChooser& chooser_of(const GemmOptions& options) {
   return options.chooser ? *options.chooser : process_gemm_chooser();
 }
 
+void multiply_by_tree(const GemmProblem& problem, const ContractionTree& tree, ThreadPool& pool, const GemmOptions& options) {
+  if (stream_of(problem, tree) != GemmStream::none) return stream_gemm(problem, tree, pool, options.consumer);
+  if (!is_worth_choosing(problem)) return run_gemm(GemmPlan(problem, tree, usual_cut(problem)), pool, options.consumer);
+  // Measuring runs the problem itself: every cut writes all of C, and the same bits. A consumer is called once, later.
+  const GemmCut cut = chooser_of(options).choose(problem, pool.threads(), [&](const GemmCut& candidate) {
+    run_gemm(GemmPlan(problem, tree, candidate), pool, nullptr);
+  });
+  run_gemm(GemmPlan(problem, tree, cut), pool, options.consumer);
+}
+
+// Blocks of A or C are made and used in tiles, which libraries keep to themselves.
+bool may_take_library(const GemmProblem& p, const GemmOptions& options) {
+  return is_worth_choosing(p) && !options.producer && !options.consumer && numerics_mode() == NumericsMode::fast;
+}
+
+// A library's, when it serves the call: then it has.
+bool multiply_in_any_order(const GemmProblem& p, ThreadPool& pool, FunctionRef<void()> run_tree) {
+  const auto run = [&](const GemmProvider& provider) {
+    if (provider.library) multiply_by(*provider.library, p, pool);
+    else run_tree();
+  };
+  const GemmProvider provider = process_gemm_provider_chooser().choose(p, pool.threads(), run);
+  if (provider.library) multiply_by(*provider.library, p, pool);
+  return provider.library != nullptr;
+}
+
 }  // namespace
 
 std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
@@ -91,6 +119,9 @@ std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a,
   if (m == 0 || n == 0 || k == 0) return "no products";
   const DType compute = compute_type(a, b);
   const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target};
+  if (may_take_library(problem, options)) {
+    if (const GemmProvider provider = process_gemm_provider_chooser().known(problem, pool_of(options).threads()); provider.library) return provider.library->name;
+  }
   if (const GemmStream stream = stream_of(problem, tree); stream != GemmStream::none)
     return fmt::format("tree gemm {}, b streamed, lanes are {}", name_of(compute), stream == GemmStream::columns ? "columns" : "leaves");
   const GemmPlan plan(problem, tree, chooser_of(options).known(problem, pool_of(options).threads()));
@@ -126,13 +157,8 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
       return run_gemm(GemmPlan(problem, tree, cut), pool, options.consumer, options.producer);
     return multiply_produced(batch, m, n, k, a, b, c, tree, options, pool);
   }
-  if (stream_of(problem, tree) != GemmStream::none) return stream_gemm(problem, tree, pool, options.consumer);
-  if (!is_worth_choosing(problem)) return run_gemm(GemmPlan(problem, tree, usual_cut(problem)), pool, options.consumer);
-  // Measuring runs the problem itself: every cut writes all of C, and the same bits. A consumer is called once, later.
-  const GemmCut cut = chooser_of(options).choose(problem, pool.threads(), [&](const GemmCut& candidate) {
-    run_gemm(GemmPlan(problem, tree, candidate), pool, nullptr);
-  });
-  run_gemm(GemmPlan(problem, tree, cut), pool, options.consumer);
+  if (may_take_library(problem, options) && multiply_in_any_order(problem, pool, [&] { multiply_by_tree(problem, tree, pool, options); })) return;
+  multiply_by_tree(problem, tree, pool, options);
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,

@@ -84,7 +84,8 @@ std::string name_of_cut(const GemmCut& cut) {
 
 Signature gemm_signature(const GemmProblem& p, int threads) {
   const auto operand = [&](const GemmOperand& x, int64_t rows, int64_t columns, int64_t batch_stride) {
-    return choice::tensor_signature(x.dtype, std::array{p.batch.count, rows, columns}, std::array{batch_stride, x.row_stride, x.column_stride}, x.data);
+    const int64_t step = p.batch.count == 1 ? 0 : batch_stride;  // between problems, of which there is one
+    return choice::tensor_signature(x.dtype, std::array{p.batch.count, rows, columns}, std::array{step, x.row_stride, x.column_stride}, x.data);
   };
   Signature s{.op = "gemm",
               .operands = {operand(p.a, p.m, p.k, p.batch.a_stride), operand(p.b, p.k, p.n, p.batch.b_stride),
@@ -119,18 +120,20 @@ choice::ChoiceRules<GemmCut> gemm_choice_rules() {
           .name = name_of_cut};
 }
 
+double microseconds_of(FunctionRef<void()> run) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    run();
+  } catch (const EnvironmentError&) {
+    // A tile cannot be compiled, packed operands do not fit, a library lacks a kernel.
+    return std::numeric_limits<double>::infinity();
+  }
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
+
 GemmCut GemmChooser::measured(const GemmProblem& p, int threads, FunctionRef<void(const GemmCut&)> run) {
   if (ThreadPool::is_inside_loop()) return usual_cut(p);
-  const auto time = [&](const GemmCut& cut) {
-    const auto begin = std::chrono::steady_clock::now();
-    try {
-      run(cut);
-    } catch (const EnvironmentError&) {
-      // Its tile cannot be compiled here, or its packed operands do not fit: a candidate less, not a failed product.
-      return std::numeric_limits<double>::infinity();
-    }
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-  };
+  const auto time = [&](const GemmCut& cut) { return microseconds_of([&] { run(cut); }); };
   return engine_.choose_unless_busy(gemm_signature(p, threads), time).value_or(usual_cut(p));
 }
 
@@ -139,16 +142,19 @@ GemmCut GemmChooser::known(const GemmProblem& p, int threads) {
   return engine_.find(gemm_signature(p, threads)).value_or(usual_cut(p));
 }
 
+choice::ChoiceOptions gemm_choice_options() {
+  const char* text = std::getenv("TUTTI_GEMM_CHOICE");
+  return choice::parse_choice_options(text ? text : "", "TUTTI_GEMM_CHOICE");
+}
+
+choice::WinnerStore* gemm_winner_store(const std::string& what) {
+  if (!gemm_choice_options().may_measure()) return nullptr;
+  return new choice::WinnerStore(disk_cache_options_from_environment().directory,
+                                 fmt::format("{}, {}, code {:016x}", choice::machine_identity(), what, compiler_fingerprint()));
+}
+
 GemmChooser& process_gemm_chooser() {
-  static GemmChooser* const chooser = [] {  // outlives all threads
-    const char* text = std::getenv("TUTTI_GEMM_CHOICE");
-    const choice::ChoiceOptions options = choice::parse_choice_options(text ? text : "", "TUTTI_GEMM_CHOICE");
-    choice::WinnerStore* store = nullptr;
-    if (options.may_measure())
-      store = new choice::WinnerStore(disk_cache_options_from_environment().directory,
-                                      fmt::format("{}, cuts {}, code {:016x}", choice::machine_identity(), kCutVersion, compiler_fingerprint()));
-    return new GemmChooser(options, store);
-  }();
+  static GemmChooser* const chooser = new GemmChooser(gemm_choice_options(), gemm_winner_store(fmt::format("cuts {}", kCutVersion)));  // outlives all threads
   return *chooser;
 }
 

@@ -24,6 +24,9 @@ choice::Signature gemm_signature(const GemmProblem& p, int threads);
 std::vector<GemmCut> gemm_cuts(const choice::BucketKey& bucket);
 choice::ChoiceRules<GemmCut> gemm_choice_rules();
 
+// Of one run; infinity for a candidate that cannot run here: it is one less, not a failed product.
+double microseconds_of(FunctionRef<void()> run);
+
 // Any thread.
 class GemmChooser {
  public:
@@ -47,7 +50,12 @@ class GemmChooser {
   choice::ChoiceEngine<GemmCut> engine_;
 };
 
-// That of gemm(): options of TUTTI_GEMM_CHOICE, winners in the cache folder. UsageError when the variable is malformed.
+// Of TUTTI_GEMM_CHOICE; UsageError when it is malformed.
+choice::ChoiceOptions gemm_choice_options();
+// Winners in the cache folder, of this machine and code and of candidates described by `what`; null where nothing is measured.
+choice::WinnerStore* gemm_winner_store(const std::string& what);
+
+// That of gemm(): the options and winners of the process.
 GemmChooser& process_gemm_chooser();
 
 }  // namespace tutti::codegen

@@ -71,8 +71,8 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(training, seed), .doc = "seed of weights, shuffling and dropout", .unit = "", .rule = at_least(0),
        .fixed_for_run = kFixed},
 
-      {TUTTI_KEY(numerics, mode), .doc = "strict: same bits on any layout", .unit = "",
-       .rule = {.choices = {"strict", "fast"}, .only = std::string("strict")}, .fixed_for_run = kFixed},
+      {TUTTI_KEY(numerics, mode), .doc = "strict: same bits on any layout; fast: matrix products may be a library's", .unit = "",
+       .rule = one_of({"strict", "fast"}), .fixed_for_run = kFixed},
       {TUTTI_KEY(numerics, virtual_shards),
        .doc = "parts the global batch is computed in; at least the number of ranks", .unit = "shards",
        .rule = {.min = 1, .max = 4096, .power_of_two = true}, .fixed_for_run = kFixed},

@@ -13,6 +13,7 @@
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
 #include "tutti/train/checkpoint.h"
@@ -51,7 +52,7 @@ class Trainer {
  public:
   Trainer(const Config& config, const TrainerOptions& options)
       : config_(config), group_(options.group), rank_(group_ ? group_->rank() : 0), ranks_(group_ ? group_->size() : 1),
-        grain_(config.numerics.token_grain), shards_(shards_of_rank(config.numerics.virtual_shards, rank_, ranks_)),
+        numerics_(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict), grain_(config.numerics.token_grain), shards_(shards_of_rank(config.numerics.virtual_shards, rank_, ranks_)),
         tokenizer_(open_tokenizer(config.data.tokenizer, config.data.paths, options.cache_folder)),
         data_(open_token_corpus(config.data.paths, *tokenizer_, options.cache_folder), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
@@ -89,6 +90,7 @@ class Trainer {
   Config config_;
   comm::ProcessGroup* group_;
   int rank_, ranks_;
+  NumericsScope numerics_;
   TokenGrainScope grain_;
   ShardRange shards_;
   std::unique_ptr<Tokenizer> tokenizer_;
