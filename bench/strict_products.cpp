@@ -5,6 +5,7 @@
 
 #include "bench/free_loops.h"
 #include "bench/strict_rows.h"
+#include "tutti/codegen/fast_gemm.h"
 #include "tutti/codegen/gemm.h"
 
 namespace tutti::bench {
@@ -35,6 +36,9 @@ void add_product(StrictRows& bench, const char* op, int64_t m, int64_t n, int64_
   add_chains("same tiles, one chain", k);
   for (const int64_t length : {256, 512, 1024})
     if (length < k) add_chains(fmt::format("same tiles, chains of {}", length), length);
+  const codegen::GemmProblem problem{m, n, k, left, right, c.raw_data(), DType::f32, n, 1, {}, DType::f32, codegen::cpu_target()};
+  for (const codegen::GemmLibrary* library : codegen::gemm_libraries())
+    baselines.push_back({library->name, [=] { codegen::multiply_by(*library, problem, ThreadPool::current()); }});
   if (m == 1 && b_transposed)
     baselines.push_back({"partial sums", [=, &loops = free_loops()] {
                            for_rows(n, [=, &loops](int64_t j) { c.data<float>()[j] = loops.dot(a.data<float>(), b.data<float>() + j * k, k); });

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "tutti/codegen/gemm_library.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/comm/distributed.h"
 #include "tutti/comm/transports.h"
@@ -64,6 +65,9 @@ std::vector<Part> parts() {
   for (const comm::TransportInfo& info : comm::known_transports()) {
     all.push_back({"transport " + info.name, info.available, info.available ? info.use : info.why_not});
   }
+  for (const codegen::GemmLibrary* library : codegen::gemm_libraries()) all.push_back({library->name, true, "products that numerics.mode = \"fast\" may take"});
+  if (codegen::gemm_libraries().empty())
+    all.push_back({"products of other libraries", false, "neither oneDNN nor OpenBLAS was found when this was built, or it cannot be opened; numerics.mode = \"fast\" multiplies as strict does"});
   all.push_back({"GPU kernels (cuda)", false, "not part of this version; nccl moves GPU tensors that a program brings"});
   all.push_back({"mock device", true, "for tests"});
   return all;
@@ -81,7 +85,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_CHECK_EFFECTS", "1: find kernels that change inputs without declaring it"},
     {"TUTTI_CHECK_EPILOGUES", "1: compare kernels inside matrix products with the same kernels after them"},
     {"TUTTI_COMPILE_DUMP", "folder for the stages of what compile() makes"},
-    {"TUTTI_GEMM_CHOICE", "tiles of matrix products: heuristic, or measure; further options as name=value after commas"},
+    {"TUTTI_GEMM_CHOICE", "who computes a matrix product and in which tiles: heuristic, or measure; further options as name=value after commas"},
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
     {"TUTTI_TRANSPORT", "how ranks exchange data: a transport, or by kind of device as cpu:shm,cuda:nccl"},
     {"TUTTI_SYMM_BACKEND", "who makes symmetric memory: native, threads, cuda, nccl, nvshmem"},

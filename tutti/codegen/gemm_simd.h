@@ -31,7 +31,7 @@ struct Block<float> {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
 
   // Rows become columns: pairs, then quadruples, then halves.
-  static void transpose(Vector (&r)[kSide]) {
+  [[gnu::always_inline]] static void transpose(Vector (&r)[kSide]) {
     Vector t[kSide];
     for (int i = 0; i < 8; i += 2) {
       t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
@@ -71,7 +71,7 @@ struct Block<double> {
   static Vector add(Vector a, Vector b) { return _mm256_add_pd(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_pd(a, b, c); }
 
-  static void transpose(Vector (&r)[kSide]) {
+  [[gnu::always_inline]] static void transpose(Vector (&r)[kSide]) {
     const Vector a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);
     const Vector c = _mm256_unpacklo_pd(r[2], r[3]), d = _mm256_unpackhi_pd(r[2], r[3]);
     r[0] = _mm256_permute2f128_pd(a, c, 0x20);

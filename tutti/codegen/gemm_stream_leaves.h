@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "tutti/codegen/contraction_tree.h"
@@ -29,12 +30,21 @@ struct EvenLanes {
   }
   const S* operator[](int64_t lane) const { return first + lane * distance; }
 };
+// At a distance that is known while this is compiled, eight lanes need one register together instead of three and more.
+template <class S, int64_t kLanes, int64_t kDistance>
+struct FixedLanes {
+  const S* first;
+  FixedLanes(const S* b, const int64_t* offsets) : first(b + offsets[0]) {}
+  static bool fit(const int64_t* offsets) { return EvenLanes<S, kLanes>::fit(offsets) && offsets[1] - offsets[0] == kDistance; }
+  const S* operator[](int64_t lane) const { return first + lane * kDistance; }
+};
 template <class S, int64_t kLanes>
 struct AnyLanes {
   const S* begin[kLanes];
   AnyLanes(const S* b, const int64_t* offsets) {
     for (int64_t lane = 0; lane < kLanes; ++lane) begin[lane] = b + offsets[lane];
   }
+  static bool fit(const int64_t*) { return true; }
   const S* operator[](int64_t lane) const { return begin[lane]; }
 };
 
@@ -106,9 +116,14 @@ class LeafLanes {
           const S* from = b + column * column_stride;
           const T* x = lane_x_.data() + g * length_ * kRows * kLanes;
           T* to = unit + g * kLanes * kRows;
-          if (EvenLanes<S, kLanes>::fit(at) && EvenLanes<S, kLanes>::fit(at + kLanes))
-            chains<kRows>(EvenLanes<S, kLanes>(from, at), EvenLanes<S, kLanes>(from, at + kLanes), x, ahead, to);
-          else chains<kRows>(AnyLanes<S, kLanes>(from, at), AnyLanes<S, kLanes>(from, at + kLanes), x, ahead, to);
+          const auto walked_as = [&]<class Lanes>(std::type_identity<Lanes>) {
+            const bool fits = Lanes::fit(at) && Lanes::fit(at + kLanes);
+            if (fits) chains<kRows>(Lanes(from, at), Lanes(from, at + kLanes), x, ahead, to);
+            return fits;
+          };
+          // Leaves of k = 2^i, of k = 3 * 2^i, of any k, and columns side by side.
+          static_cast<void>(walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf>>()) || walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf / 4 * 3>>()) ||
+                            walked_as(std::type_identity<EvenLanes<S, kLanes>>()) || walked_as(std::type_identity<AnyLanes<S, kLanes>>()));
         }
       }
       for (int64_t j = 0; j < unit_columns_; ++j)
@@ -118,20 +133,21 @@ class LeafLanes {
 
   // block[i] holds element k + i of every lane.
   template <class Lanes>
-  static void load_square(const Lanes& lanes, int64_t k, typename Block::Vector (&block)[kLanes]) {
+  [[gnu::always_inline]] static void load_square(const Lanes& lanes, int64_t k, typename Block::Vector (&block)[kLanes]) {
     for (int64_t i = 0; i < kLanes; ++i) block[i] = Block::load(lanes[i] + k);
     Block::transpose(block);
   }
   // sum += elements [begin, kLanes) of the square at k.
   template <int kRows, class Lanes>
-  static void add_square(const Lanes& lanes, int64_t k, int64_t begin, const T* x, typename Block::Vector (&sum)[kRows]) {
+  [[gnu::always_inline]] static void add_square(const Lanes& lanes, int64_t k, int64_t begin, const T* x, typename Block::Vector (&sum)[kRows]) {
     typename Block::Vector block[kLanes];
     load_square(lanes, k, block);
     for (int64_t i = begin; i < kLanes; ++i)
       for (int64_t r = 0; r < kRows; ++r) sum[r] = Block::fma(block[i], Block::load(x + ((k + i) * kRows + r) * kLanes), sum[r]);
   }
+  // A function that does nothing else has no effect in the eyes of the compiler, which drops calls of it.
   template <class Lanes>
-  static void prefetch(const Lanes& lanes, int64_t k) {
+  [[gnu::always_inline]] static void prefetch(const Lanes& lanes, int64_t k) {
     for (int64_t i = 0; i < kLanes; ++i) _mm_prefetch(reinterpret_cast<const char*>(lanes[i] + k), _MM_HINT_T1);
   }
 
@@ -170,18 +186,26 @@ class LeafLanes {
   template <int kRows>
   void combine(const T* sums, int64_t j, int64_t row, const S* b, int64_t column_stride, int64_t first, int64_t columns, T* pending, T* y) const {
     const int64_t unit_size = groups_ * kLanes * kRows;
+    alignas(64) T group[kLanes * kLanes];  // of lanes: element u of row i is lane i of unit u
     for (int64_t leaf = 0; leaf < leaves_; ++leaf) {
-      const int64_t item = j * leaves_ + leaf, place = (item / kLanes * kRows + row) * kLanes + item % kLanes;
-      for (int64_t u = 0; u < kLanes; ++u) pending[u] = sums[u * unit_size + place];
+      const int64_t item = j * leaves_ + leaf;
+      if (leaf == 0 || item % kLanes == 0) {
+        typename Block::Vector block[kLanes];
+        for (int64_t u = 0; u < kLanes; ++u) block[u] = Block::load(sums + u * unit_size + (item / kLanes * kRows + row) * kLanes);
+        Block::transpose(block);
+        for (int64_t i = 0; i < kLanes; ++i) Block::store(group + i * kLanes, block[i]);
+      }
+      T* mine = group + item % kLanes * kLanes;
       const int64_t begin = first_k_[static_cast<size_t>(leaf)];
       for (int64_t k = begin + length_; k < begin + tree_.leaf_lengths[static_cast<size_t>(leaf)]; ++k) {
         for (int64_t u = 0; u < kLanes; ++u) {
           const int64_t column = std::min(first + u * unit_columns_ + j, columns - 1);
-          pending[u] = std::fma(x_[k * kRows + row], static_cast<T>(simd::widen(b[column * column_stride + k])), pending[u]);
+          mine[u] = std::fma(x_[k * kRows + row], static_cast<T>(simd::widen(b[column * column_stride + k])), mine[u]);
         }
       }
-      for (int merges = tree_.merges[static_cast<size_t>(leaf)]; merges > 0; --merges, pending -= kLanes)
-        for (int64_t u = 0; u < kLanes; ++u) pending[u - kLanes] += pending[u];
+      typename Block::Vector sum = Block::load(mine);
+      for (int merges = tree_.merges[static_cast<size_t>(leaf)]; merges > 0; --merges, pending -= kLanes) sum = Block::add(Block::load(pending - kLanes), sum);
+      Block::store(pending, sum);
       pending += kLanes;
     }
     for (int64_t u = 0; u < kLanes; ++u) {
