@@ -43,6 +43,12 @@ void add_indexed(std::vector<Case>& list) {
   add("gather in columns", {1024, 1024}, x.numel(), [=] { return gather(x, 0, square); });
   add("scatter in rows", {1024, 1024}, x.numel(), [=] { return scatter(x, 1, square, x); });
   add("scatter in columns", {1024, 1024}, x.numel(), [=] { return scatter(x, 0, square, x); });
+  for (const Shape& sizes : {Shape{int64_t{1} << 20}, Shape{65536, 64}}) {
+    const Tensor onto = uniform(sizes, random_key("bench"), -2.0, 2.0), index = picks(sizes, onto.extents()[0]);
+    add("scatter_add", onto.extents(), onto.numel(), [=] { return scatter_add(onto, 0, index, onto); });
+  }
+  const Tensor grad = table(4096, 512), tokens = picks({4096}, 32000);
+  add("embedding, gradient", {4096, 512}, 4096, [=] { return embedding_backward(grad, tokens, 32000); });
 }
 
 // Bags of 20 rows of a table that no cache holds: forward alone, and with the gradient in sparse form. The bytes are those
@@ -131,6 +137,7 @@ std::vector<Case> cases() {
   const Tensor x = tensor({rows, 1024}), w = tensor({1024}), bias = tensor({1024}), g = tensor({rows, 1024});
   const double full = 4.0 * static_cast<double>(x.numel());
   list.push_back({"softmax", x.extents(), 2 * full, 0, [x, kept = Tensor()]() mutable { kept = softmax(x, -1); }});
+  list.push_back({"softmax of columns", x.extents(), 2 * full, 0, [x, kept = Tensor()]() mutable { kept = softmax(x, 0); }});
   list.push_back({"layer_norm", x.extents(), 2 * full, 0, [=, kept = Tensor()]() mutable { kept = layer_norm(x, w, bias); }});
   list.push_back({"rms_norm", x.extents(), 2 * full, 0, [=, kept = Tensor()]() mutable { kept = rms_norm(x, w); }});
   const Tensor xg = detach(x), wg = detach(w);

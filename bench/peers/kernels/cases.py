@@ -27,11 +27,16 @@ def compiled(label, line, elements, flops, tensors, what, shape, short):
     return Case(label, line, flops * elements, 4.0 * tensors * elements, ("compile",), rows, short)
 
 
+def indexed(label, line, flops, nbytes, op, shape, short=""):
+    return Case(label, line, float(flops), float(nbytes), ("ops", "--only", op), {"Tutti": {"op": op, "shape": shape}}, short)
+
+
 def eager(label, op, n, tensors, short):
     return Case(label, f"{op} {n} f32", float(n), 4.0 * tensors * n, ("ops", "--only", op), {"Tutti": {"op": op, "shape": f"[{n}]"}}, short)
 
 
 M1, M16 = 1 << 20, 1 << 24
+BAG_ELEMENTS = 4096 * 20 * 64
 PAIRS = 4 * 8 * 1024 * 1025 / 2
 CASES = [
     product(1024, 1024, 1024, "f32", "kn", "1024³ f32"), product(1024, 1024, 1024, "f32", "nk"), product(1024, 1024, 1024, "f32", "packed"),
@@ -47,5 +52,11 @@ CASES = [
     eager("add, 16 elements", "add", 16, 3, ""), eager("add, 16 M", "add", M16, 3, "add 16 M"),
     Case("attention, causal, 4 x 8 x 1024 x 64", "attention 4 8 1024 64 f32", 4.0 * 64 * PAIRS, 16.0 * 4 * 8 * 1024 * 64,
          ("attention", "--batch", "4", "--heads", "8", "--length", "1024", "--dim", "64"), {"Tutti": {"op": "sdpa", "pass": "forward"}}, "attention"),
+    indexed("softmax of columns, 16384 rows of 1024", "softmax_columns 16384 1024 f32", 4 * M16, 8 * M16, "softmax of columns", "[16384, 1024]"),
+    indexed("embedding, gradient, 4096 of 512 to 32000", "embedding_gradient 4096 512 32000 f32", 4096 * 512, 4 * (4096 + 32000) * 512, "embedding, gradient", "[4096, 512]"),
+    indexed("scatter_add, 1 M", f"scatter_add {M1} f32", M1, 20 * M1, "scatter_add", f"[{M1}]"),
+    indexed("scatter_add of rows, 65536 x 64", "scatter_add 65536 64 f32", 65536 * 64, 20 * 65536 * 64, "scatter_add", "[65536, 64]"),
+    *(indexed(f"embedding_bag, 1 M x 64, 4096 bags of 20, forward + sparse gradient{what}", f"embedding_bag{more} {M1} 64 4096 20 f32", 2 * BAG_ELEMENTS, 8 * BAG_ELEMENTS,
+              "embedding_bag forward+backward in rows", "[4096, 20, 64]", short) for what, more, short in (("", "", "embedding_bag"), (", rows once", "_unique", ""))),
     compiled("AdamW, 16 M", f"adamw {M16} f32", M16, 14, 7, "adamw", f"[{M16}]", "AdamW"),
 ]

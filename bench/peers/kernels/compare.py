@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Tutti's kernels beside oneDNN, OpenBLAS and PyTorch, in turns in one run: which of them this machine has is found out, none is needed.
+"""Tutti's kernels beside oneDNN, OpenBLAS, ggml, PyTorch and MLX, in turns in one run: which of them this machine has is found out, none is needed.
 
-compare.py TUTTI [--threads 1,2] [--rounds 3] [--only TEXT] [--python PYTHON] [--json FILE] [--svg FILE]: prints a Markdown table per number of
+compare.py TUTTI [--threads 1,2] [--rounds 3] [--only TEXT] [--python PYTHON] [--mlx PYTHON] [--ggml PREFIX] [--json FILE] [--svg FILE]: prints a Markdown table per number of
 threads: minimum over all rounds, median of the rounds' medians. Fails when a result is wrong.
 """
 import argparse
+import ctypes.util
 import json
-import os
 import pathlib
 import shutil
 import statistics
@@ -19,34 +19,8 @@ from roofline import draw
 
 here = pathlib.Path(__file__).resolve().parent
 root = here.parents[2]
-
-
-def environment(threads):
-    """Memory of all programs, Tutti included, lies in huge pages, and what was freed stays with them: else a large result would be mapped anew each time."""
-    return dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads), GLIBC_TUNABLES="glibc.malloc.hugetlb=1", MALLOC_MMAP_MAX_="0",
-                MALLOC_TRIM_THRESHOLD_=str(1 << 40))
-
-
-class Peer:
-    """A program that answers cases, see peer.h; it stays between rounds."""
-
-    def __init__(self, name, command, threads):
-        self.name = name
-        self.process = subprocess.Popen([*command, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(threads))
-        first = self.process.stdout.readline()
-        self.about = json.loads(first) if first else None
-
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"compare.py: {self.name} ended while it ran '{line}'; run that case alone with --only")
-        return json.loads(answer)
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
+sys.path.append(str(here.parent))
+from programs import Peer, count, counts, imports, program, run_tutti, text_of  # noqa: E402
 
 
 def build(folder, source, *more):
@@ -58,27 +32,27 @@ def build(folder, source, *more):
     return (target, "") if done.returncode == 0 else (None, next((l for l in done.stderr.splitlines() if "error" in l or "cannot find" in l), done.stderr.strip()))
 
 
-def find_peers(folder, python):
-    """name -> command."""
+def find_peers(folder, args):
+    """name -> command and what to add to its environment."""
     commands = {}
-    for name, source, library in (("oneDNN", "onednn_kernels.cpp", "-ldnnl"), ("OpenBLAS", "openblas_kernels.cpp", "-lopenblas")):
-        binary, why = build(folder, source, library)
+    ggml = [f"-I{args.ggml}/include", f"-L{args.ggml}/lib", f"-Wl,-rpath,{args.ggml}/lib"] if args.ggml else []
+    for name, source, *flags in (("oneDNN", "onednn_kernels.cpp", "-ldnnl"), ("OpenBLAS", "openblas_kernels.cpp", "-lopenblas"), ("ggml", "ggml_kernels.cpp", *ggml, "-lggml-cpu", "-lggml-base")):
+        binary, why = build(folder, source, *flags)
         if binary:
-            commands[name] = [binary]
+            commands[name] = [binary], {}
         else:
             print(f"- {name} is missing: {why}")
-    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
-        commands["PyTorch"] = [python, str(here / "torch_kernels.py")]
-    else:
-        print("- PyTorch is missing: --python names an interpreter that can import torch")
+    for name, module, flag, script in (("PyTorch", "torch", "python", "torch_kernels.py"), ("MLX", "mlx.core, numpy", "mlx", "mlx_kernels.py")):
+        python = getattr(args, flag) or args.python
+        if imports(python, module):
+            commands[name] = [python, str(here / script)], {}
+        else:
+            print(f"- {name} is missing: --{flag} names an interpreter that can import {module}")
+    blas = ctypes.util.find_library("openblas")
+    if "MLX" in commands and blas:
+        print(f"- MLX calls {blas} instead of the BLAS that it brings")
+        commands["MLX"][1]["LD_PRELOAD"] = blas
     return commands
-
-
-def run_tutti(tutti, arguments, threads):
-    done = subprocess.run([tutti, "bench", *arguments, "--threads", str(threads), "--json"], capture_output=True, text=True, env=environment(threads))
-    if done.returncode != 0:
-        sys.exit(f"compare.py: '{tutti} bench {' '.join(arguments)}' failed: {done.stderr.strip() or 'a result is wrong'}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def measure(tutti, peers, cases, threads, rounds, rate):
@@ -97,7 +71,10 @@ def measure(tutti, peers, cases, threads, rounds, rate):
             rows = run_tutti(tutti, group, threads) if group else []
             for case in (c for c in cases if c.tutti == group):
                 for column, wanted in case.rows.items():
-                    keep(case, column, next(row for row in rows if wanted.items() <= row.items()))
+                    row = next((row for row in rows if wanted.items() <= row.items()), None)
+                    if row is None:
+                        sys.exit(f"compare.py: 'tutti bench {' '.join(group)}' printed no line with {wanted}, which '{case.label}' needs; build {tutti} from this tree")
+                    keep(case, column, row)
                 for peer in peers:
                     if (case, peer.name) in missing:
                         continue
@@ -119,13 +96,6 @@ def summary(case, column, rows, threads):
             "kernel": rows[0].get("kernel", "")}
 
 
-def text_of(us):
-    for unit, scale in (("us", 1), ("ms", 1e3), ("s", 1e6)):
-        if us < 1000 * scale or unit == "s":
-            value = us / scale
-            return f"{value:.{max(0, 2 - (value >= 10) - (value >= 100))}f} {unit}"
-
-
 def print_table(cases, results, columns, roof, threads):
     print(f"\n{threads} thread{'s' * (threads > 1)}; multiply-adds {roof['peak_gflops']:.1f} GFLOP/s, 64 MiB read {roof['read_gbps']:.1f} GB/s, copied "
           f"{roof['copy_gbps']:.1f}, updated in place {roof['update_gbps']:.1f}, 4 MiB read {roof['cache_read_gbps']:.1f}; minimum (median)\n")
@@ -144,11 +114,13 @@ def print_table(cases, results, columns, roof, threads):
 
 def main():
     flags = argparse.ArgumentParser()
-    flags.add_argument("tutti")
-    flags.add_argument("--threads", default="1,2")
-    flags.add_argument("--rounds", type=int, default=3)
+    flags.add_argument("tutti", type=program)
+    flags.add_argument("--threads", type=counts, default=[1, 2])
+    flags.add_argument("--rounds", type=count, default=3)
     flags.add_argument("--only", default="", help="cases whose label contains this")
-    flags.add_argument("--python", default=sys.executable)
+    flags.add_argument("--python", default=sys.executable, help="an interpreter that can import torch")
+    flags.add_argument("--mlx", help="an interpreter that can import mlx.core and numpy; without it that of --python")
+    flags.add_argument("--ggml", help="where ggml is installed, if the compiler does not find it by itself")
     flags.add_argument("--json")
     flags.add_argument("--svg")
     args = flags.parse_args()
@@ -159,12 +131,12 @@ def main():
         sys.exit(f"compare.py: --svg: none of the cases with '{args.only}' is on the plot; leave --svg out, or take one of: " + "; ".join(c.label for c in CASES if c.short))
     lines, panels = [], []
     with tempfile.TemporaryDirectory() as folder:
-        commands = find_peers(folder, args.python)
+        commands = find_peers(folder, args)
         rate, why = build(folder, "memory_rate.cpp", "-mavx2", "-pthread")
         if rate is None:
             sys.exit(f"compare.py: memory_rate.cpp does not build: {why}")
-        for threads in (int(t) for t in args.threads.split(",")):
-            peers = [Peer(name, command, threads) for name, command in commands.items()]
+        for threads in args.threads:
+            peers = [Peer(name, [*command, str(threads)], threads, **more) for name, (command, more) in commands.items()]
             if not panels:
                 for peer in peers:
                     print(f"- {peer.name} {peer.about['version']}, runs as {peer.about['isa']}" if peer.about else f"- {peer.name} is missing: it does not start")

@@ -1,6 +1,5 @@
 // Products, softmax, layer norm and pointwise functions of oneDNN. Cases on stdin, answers on stdout (peer.h). Threads: OMP_NUM_THREADS.
 // g++ -O3 -std=c++20 -I ROOT onednn_kernels.cpp -ldnnl -o onednn_kernels && echo "gemm 1024 1024 1024 f32 kn" | OMP_NUM_THREADS=1 ./onednn_kernels
-#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
@@ -10,22 +9,6 @@ using namespace tutti::bench;
 using namespace tutti::bench::peers;
 using dnnl::memory;
 using Arguments = std::unordered_map<int, memory>;
-
-// The upper half of a float, rounded by cutting, which is enough for operands.
-struct BFloat16 {
-  uint16_t bits = 0;
-  BFloat16() = default;
-  explicit BFloat16(double value) {
-    const auto narrow = static_cast<float>(value);
-    std::memcpy(&bits, reinterpret_cast<const char*>(&narrow) + 2, 2);
-  }
-  explicit operator double() const {
-    const uint32_t word = static_cast<uint32_t>(bits) << 16;
-    float value;
-    std::memcpy(&value, &word, 4);
-    return value;
-  }
-};
 
 static dnnl::engine& engine() {
   static dnnl::engine one(dnnl::engine::kind::cpu, 0);
@@ -73,11 +56,7 @@ static Answer softmax(const Case& c) {
   const memory::desc desc = dense({c.sizes[0], columns});
   const dnnl::softmax_v2_forward::primitive_desc descriptor({dnnl::prop_kind::forward_inference, dnnl::algorithm::softmax_accurate, desc, desc, 1}, engine());
   const auto [time, kernel] = time_of(descriptor, dnnl::softmax_v2_forward(descriptor), {{DNNL_ARG_SRC, over(desc, x)}, {DNNL_ARG_DST, over(desc, y)}});
-  const auto expected = [&](long i) {
-    double sum = 0;
-    for (const float* row = x.data() + i / columns * columns, *end = row + columns; row != end; ++row) sum += std::exp(static_cast<double>(*row));
-    return std::exp(static_cast<double>(x.data()[i])) / sum;
-  };
+  const auto expected = [&](long i) { return softmax_of_row(x.data() + i / columns * columns, columns, i % columns); };
   return {time, pointwise_error(y, expected, 0), kernel};
 }
 
@@ -90,12 +69,7 @@ static Answer layer_norm(const Case& c) {
       {dnnl::prop_kind::forward_inference, desc, 1e-5f, normalization_flags::use_scale | normalization_flags::use_shift}, engine());
   const auto [time, kernel] = time_of(descriptor, dnnl::layer_normalization_forward(descriptor),
                                       {{DNNL_ARG_SRC, over(desc, x)}, {DNNL_ARG_SCALE, over(row, w)}, {DNNL_ARG_SHIFT, over(row, b)}, {DNNL_ARG_DST, over(desc, y)}});
-  const auto expected = [&](long i) {
-    double sum = 0, squares = 0;
-    for (const float* at = x.data() + i / columns * columns, *end = at + columns; at != end; ++at) sum += *at, squares += static_cast<double>(*at) * *at;
-    const double mean = sum / static_cast<double>(columns), variance = squares / static_cast<double>(columns) - mean * mean;
-    return (x.data()[i] - mean) / std::sqrt(variance + 1e-5) * w.data()[i % columns] + b.data()[i % columns];
-  };
+  const auto expected = [&](long i) { return normed_of_row(x.data() + i / columns * columns, columns, i % columns) * w.data()[i % columns] + b.data()[i % columns]; };
   return {time, pointwise_error(y, expected), kernel};
 }
 

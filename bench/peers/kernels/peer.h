@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -87,6 +88,22 @@ class Elements {
   long count_;
 };
 
+// The upper half of a float, rounded by cutting, which is enough for operands.
+struct BFloat16 {
+  uint16_t bits = 0;
+  BFloat16() = default;
+  explicit BFloat16(double value) {
+    const auto narrow = static_cast<float>(value);
+    std::memcpy(&bits, reinterpret_cast<const char*>(&narrow) + 2, 2);
+  }
+  explicit operator double() const {
+    const uint32_t word = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &word, 4);
+    return value;
+  }
+};
+
 // Floats in [-1, 1), the same in every run. Integers of 7 bits: AVX2 sums pairs of products of 8 bits in 16 with saturation, which is what oneDNN
 // uses there, so its results are right for such weights only.
 template <class T>
@@ -128,6 +145,20 @@ inline double pointwise_error(const Elements<float>& result, const std::function
     worst = std::max(worst, std::abs(want - result.data()[i]) / (1e-5 * (floor + std::abs(want))));
   }
   return worst;
+}
+
+inline double softmax_of_row(const float* row, long columns, long column) {
+  double sum = 0;
+  for (long i = 0; i < columns; ++i) sum += std::exp(static_cast<double>(row[i]));
+  return std::exp(static_cast<double>(row[column])) / sum;
+}
+
+// Of a layer norm with eps 1e-5, before its weight and bias.
+inline double normed_of_row(const float* row, long columns, long column) {
+  double sum = 0, squares = 0;
+  for (long i = 0; i < columns; ++i) sum += row[i], squares += static_cast<double>(row[i]) * row[i];
+  const double mean = sum / static_cast<double>(columns), variance = squares / static_cast<double>(columns) - mean * mean;
+  return (row[column] - mean) / std::sqrt(variance + 1e-5);
 }
 
 inline double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }

@@ -3,7 +3,7 @@ import math
 
 WIDTH, HEIGHT, LEFT, TOP, GAP, BELOW = 640, 470, 70, 78, 70, 150
 MARKS = {"Tutti": ("circle", "#1f5fbf"), "Tutti, compiled": ("ring", "#1f5fbf"), "oneDNN": ("square", "#d9661f"), "OpenBLAS": ("triangle", "#2e8b57"),
-         "PyTorch": ("diamond", "#b3202c")}
+         "PyTorch": ("diamond", "#b3202c"), "MLX": ("wedge", "#7a4fb5"), "ggml": ("cross", "#6b6b00")}
 
 
 def text(x, y, words, size=12, anchor="middle", more=""):
@@ -21,7 +21,8 @@ def mark(x, y, name):
     if shape == "ring":
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="#fff" fill-opacity="0.6" stroke="{color}" stroke-width="2"/>'
     corners = {"square": [(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)], "triangle": [(0, -6), (5.5, 4.5), (-5.5, 4.5)],
-               "diamond": [(0, -6), (6, 0), (0, 6), (-6, 0)]}[shape]
+               "diamond": [(0, -6), (6, 0), (0, 6), (-6, 0)], "wedge": [(0, 6), (5.5, -4.5), (-5.5, -4.5)],
+               "cross": [(-2, -6), (2, -6), (2, -2), (6, -2), (6, 2), (2, 2), (2, 6), (-2, 6), (-2, 2), (-6, 2), (-6, -2), (-2, -2)]}[shape]
     return f'<polygon points="{" ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in corners)}" fill="{color}" fill-opacity="0.85"/>'
 
 

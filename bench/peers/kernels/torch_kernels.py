@@ -1,30 +1,14 @@
-"""Kernels of PyTorch, called from Python without gradients. Cases on stdin, answers on stdout, as peer.h has them: torch_kernels.py THREADS."""
-import itertools
-import json
+"""Kernels of PyTorch, called from Python, without gradients unless they are the case. Cases on stdin, answers on stdout, as peer.h has them: torch_kernels.py THREADS."""
 import math
-import statistics
 import sys
-import time
 
 import torch
 import torch.nn.functional as F
 
+from peer import serve
+
 torch.set_num_threads(int(sys.argv[1]))
 torch.manual_seed(1)
-
-
-def measure(run, batch_s=0.004, batches=15):
-    """bench/measure.h: batches of about 4 ms after two warm-up calls; what takes half a second is timed once."""
-    def time_of(calls):
-        begin = time.perf_counter()
-        for _ in itertools.repeat(None, calls):
-            run()
-        return (time.perf_counter() - begin) / calls * 1e6
-    run()
-    once = time_of(1)
-    calls = max(1, int(batch_s * 1e6 / max(once, 0.01)))
-    samples = [time_of(calls) for _ in range(batches)] if once < 5e5 else [once]
-    return min(samples), statistics.median(samples)
 
 
 def random(*sizes):
@@ -69,14 +53,55 @@ def attention(batch, heads, length, dim):
     return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), lambda got: far(got[:1, :1], want, 1e-5)
 
 
+def bags(rows, columns, count, length, unique):
+    """Sums of bags and the gradient of the table in sparse form: as autograd leaves it, one row per lookup, or with each row of the table once."""
+    table = random(rows, columns).requires_grad_()
+    indices, offsets, grad = torch.randint(rows, (count * length,)), torch.arange(0, count * length, length), random(count, columns)
+
+    @torch.enable_grad()
+    def run():
+        table.grad = None
+        pooled = F.embedding_bag(indices, table, offsets, mode="sum", sparse=True)
+        pooled.backward(grad)
+        return pooled.detach(), table.grad.coalesce() if unique else table.grad
+
+    def error(got):
+        pooled, gradient = got
+        want = torch.zeros(rows, columns, dtype=torch.float64).index_add(0, indices, grad.double().repeat_interleave(length, 0))
+        return max(far(pooled, table.detach()[indices].double().view(count, length, columns).sum(1), 1e-5), far(gradient.to_dense(), want, 1e-5))
+    return run, error
+
+
+def scatter_add(sizes):
+    x, source, index = random(*sizes), random(*sizes), torch.randint(sizes[0], sizes)
+    return lambda: x.scatter_add(0, index, source), lambda got: far(got, x.double().scatter_add(0, index, source.double()), 1e-5)
+
+
+def embedding_gradient(tokens, columns, rows):
+    grad, indices = random(tokens, columns), torch.randint(rows, (tokens,))
+    want = torch.zeros(rows, columns, dtype=torch.float64).index_add(0, indices, grad.double())
+    return lambda: torch.ops.aten.embedding_dense_backward(grad, indices, rows, -1, False), lambda got: far(got, want, 1e-5)
+
+
+def softmax_of_columns(rows, columns):
+    x = random(rows, columns)
+    return lambda: x.softmax(0), lambda got: far(got[:, :8] * rows, x[:, :8].double().softmax(0) * rows, 1e-5)
+
+
 def make(op, sizes, dtype, layout):
     """The call to time, and the error of its result; None for what PyTorch has not."""
-    if op == "gemm":
-        return product(*sizes, dtype, layout)
-    if op == "attention":
-        return attention(*sizes)
-    if op == "adamw":
-        return adamw(*sizes)
+    made = {
+        "gemm": lambda: product(*sizes, dtype, layout),
+        "attention": lambda: attention(*sizes),
+        "adamw": lambda: adamw(*sizes),
+        "embedding_bag": lambda: bags(*sizes, unique=False),
+        "embedding_bag_unique": lambda: bags(*sizes, unique=True),
+        "embedding_gradient": lambda: embedding_gradient(*sizes),
+        "scatter_add": lambda: scatter_add(sizes),
+        "softmax_columns": lambda: softmax_of_columns(*sizes),
+    }.get(op)
+    if made:
+        return made()
     a, b, c = random(*sizes), random(*sizes), random(*sizes)
     w, u = random(sizes[-1]), random(sizes[-1])
     ops = {
@@ -95,20 +120,5 @@ def make(op, sizes, dtype, layout):
     return (lambda: ops[op](a, b, c, w, u)), check
 
 
-print(json.dumps({"version": torch.__version__, "isa": torch.backends.cpu.get_cpu_capability()}), flush=True)
-for line in sys.stdin:
-    words = line.split()
-    numbers = [int(word) for word in words if word.isdigit()]
-    texts = [word for word in words[1:] if not word.isdigit()]
-    try:
-        made = make(words[0], numbers, texts[0], texts[1] if len(texts) > 1 else "")
-        if made is None:
-            answer = {"missing": "no such operation"}
-        else:
-            with torch.no_grad():
-                error = made[1](made[0]())
-                minimum, median = measure(made[0])
-            answer = {"min_us": minimum, "median_us": median, "error": error, "kernel": "torch"}
-    except (RuntimeError, AttributeError, TypeError) as e:
-        answer = {"missing": str(e).splitlines()[0]}
-    print(json.dumps(answer), flush=True)
+with torch.no_grad():
+    serve(torch.__version__, torch.backends.cpu.get_cpu_capability(), make)
