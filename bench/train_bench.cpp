@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "bench/fma_peak.h"
 #include "bench/model_shard.h"
@@ -23,6 +24,12 @@ Timing timing_of(std::vector<double> us) {
   return {us.front(), us[us.size() / 2]};
 }
 
+double mean_of(const Tensor& losses) {
+  const Tensor dense = to_contiguous(losses);
+  const float* first = dense.data<float>();
+  return std::accumulate(first, first + dense.numel(), 0.0) / static_cast<double>(dense.numel());
+}
+
 // A model, its optimizer, and how long the parts of its steps took.
 class Trainer {
  public:
@@ -37,8 +44,10 @@ class Trainer {
     allocator.reset_peak();
     const auto begin = Clock::now();
     std::vector<Tensor> grads;
+    Tensor losses;
     {
       const train::ShardGradients got = step_.run(shard_.batch, shard_.labels, shard_.scale);
+      losses = got.losses;
       for (const std::vector<Tensor>& uses : got.uses) {
         Tensor total = uses.at(0);
         for (size_t u = 1; u < uses.size(); ++u) total = add(total, uses[u]);
@@ -50,6 +59,7 @@ class Trainer {
     const auto has_norm = Clock::now();
     optimizer_->step(grads, 1e-4, scale);
     const auto end = Clock::now();
+    loss_.push_back(mean_of(losses));
     if (!counts) return;
     const auto us = [](auto from, auto to) { return std::chrono::duration<double, std::micro>(to - from).count(); };
     step_us_.push_back(us(begin, end));
@@ -64,6 +74,9 @@ class Trainer {
     row.tokens_per_s = static_cast<double>(shard_.tokens()) / row.step.median_us * 1e6;
     row.gflops = row.tokens_per_s * models::training_flops_per_token(shard_.model.config(), problem.sequence_length) / 1e9;
     row.peak_gflops = peak_gflops;
+    row.first_loss = loss_.front();
+    row.last_loss = loss_.back();
+    for (const Tensor& p : shard_.parameters) row.parameters += p.numel();
     row.peak_mbytes = static_cast<double>(peak_) / (1 << 20);
     return row;
   }
@@ -74,7 +87,7 @@ class Trainer {
   ModelShard shard_;
   train::ShardStep step_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::vector<double> step_us_, shard_us_, norm_us_, optimizer_us_;
+  std::vector<double> step_us_, shard_us_, norm_us_, optimizer_us_, loss_;
   int64_t peak_ = 0;
 };
 

@@ -16,6 +16,8 @@ struct TrainRow {
   double gflops = 0;              // by the training FLOPs of the model, attention's causality not discounted
   double peak_gflops = 0;         // multiply-adds of all threads
   double peak_mbytes = 0;         // of the allocator, model and optimizer included
+  double first_loss = 0, last_loss = 0;  // means over the tokens, of the first warm-up step and of the last step
+  int64_t parameters = 0;
 };
 
 struct TrainProblem {

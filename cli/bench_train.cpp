@@ -29,7 +29,7 @@ void print(const bench::TrainRow& r, const TrainFlags& flags) {
                                        {"threads", flags.problem.threads}, {"mode", r.mode}, {"min_us", r.step.min_us}, {"median_us", r.step.median_us},
                                        {"shard_us", r.shard.median_us}, {"norm_us", r.norm.median_us}, {"optimizer_us", r.optimizer.median_us},
                                        {"tokens_per_s", r.tokens_per_s}, {"gflops", r.gflops}, {"peak_gflops", r.peak_gflops},
-                                       {"peak_mbytes", r.peak_mbytes}};
+                                       {"peak_mbytes", r.peak_mbytes}, {"parameters", r.parameters}, {"first_loss", r.first_loss}, {"last_loss", r.last_loss}};
   std::printf("%s\n", line.dump().c_str());
 }
 

@@ -1,6 +1,7 @@
 // `tutti bench train`.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -17,10 +18,12 @@ TEST(BenchTrain, HoldsCompiledStepsAgainstEagerOnes) {
   std::string modes;
   for (std::string line; std::getline(text, line);) {
     const auto row = nlohmann::json::parse(line);
-    for (const char* key : {"model", "tokens", "threads", "mode", "min_us", "median_us", "shard_us", "norm_us", "optimizer_us", "tokens_per_s", "gflops", "peak_gflops", "peak_mbytes"})
+    for (const char* key : {"model", "tokens", "threads", "mode", "min_us", "median_us", "shard_us", "norm_us", "optimizer_us", "tokens_per_s", "gflops", "peak_gflops", "peak_mbytes", "parameters", "first_loss", "last_loss"})
       EXPECT_TRUE(row.contains(key)) << key << " in " << line;
     EXPECT_EQ(row["tokens"], 32);
     EXPECT_GT(row["tokens_per_s"], 0);
+    EXPECT_NEAR(row["first_loss"].get<double>(), std::log(2048), 0.5);  // random weights guess
+    EXPECT_LT(row["last_loss"], row["first_loss"]);
     modes += row["mode"].get<std::string>() + " ";
   }
   EXPECT_EQ(modes, "eager compiled ");
