@@ -8,9 +8,9 @@
 
 namespace tutti::codegen::stream {
 
-// Rows of x whose sums are registers at a time; then as many k as leave registers for their elements.
-inline constexpr int kRowsAtOnce = 4;
-constexpr int k_at_once(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
+// Rows of x whose sums are registers at a time, and as many k as leave registers for their elements: three by three is the
+// most work for a sum that is loaded and stored.
+constexpr int k_at_once(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : rows == 3 ? 3 : 2; }
 // Rows of B that are asked for ahead. One row of x alone reads so many streams that the processor follows by itself.
 inline constexpr int64_t kRowsAhead = 8;
 
@@ -55,28 +55,32 @@ struct ColumnBlock {
     if (j < columns) step(j, [&](const S* p) { return simd::load_part<T>(p, columns - j); });
   }
 
-  template <int kRows>
-  void add_some(int64_t k, int64_t length, int64_t row, T* sums) const {
-    if (length == k_at_once(kRows)) return add<kRows, k_at_once(kRows)>(k, row, sums);
+  // kK or fewer k.
+  template <int kRows, int kK>
+  void add_rows(int64_t k, int64_t length, int64_t row, T* sums) const {
+    if (length == kK) return add<kRows, kK>(k, row, sums);
     for (int64_t i = 0; i < length; ++i) add<kRows, 1>(k + i, row, sums);
+  }
+  template <int kLargest>
+  void leaf(int64_t k, int64_t length, T* sums) const {
+    constexpr int kK = k_at_once(kLargest);
+    for (int64_t done = 0; done < length; done += kK) {
+      const int64_t some = std::min<int64_t>(kK, length - done);
+      int64_t row = 0;
+      for (; row + kLargest <= rows; row += kLargest) add_rows<kLargest, kK>(k + done, some, row, sums);
+      if (row + 2 == rows) add_rows<2, kK>(k + done, some, row, sums);
+      if (row + 1 == rows) add_rows<1, kK>(k + done, some, row, sums);
+    }
   }
 
   // The chains of the leaf [k, k + length).
   void leaf(int64_t k, int64_t length, T* sums) const {
-    const int64_t groups = (rows + kRowsAtOnce - 1) / kRowsAtOnce, largest = (rows + groups - 1) / groups;
-    const int64_t at_once = k_at_once(static_cast<int>(largest));
     std::fill(sums, sums + rows * width, T{-0.0});
-    for (int64_t done = 0; done < length; done += at_once) {
-      const int64_t some = std::min(at_once, length - done);
-      for (int64_t row = 0; row < rows; row += largest) {
-        const auto run = [&]<int kRows>() { add_some<kRows>(k + done, some, row, sums); };
-        switch (std::min(largest, rows - row)) {
-          case 1: run.template operator()<1>(); break;
-          case 2: run.template operator()<2>(); break;
-          case 3: run.template operator()<3>(); break;
-          default: run.template operator()<4>(); break;
-        }
-      }
+    switch (rows) {
+      case 1: return leaf<1>(k, length, sums);
+      case 2: return leaf<2>(k, length, sums);
+      case 4: return leaf<4>(k, length, sums);
+      default: return leaf<3>(k, length, sums);
     }
   }
 
