@@ -76,6 +76,25 @@ TEST(KernelCheck, RefusesElementsInColumnOutputs) {
   expect_refused(recipe.finish("k"), "may use reductions and params only");
 }
 
+TEST(KernelCheck, TakesElementsInColumnOutputsAlongTheReducedDim) {
+  Recipe recipe(LoopKind::column);
+  const Expr x = recipe.input(DType::f32);
+  recipe.output(recipe.reduce(ReduceOp::sum, x) + x, DType::f32);
+  const std::string once = recipe.finish("k").key();
+  recipe.spec.outputs[0].along_reduced = true;
+  EXPECT_NO_THROW(check_kernel(recipe.spec));
+  EXPECT_NE(recipe.spec.key(), once);
+  recipe.spec.kind = LoopKind::row;
+  expect_refused(recipe.spec, "output 0 has an element for each of the reduced dim; only column kernels have one");
+}
+
+TEST(KernelCheck, RefusesThePositionInOutputsAlongTheReducedDim) {
+  Recipe recipe(LoopKind::column);
+  recipe.output(recipe.pool.leaf(ScalarOp::linear_index, DType::i64), DType::i64);
+  recipe.spec.outputs[0].along_reduced = true;
+  expect_refused(recipe.finish("k"), "uses linear_index, which only counts columns; use LoopKind::row");
+}
+
 // Input 0 of a copying kernel, picked by input 1.
 Recipe picking(DType index, LoopKind kind = LoopKind::pointwise) {
   Recipe recipe(kind);

@@ -169,5 +169,60 @@ TEST(Softmax, RowsSumToOne) {
   }
 }
 
+// exp(x - m) / l for every element, and l.
+struct Normalized {
+  Recipe recipe;
+  Normalized(LoopKind kind, DType dtype) : recipe(kind) {
+    const bool column = kind == LoopKind::column;
+    const Expr x = recipe.input(dtype, column ? StrideClass::contiguous : StrideClass::strided);
+    const Expr m = recipe.reduce(ReduceOp::softmax_max, x, TreeKind::aligned);
+    const Expr l = recipe.reduce(ReduceOp::softmax_sum, x, TreeKind::aligned);
+    recipe.output(apply_scalar(ScalarOp::exp, x - m) / l, dtype, column ? StrideClass::contiguous : StrideClass::strided);
+    recipe.output(l, DType::f32, column ? StrideClass::contiguous : StrideClass::broadcast);
+    recipe.spec.outputs[0].along_reduced = column;
+    recipe.finish("normalized");
+  }
+};
+
+TEST(Softmax, ElementsDownColumnsHaveTheBitsOfThoseAlongRows) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Normalized rows(LoopKind::row, dtype), columns(LoopKind::column, dtype);
+    for (const CpuTarget target : testing::targets()) {
+      for (const int64_t width : {1, 5, 16, 37, 2201}) {
+        for (const int64_t n : {1, 15, 70}) {
+          const int64_t outer = 2, count = outer * n * width;
+          Buffer in(dtype, count), out(dtype, count), l(DType::f32, outer * width);
+          testing::fill_moderate(in, static_cast<uint64_t>(width));
+          in.set(0, -kInfinity);
+          in.set(count - 1, kInfinity);
+          if (width > 4) in.set(3, NAN);
+          testing::run(columns.recipe.spec, target, {{&in, n * width, 1, width}, {&out, n * width, 1, width}, {&l, width, 1}}, {outer, width, n, 16});
+          EXPECT_TRUE(out.guards_intact() && l.guards_intact());
+          for (int64_t o = 0; o < outer; ++o) {
+            Buffer part(dtype, n * width), expected(dtype, n * width), sums(DType::f32, width);
+            for (int64_t i = 0; i < n * width; ++i) part.set_bits(i, in.bits(o * n * width + i));
+            testing::run(rows.recipe.spec, target, {{&part, 1, width}, {&expected, 1, width}, {&sums, 1}}, {width, n, 0, 16});
+            for (int64_t i = 0; i < n * width; ++i)
+              ASSERT_TRUE(testing::same_value(out.value(o * n * width + i), expected.value(i))) << width << " " << n << " at " << i;
+            for (int64_t c = 0; c < width; ++c) ASSERT_TRUE(testing::same_value(l.value(o * width + c), sums.value(c))) << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Softmax, ElementsDownColumnsMayBeWrittenOverWhatTheyWereMadeOf) {
+  const Normalized columns(LoopKind::column, DType::f32);
+  for (const CpuTarget target : testing::targets()) {
+    const int64_t n = 600, width = 70;
+    Buffer in(DType::f32, n * width), out(DType::f32, n * width), l(DType::f32, width);
+    testing::fill_moderate(in, 9);
+    testing::run(columns.recipe.spec, target, {{&in, 0, 1, width}, {&out, 0, 1, width}, {&l}}, {1, width, n});
+    testing::run(columns.recipe.spec, target, {{&in, 0, 1, width}, {&in, 0, 1, width}, {&l}}, {1, width, n});
+    for (int64_t i = 0; i < n * width; ++i) ASSERT_EQ(in.bits(i), out.bits(i)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace tutti::codegen

@@ -65,6 +65,14 @@ TEST(Compile, ReshapesDoNotPartKernels) {
   EXPECT_EQ(f.statistics().last.kernels, 1) << f.explain();
 }
 
+TEST(Compile, RowsAcrossMemoryHaveTheBitsOfEagerOnes) {
+  const auto fn = [](const Tensor& x) { return std::vector{softmax(x, 0), log_softmax(mul(x, 2.0), 0), softmax(reshape(x, {6, 100, 37}), 1)}; };
+  const Tensor x = values({600, 37}, 1);
+  const auto f = compile(fn);
+  const std::vector<Tensor> compiled = f(x), eager = fn(x);
+  for (size_t i = 0; i < eager.size(); ++i) expect_same(compiled[i], eager[i]);
+}
+
 TEST(Compile, InPlaceWritesReachTheArgument) {
   const auto fn = [](const Tensor& x, const Tensor& y) {
     add_(x, y);

@@ -31,6 +31,8 @@ struct OperandSpec {
   // with an index that stays along the row the row is left out; else the element reads 0 or is not written.
   // Elements are written in row-major order of (o, i): where picked outputs meet, the last one stays.
   int8_t index = -1;
+  // Outputs of column kernels: an element for each of the reduced dim instead of one for all.
+  bool along_reduced = false;
 };
 
 enum class LoopKind : uint8_t {
@@ -40,7 +42,8 @@ enum class LoopKind : uint8_t {
   // broadcast is written once per row (from reductions, params and broadcast arguments only).
   row,
   // Reduction over a dim that is not the inner one: for each o and i, the reductions over n_reduce elements (stride
-  // `reduce`), vectors along i. Outputs are per (o, i) and may use reductions, params only.
+  // `reduce`), vectors along i. Outputs are per (o, i) and may use reductions, params only; those with `along_reduced` are
+  // per element and may use elements, too.
   column,
   // For each row o: outputs hold the running combination of the reductions along i (inclusive scan, left to right,
   // one chain): out[o, i] = expr(reduced...), where `reduced k` is the value after element i.

@@ -139,9 +139,15 @@ class Checker {
     if (spec_.kind == LoopKind::row && !moves)
       TUTTI_CHECK(!moves_along_row(result), "kernel '{}': output {} is written once per row but its value changes along it",
                   spec_.name, k);
-    if (spec_.kind == LoopKind::column)
+    const bool along_reduced = spec_.outputs[k].along_reduced;
+    TUTTI_CHECK(!along_reduced || spec_.kind == LoopKind::column,
+                "kernel '{}': output {} has an element for each of the reduced dim; only column kernels have one", spec_.name, k);
+    if (spec_.kind == LoopKind::column && !along_reduced)
       TUTTI_CHECK(!uses_elements(result), "kernel '{}': output {} of a column kernel may use reductions and params only",
                   spec_.name, k);
+    TUTTI_CHECK(!along_reduced || !any_leaf(result, [](const ExprNode& x) { return x.op == ScalarOp::linear_index; }),
+                "kernel '{}': output {} along the reduced dim uses linear_index, which only counts columns; use LoopKind::row",
+                spec_.name, k);
   }
 
   template <class Fn>

@@ -32,6 +32,7 @@ std::string KernelSpec::key() const {
       w.put(operand.dtype);
       w.put(operand.inner);
       w.put(operand.index);
+      w.put(operand.along_reduced);
     }
   }
   w.put_count(nodes.size());

@@ -21,8 +21,9 @@ void shape_pointwise(KernelStep& step) {
   step.run.split_inner = true;
 }
 
-// False when the dims of the row cannot be walked as one. as_columns: rows may be taken side by side.
-bool shape_rows(KernelStep& step, const Space& space, bool as_columns) {
+// False when the dims of the row cannot be walked as one. as_columns: rows may be taken side by side, if whole_rows, the outputs
+// with an element for each of the row, lie that way.
+bool shape_rows(KernelStep& step, const Space& space, bool as_columns, const std::vector<size_t>& whole_rows) {
   LoopNest& nest = step.nest;
   Dims order;
   for (int d = 0; d < space.sizes.ndim(); ++d) {
@@ -36,12 +37,15 @@ bool shape_rows(KernelStep& step, const Space& space, bool as_columns) {
   step.outer_end = nest.collapse(0, kept);
   if (nest.sizes.ndim() == step.outer_end) nest.append_dim(1);
   const int reduce = nest.sizes.ndim() - 1;
-  const bool column = as_columns && step.outer_end > 0 && !nest.operands.empty() &&
-                      nest.operands[0].strides[static_cast<size_t>(reduce)] != 1 &&
-                      nest.operands[0].strides[static_cast<size_t>(step.outer_end - 1)] == 1 &&
-                      nest.sizes[static_cast<size_t>(step.outer_end - 1)] >= 4;
+  const int inner = step.outer_end - 1;
+  const auto is_across_rows = [&](size_t operand) {
+    const Extents& strides = nest.operands[operand].strides;
+    return strides[static_cast<size_t>(reduce)] != 1 && strides[static_cast<size_t>(inner)] == 1;
+  };
+  const bool column = as_columns && step.outer_end > 0 && !nest.operands.empty() && is_across_rows(0) &&
+                      nest.sizes[static_cast<size_t>(inner)] >= 4 &&
+                      std::all_of(whole_rows.begin(), whole_rows.end(), is_across_rows);
   if (column) {
-    const int inner = step.outer_end - 1;
     step.spec.kind = LoopKind::column;
     step.run.n_inner = nest.sizes[static_cast<size_t>(inner)];
     step.run.n_reduce = nest.sizes[static_cast<size_t>(reduce)];
@@ -66,10 +70,14 @@ std::optional<KernelStep> make_kernel_step(const Group& group, const Graph& grap
   if (writer.outputs.empty()) return step;
   step.nest = writer.nest();
   const bool rows = !group.space.row.empty();
-  const bool all_per_row = std::all_of(writer.outputs.begin(), writer.outputs.end(), [](const auto& o) { return o.per_row; });
-  const bool as_columns = all_per_row && group.nodes.size() == 1 && !(graph.nodes[static_cast<size_t>(group.nodes[0])].op->recipe.per_row & kRowsOnly);
+  std::vector<size_t> whole_rows;
+  for (size_t k = 0; k < writer.outputs.size(); ++k) {
+    if (!writer.outputs[k].per_row) whole_rows.push_back(writer.inputs.size() + k);
+  }
+  const bool is_mixed = !whole_rows.empty() && whole_rows.size() != writer.outputs.size();
+  const bool as_columns = !is_mixed && group.nodes.size() == 1 && !(graph.nodes[static_cast<size_t>(group.nodes[0])].op->recipe.per_row & kRowsOnly);
   if (!rows) shape_pointwise(step);
-  else if (!shape_rows(step, group.space, as_columns)) return std::nullopt;
+  else if (!shape_rows(step, group.space, as_columns, whole_rows)) return std::nullopt;
   writer.finish(step);
   return step;
 }

@@ -79,6 +79,7 @@ void KernelWriter::finish(KernelStep& step) {
   for (size_t k = 0; k < outputs.size(); ++k) {
     const bool per_row = step.spec.kind == LoopKind::row && outputs[k].per_row;
     step.spec.outputs.push_back({outputs[k].access.dtype, class_at(inputs.size() + k, !per_row)});
+    step.spec.outputs.back().along_reduced = step.spec.kind == LoopKind::column && !outputs[k].per_row;
     step.spec.results.push_back(outputs[k].value.id());
   }
   step.spec.nodes = body.pool.nodes();

@@ -5,7 +5,7 @@
 
 #include "tutti/ops/binary.h"
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/permute.h"
+#include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/unary.h"
 
@@ -14,17 +14,20 @@ namespace {
 
 using codegen::LoopKind;
 using codegen::ReduceOp;
-using facets::for_each_row;
 using facets::values;
 
 extern const OpDef kSoftmax, kSoftmaxBackward, kLogSoftmax, kLogSoftmaxBackward, kLogsumexp;
 
+// The attrs of all of them: the dim that rows lie along, normalized.
+int64_t dim_of(const OpCall& call) { return call.attrs.as<int64_t>(); }
+
 void infer_same(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
 void infer_row(const OpCall& call, OutputMetas& out) {
   Shape sizes = call[0].sizes();
-  sizes.back() = 1;
+  sizes[static_cast<size_t>(dim_of(call))] = 1;
   out.add(call[0].dtype(), sizes);
 }
+Dims row_dims(const OpCall& call) { return {dim_of(call)}; }
 
 void build_softmax(RecipeBuilder& b) {
   const Expr x = b.in(0);
@@ -51,57 +54,73 @@ void build_log_softmax_backward(RecipeBuilder& b) {
   b.out(g - apply_scalar(ScalarOp::exp, b.in(1)) * b.reduce(ReduceOp::sum, g));
 }
 
-double log_sum_exp(const double* x, int64_t n) {
+// One row among the elements of a dense tensor: x[first], x[first + step], ...
+struct Row {
+  int64_t index, first, step, n;
+};
+template <class Visit>
+void for_each_row(const OpCall& call, const Tensor& x, Visit visit) {
+  const Extents sizes = x.extents();
+  const int64_t dim = dim_of(call), n = sizes[static_cast<size_t>(dim)];
+  int64_t step = 1;
+  for (int64_t d = dim + 1; d < x.ndim(); ++d) step *= sizes[static_cast<size_t>(d)];
+  const int64_t rows = n == 0 ? 0 : x.numel() / n;
+  for (int64_t r = 0; r < rows; ++r) visit(Row{r, r / step * step * n + r % step, step, n});
+}
+template <class Visit>
+void for_each_place(const Row& row, Visit visit) {
+  for (int64_t i = 0; i < row.n; ++i) visit(row.first + i * row.step);
+}
+
+double log_sum_exp(const std::vector<double>& x, const Row& row) {
   double m = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (int64_t i = 0; i < n; ++i) m = std::max(m, x[i]);
+  for_each_place(row, [&](int64_t i) { m = std::max(m, x[i]); });
   if (std::isinf(m)) return m;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - m);
+  for_each_place(row, [&](int64_t i) { sum += std::exp(x[i] - m); });
   return m + std::log(sum);
 }
 
 void reference_softmax(const OpCall& call, std::span<const Tensor> outputs) {
   const auto x = values(call[0], call[0].extents());
-  for_each_row(call[0], [&](int64_t r, int64_t n) {
-    const double lse = log_sum_exp(&x[r * n], n);
-    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, std::exp(x[i] - lse));
+  for_each_row(call, call[0], [&](const Row& row) {
+    const double lse = log_sum_exp(x, row);
+    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, std::exp(x[i] - lse)); });
   });
 }
 void reference_log_softmax(const OpCall& call, std::span<const Tensor> outputs) {
   const auto x = values(call[0], call[0].extents());
-  for_each_row(call[0], [&](int64_t r, int64_t n) {
-    const double lse = log_sum_exp(&x[r * n], n);
-    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, x[i] - lse);
+  for_each_row(call, call[0], [&](const Row& row) {
+    const double lse = log_sum_exp(x, row);
+    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, x[i] - lse); });
   });
 }
 void reference_logsumexp(const OpCall& call, std::span<const Tensor> outputs) {
   const auto x = values(call[0], call[0].extents());
-  for (int64_t r = 0; r < outputs[0].numel(); ++r) {
-    const int64_t n = call[0].extents().back();
-    facets::write_double(outputs[0], r, log_sum_exp(x.data() + r * n, n));
-  }
+  for (int64_t r = 0; r < outputs[0].numel(); ++r) facets::write_double(outputs[0], r, -std::numeric_limits<double>::infinity());
+  for_each_row(call, call[0], [&](const Row& row) { facets::write_double(outputs[0], row.index, log_sum_exp(x, row)); });
 }
 void reference_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
-  for_each_row(call[1], [&](int64_t r, int64_t n) {
+  for_each_row(call, call[1], [&](const Row& row) {
     double sum = 0;
-    for (int64_t i = r * n; i < r * n + n; ++i) sum += g[i] * y[i];
-    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, y[i] * (g[i] - sum));
+    for_each_place(row, [&](int64_t i) { sum += g[i] * y[i]; });
+    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, y[i] * (g[i] - sum)); });
   });
 }
 void reference_log_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
-  for_each_row(call[1], [&](int64_t r, int64_t n) {
+  for_each_row(call, call[1], [&](const Row& row) {
     double sum = 0;
-    for (int64_t i = r * n; i < r * n + n; ++i) sum += g[i];
-    for (int64_t i = r * n; i < r * n + n; ++i) facets::write_double(outputs[0], i, g[i] - std::exp(y[i]) * sum);
+    for_each_place(row, [&](int64_t i) { sum += g[i]; });
+    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, g[i] - std::exp(y[i]) * sum); });
   });
 }
 
 void vjp_softmax(const VjpCall& call, std::span<Tensor> grads) {
-  if (call.grads[0].defined()) grads[0] = call_op(kSoftmaxBackward, {}, call.grads[0], call.outputs[0]);
+  if (call.grads[0].defined()) grads[0] = call_op(kSoftmaxBackward, call.attrs, call.grads[0], call.outputs[0]);
 }
 void vjp_log_softmax(const VjpCall& call, std::span<Tensor> grads) {
-  if (call.grads[0].defined()) grads[0] = call_op(kLogSoftmaxBackward, {}, call.grads[0], call.outputs[0]);
+  if (call.grads[0].defined()) grads[0] = call_op(kLogSoftmaxBackward, call.attrs, call.grads[0], call.outputs[0]);
 }
 void vjp_logsumexp(const VjpCall& call, std::span<Tensor> grads) {
   if (call.grads[0].defined()) grads[0] = mul(call.grads[0], exp(sub(call.inputs[0], call.outputs[0])));
@@ -109,11 +128,10 @@ void vjp_logsumexp(const VjpCall& call, std::span<Tensor> grads) {
 void infer_backward(const OpCall& call, OutputMetas& out) { out.add(call[1].dtype(), call[1].sizes()); }
 
 std::string sharding(const OpCall& call) {
-  std::string row, inputs;
-  for (int d = 0; d < call[0].ndim(); ++d) row += d + 1 == call[0].ndim() ? 'Z' : static_cast<char>('a' + d);
+  const std::string row = facets::dim_letters(call[0].ndim(), 1u << dim_of(call));
+  std::string inputs, out = row;
   for (size_t i = 0; i < call.inputs.size(); ++i) inputs += fmt::format("#x[{}] ", row);
-  std::string out = row;
-  if (&call.op == &kLogsumexp) out.back() = '1';
+  if (&call.op == &kLogsumexp) out[static_cast<size_t>(dim_of(call))] = '1';
   return fmt::format("{}-> y[{}] | |", inputs, out);
 }
 
@@ -121,8 +139,9 @@ template <int kInputs>
 std::vector<Sample> samples() {
   std::vector<Sample> list;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const Extents& sizes : {Extents{5, 7}, Extents{3, 2, 33}, Extents{2, 1300}, Extents{1}, Extents{2, 1}}) {
-      Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {}, {}};
+    for (const auto& [sizes, dim] : std::vector<std::pair<Extents, int64_t>>{
+             {{5, 7}, 1}, {{3, 2, 33}, 2}, {{2, 1300}, 1}, {{1}, 0}, {{2, 1}, 1}, {{35, 21}, 0}, {{3, 33, 5}, 1}, {{1300, 4}, 0}, {{7, 3}, 0}, {{1, 6}, 0}}) {
+      Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {}, Attrs::of(dim)};
       for (int i = 0; i < kInputs; ++i) s.inputs.push_back(facets::sample_tensor(static_cast<uint64_t>(i) + 3, sizes, dtype, i ? 0.01 : -6.0, i ? 0.9 : 6.0));
       list.push_back(s);
     }
@@ -132,29 +151,26 @@ std::vector<Sample> samples() {
 
 const OpDef kSoftmax{.name = "softmax", .num_inputs = 1, .infer = infer_same, .reference = reference_softmax,
                      .gradient = {.vjp = vjp_softmax, .saves_outputs = 1},
-                     .recipe = {.kind = LoopKind::row, .build = build_softmax}, .sharding = sharding, .samples = samples<1>};
+                     .recipe = {.kind = LoopKind::row, .build = build_softmax, .row_dims = row_dims}, .sharding = sharding, .samples = samples<1>};
 const OpDef kLogSoftmax{.name = "log_softmax", .num_inputs = 1, .infer = infer_same, .reference = reference_log_softmax,
                         .gradient = {.vjp = vjp_log_softmax, .saves_outputs = 1},
-                        .recipe = {.kind = LoopKind::row, .build = build_log_softmax}, .sharding = sharding, .samples = samples<1>};
+                        .recipe = {.kind = LoopKind::row, .build = build_log_softmax, .row_dims = row_dims}, .sharding = sharding, .samples = samples<1>};
 const OpDef kLogsumexp{.name = "logsumexp", .num_inputs = 1, .infer = infer_row, .reference = reference_logsumexp,
                        .gradient = {.vjp = vjp_logsumexp, .saves_inputs = 1, .saves_outputs = 1},
-                       .recipe = {.kind = LoopKind::row, .build = build_logsumexp, .per_row = 1}, .sharding = sharding, .samples = samples<1>};
+                       .recipe = {.kind = LoopKind::row, .build = build_logsumexp, .row_dims = row_dims, .per_row = 1}, .sharding = sharding, .samples = samples<1>};
 constexpr const char* kOnce = "gradients of this gradient are not defined; write it with exp, sum and truediv to have them";
 const OpDef kSoftmaxBackward{.name = "softmax_backward", .num_inputs = 2, .infer = infer_backward,
                              .reference = reference_softmax_backward, .gradient = {.none = kOnce},
-                             .recipe = {.kind = LoopKind::row, .build = build_softmax_backward}, .sharding = sharding,
+                             .recipe = {.kind = LoopKind::row, .build = build_softmax_backward, .row_dims = row_dims}, .sharding = sharding,
                              .samples = samples<2>, .tolerance = {.f32 = 1e-4}};
 const OpDef kLogSoftmaxBackward{.name = "log_softmax_backward", .num_inputs = 2, .infer = infer_backward,
                                 .reference = reference_log_softmax_backward, .gradient = {.none = kOnce},
-                                .recipe = {.kind = LoopKind::row, .build = build_log_softmax_backward}, .sharding = sharding,
+                                .recipe = {.kind = LoopKind::row, .build = build_log_softmax_backward, .row_dims = row_dims}, .sharding = sharding,
                                 .samples = samples<2>, .tolerance = {.f32 = 1e-4}};
 
-// Runs a last-dim op along `dim`.
 Tensor along(const OpDef& op, const Tensor& x, int64_t dim) {
   TUTTI_CHECK(is_floating(x.dtype()), "{}: needs a float tensor, got {}", op.name, describe(x));
-  const int at = normalize_dim(dim, x.ndim(), op.name);
-  if (at == x.ndim() - 1) return call_op(op, {}, x);
-  return transpose(call_op(op, {}, transpose(x, at, -1)), at, -1);
+  return call_op(op, Attrs::of(int64_t{normalize_dim(dim, x.ndim(), op.name)}), x);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Softmax and its relatives over the last dim, on the one softmax monoid of numerics contract N10: a row's result does
-// not depend on padding with -inf, nor on what else is in the batch.
+// Softmax and its relatives over one dim, on the one softmax monoid of numerics contract N10: a row's result does not depend
+// on padding with -inf, nor on what else is in the batch, nor on which dim the row lies along. Rows across memory are taken
+// side by side.
 #pragma once
 
 #include "tutti/tensor/tensor.h"

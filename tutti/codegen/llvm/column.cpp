@@ -2,9 +2,9 @@
 #include <cstddef>
 
 #include "tutti/codegen/llvm/column_chains.h"
+#include "tutti/codegen/llvm/column_walk.h"
 #include "tutti/codegen/llvm/monoid.h"
 #include "tutti/codegen/llvm/reduction_tree.h"
-#include "tutti/codegen/llvm/row_prefetch.h"
 #include "tutti/codegen/llvm/types.h"
 
 namespace tutti::codegen {
@@ -20,10 +20,13 @@ class ColumnKernel {
  public:
   ColumnKernel(Emitter& e, std::string name)
       : e_(e), b_(e.b), name_(std::move(name)), groups_(group_reductions(e)), lanes_(choose_lanes()),
-        states_(e, lanes_, kMostStrips) {}
+        states_(e, lanes_, kMostStrips) {
+    for (size_t k = 0; k < e.spec.outputs.size(); ++k) (e.spec.outputs[k].along_reduced ? along_reduced_ : per_column_).push_back(k);
+  }
 
   void emit() {
-    // Narrow elements have no masked loads on AVX2: whole strips of columns then get code of their own.
+    // Narrow elements have no masked loads on AVX2, and masked stores take many cycles on some processors that have no more:
+    // whole strips of columns then get code of their own.
     const bool two_versions = !masks_are_cheap();
     for (const bool masked : {false, true}) {
       if (!masked && !two_versions) continue;
@@ -31,8 +34,9 @@ class ColumnKernel {
       for (size_t g = 0; g < groups_.size(); ++g) {
         const std::string suffix = std::to_string(g) + (masked ? "_partial" : "_whole");
         trees_.back().emplace_back(e_, groups_[g], lanes_, emit_leaf(groups_[g], masked, "leaf_" + suffix), "tree_" + suffix,
-                                   [this](Value* state) { return strips_of(states_.block_count(state)); });
+                                   [this](Value* state) { return strips_of(e_, states_.block_count(state), lanes_); });
       }
+      if (!along_reduced_.empty()) elements_.push_back(emit_elements(masked, masked ? "elements_partial" : "elements_whole"));
     }
     emit_loops();
   }
@@ -40,6 +44,7 @@ class ColumnKernel {
  private:
   bool masks_are_cheap() const {
     if (e_.target == CpuTarget::avx512) return true;
+    if (!along_reduced_.empty()) return false;
     for (size_t k = 0; k < e_.spec.inputs.size(); ++k) {
       if (e_.operand(k).inner != StrideClass::broadcast && itemsize(e_.operand(k).dtype) < 4) return false;
     }
@@ -55,66 +60,23 @@ class ColumnKernel {
     return std::min(2 * e_.vector_lanes(roots), 32u);
   }
 
-  Value* strips_of(Value* columns) {
-    return b_.CreateLShr(b_.CreateAdd(columns, e_.i64(lanes_ - 1)), e_.i64(llvm::Log2_32(lanes_)));
-  }
-
-  // The columns of one strip of a block.
-  Chunk chunk_of(Value* block_index, Value* block_count, Value* strip, bool masked) {
-    Value* offset = b_.CreateMul(strip, e_.i64(lanes_));
-    Value* index = b_.CreateAdd(block_index, offset);
-    if (!masked) return {index};
-    return e_.partial_chunk(index, b_.CreateAdd(block_index, block_count), lanes_);
-  }
-
-  // The frame at element r of the reduced dim.
-  Frame frame_at(const Frame& frame, const std::vector<Value*>& reduce_bytes, Value* r) {
-    Frame at = frame;
-    at.reduce_index = r;
-    for (size_t k = 0; k < e_.spec.inputs.size(); ++k)
-      at.base[k] = b_.CreateGEP(b_.getInt8Ty(), frame.base[k], b_.CreateMul(r, reduce_bytes[k]));
-    return at;
-  }
-
   llvm::Function* emit_leaf(const ReductionGroup& group, bool masked, const std::string& name) {
     llvm::Function* leaf = begin_leaf(e_, name);
     Value *call = leaf->getArg(0), *state = leaf->getArg(1), *start = leaf->getArg(2), *count = leaf->getArg(3);
-    const Frame frame_of_block = [&] {
-      Frame frame = states_.read_frame(state, lanes_);
-      e_.prepare_uniform(frame, group.value_nodes());
-      return frame;
-    }();
-    Value* block_index = states_.block_index(state);
-    Value* block_count = states_.block_count(state);
-    Value* strips = strips_of(block_count);
-    std::vector<Value*> reduce_bytes;
-    for (size_t k = 0; k < e_.spec.inputs.size(); ++k)
-      reduce_bytes.push_back(b_.CreateMul(e_.operand_field(call, k, offsetof(OperandCall, reduce), b_.getInt64Ty()),
-                                          e_.i64(itemsize(e_.operand(k).dtype))));
-    const std::vector<int32_t> values = group.value_nodes();
-    const std::vector<size_t> from_rows = inputs_in_rows(e_, values);
+    const ColumnBlock block{states_.block_index(state), states_.block_count(state), lanes_, masked};
+    ColumnWalk walk(e_, states_, call, state, block, group.value_nodes(), group.monoids.front().first_reduction());
+    Value* strips = strips_of(e_, block.count, lanes_);
     Chains chains(e_, group, lanes_);
     chains.fill_with_identity(strips, count);
 
-    // Row by row of memory, all strips of a row before the next.
     const auto for_elements = [&](const ElementBody& body) {
-      e_.for_loop("element", e_.i64(0), count, e_.i64(1), [&](Value* k) {
-        Value* r = b_.CreateAdd(start, k);
-        const Frame row = frame_at(frame_of_block, reduce_bytes, r);
-        const Frame row_ahead = frame_at(frame_of_block, reduce_bytes, b_.CreateAdd(r, e_.i64(kRowsAhead)));
-        Value* chain = b_.CreateAnd(k, e_.i64(kChains - 1));
-        e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
-          Frame at = row;
-          at.reduced = states_.read_results(state, strip, group.monoids.front().first_reduction());
-          const Chunk chunk = chunk_of(block_index, block_count, strip, masked);
-          ask_for(e_, row_ahead, from_rows, chunk, lanes_);
-          Value* first = b_.CreateMul(strip, e_.i64(kChains));
-          body(first, b_.CreateAdd(first, chain), r, e_.evaluate(at, values, chunk)[0]);
-        });
+      walk.for_elements(start, count, [&](const ColumnWalk::Element& element) {
+        Value* first = b_.CreateMul(element.strip, e_.i64(kChains));
+        body(first, b_.CreateAdd(first, b_.CreateAnd(element.k, e_.i64(kChains - 1))), element.r, element.values);
       });
     };
     for_elements([&](Value*, Value* chain, Value* r, const std::vector<Value*>& x) {
-      for (size_t m = 0; m < values.size(); ++m) {
+      for (size_t m = 0; m < group.monoids.size(); ++m) {
         const Monoid& monoid = group.monoids[m];
         if (monoid.is_softmax()) {
           chains.write(m, 0, chain, monoid.combine_max(chains.read(m, 0, chain), x[m]));
@@ -125,7 +87,7 @@ class ColumnKernel {
       }
     });
     chains.halve(strips, count, [&](Value* low, Value* high) {
-      for (size_t m = 0; m < values.size(); ++m) {
+      for (size_t m = 0; m < group.monoids.size(); ++m) {
         const Monoid& monoid = group.monoids[m];
         if (monoid.is_softmax()) {
           chains.write(m, 0, low, monoid.combine_max(chains.read(m, 0, low), chains.read(m, 0, high)));
@@ -139,11 +101,11 @@ class ColumnKernel {
     Records records(e_, group, lanes_);
     e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
       std::vector<Components> results;
-      for (size_t m = 0; m < values.size(); ++m)
+      for (size_t m = 0; m < group.monoids.size(); ++m)
         results.push_back(chains.read(m, b_.CreateMul(strip, e_.i64(kChains))));
       records.write(leaf->getArg(4), strip, results);
     });
-    e_.report_error(call, frame_of_block.error);
+    e_.report_error(call, walk.error());
     b_.CreateRetVoid();
     return leaf;
   }
@@ -165,6 +127,23 @@ class ColumnKernel {
           chains.write(m, 1, low, b_.CreateFAdd(chains.read(m, 1, low), chains.read(m, 1, high)));
       }
     });
+  }
+
+  // A function that stores the outputs with an element for each of the reduced dim, from the results of all reductions.
+  llvm::Function* emit_elements(bool masked, const std::string& name) {
+    llvm::Function* function = begin_leaf(e_, name);
+    Value *call = function->getArg(0), *state = function->getArg(1);
+    std::vector<int32_t> nodes;
+    for (const size_t k : along_reduced_) nodes.push_back(e_.spec.results[k]);
+    ColumnWalk walk(e_, states_, call, state, {states_.block_index(state), states_.block_count(state), lanes_, masked}, nodes,
+                    e_.spec.reductions.size());
+    walk.for_elements(function->getArg(2), function->getArg(3), [&](const ColumnWalk::Element& element) {
+      for (size_t i = 0; i < along_reduced_.size(); ++i)
+        e_.store_elements(element.frame, e_.spec.inputs.size() + along_reduced_[i], element.chunk, element.values[i]);
+    });
+    e_.report_error(call, walk.error());
+    b_.CreateRetVoid();
+    return function;
   }
 
   void emit_loops() {
@@ -195,7 +174,7 @@ class ColumnKernel {
       frame.first_index = b_.CreateAdd(first_index, b_.CreateMul(o, index_outer));
       for (size_t k = 0; k < e_.operand_count(); ++k)
         frame.base.push_back(b_.CreateGEP(b_.getInt8Ty(), data[k], b_.CreateMul(o, outer_bytes[k])));
-      e_.prepare_uniform(frame, e_.spec.results);
+      e_.prepare_uniform(frame, per_column_roots());
       Value* whole = b_.CreateAnd(n_inner, e_.i64(-static_cast<int64_t>(lanes_)));
       if (trees_.size() == 1) whole = e_.i64(0);
       else blocks(call, state, frame, e_.i64(0), whole, false);
@@ -213,7 +192,7 @@ class ColumnKernel {
     for (ReductionTree& tree : trees) records.push_back(tree.records().allocate(kMostStrips));
     e_.for_loop("block", begin, end, e_.i64(block), [&](Value* i) {
       Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(end, i), e_.i64(block));
-      Value* strips = strips_of(count);
+      Value* strips = strips_of(e_, count, lanes_);
       states_.write_frame(state, row, i, count);
       for (size_t g = 0; g < groups_.size(); ++g) {
         trees[g].reduce(call, state, row.length, records[g]);
@@ -226,15 +205,24 @@ class ColumnKernel {
           }
         });
       }
+      if (!along_reduced_.empty())
+        b_.CreateCall(masked ? elements_.back() : elements_.front(), {call, state, e_.i64(0), row.length, llvm::ConstantPointerNull::get(b_.getPtrTy())});
+      if (per_column_.empty()) return;
       e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
         Frame frame = row;
         frame.reduced = states_.read_results(state, strip, e_.spec.reductions.size());
-        const Chunk chunk = chunk_of(i, count, strip, masked);
-        const auto values = e_.evaluate(frame, e_.spec.results, chunk)[0];
+        const Chunk chunk = strip_chunk(e_, {i, count, lanes_, masked}, strip);
+        const auto values = e_.evaluate(frame, per_column_roots(), chunk)[0];
         for (size_t k = 0; k < values.size(); ++k)
-          e_.store_elements(frame, e_.spec.inputs.size() + k, chunk, values[k]);
+          e_.store_elements(frame, e_.spec.inputs.size() + per_column_[k], chunk, values[k]);
       });
     });
+  }
+
+  std::vector<int32_t> per_column_roots() const {
+    std::vector<int32_t> roots;
+    for (const size_t k : per_column_) roots.push_back(e_.spec.results[k]);
+    return roots;
   }
 
   Emitter& e_;
@@ -243,7 +231,9 @@ class ColumnKernel {
   std::vector<ReductionGroup> groups_;
   unsigned lanes_;
   FrameState states_;
+  std::vector<size_t> per_column_, along_reduced_;  // outputs
   std::vector<std::vector<ReductionTree>> trees_;  // whole strips (when they differ), then partial ones
+  std::vector<llvm::Function*> elements_;          // alike, of the outputs along the reduced dim
 };
 
 }  // namespace

@@ -95,7 +95,7 @@ std::vector<std::vector<Value*>> Emitter::evaluate(Frame& frame, llvm::ArrayRef<
   std::vector<std::vector<Value*>> values(chunks.size(), frame.spread);
   if (frame.whole_blocks) fill_random_words(*this, frame, roots, chunks, values);
   for (size_t n = 0; n < spec.nodes.size(); ++n) {
-    if (!needed[n] || uniform_[n]) continue;
+    if (!needed[n] || uniform_[n] || frame.spread[n]) continue;
     const ExprNode& node = spec.nodes[n];
     if (frame.whole_blocks && node.op == ScalarOp::philox) continue;
     const int arity = arity_of(node.op);

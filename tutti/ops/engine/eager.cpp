@@ -126,12 +126,14 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
   const int64_t leaf = recipe.leaf ? recipe.leaf(call) : 0;
   KernelRun run{.entry = nullptr, .params = params, .leaf = leaf > 0 ? leaf : 512};
 
-  const bool all_per_row = recipe.per_row + 1u == 1u << outputs.size();
-  const bool column = recipe.kind == LoopKind::row && all_per_row && outer_end > 0 && !nest.operands.empty() &&
-                      nest.operands[0].strides[reduce] != 1 && nest.operands[0].strides[outer_end - 1] == 1 &&
-                      nest.sizes[outer_end - 1] >= 4;
+  const int inner = outer_end - 1;
+  const auto is_across_rows = [&](const NestOperand& o) { return o.strides[reduce] != 1 && o.strides[inner] == 1; };
+  const bool all_per_row = recipe.per_row + 1u == 1u << outputs.size(), none_per_row = recipe.per_row == 0;
+  const size_t n_whole = none_per_row ? outputs.size() : 0;
+  const bool column = recipe.kind == LoopKind::row && (all_per_row || none_per_row) && outer_end > 0 && !nest.operands.empty() &&
+                      is_across_rows(nest.operands[0]) && nest.sizes[inner] >= 4 &&
+                      std::all_of(nest.operands.end() - static_cast<ptrdiff_t>(n_whole), nest.operands.end(), is_across_rows);
   if (column) {
-    const int inner = outer_end - 1;
     run.entry = find_kernel(call, outputs, key_of(call, outputs, LoopKind::column, nest, inner)).entry;
     run.n_inner = nest.sizes[inner];
     run.n_reduce = nest.sizes[reduce];

@@ -92,6 +92,7 @@ CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, con
   for (size_t i = 0; i < n_inputs; ++i) spec.inputs.push_back(operand(i));
   for (size_t k = 0; k < outputs.size(); ++k) {
     spec.outputs.push_back(operand(n_inputs + k));
+    spec.outputs.back().along_reduced = key.kind == LoopKind::column && (recipe.per_row >> k & 1) == 0;
     spec.results.push_back(cast(builder.results[k], compute_dtype(key.dtype(n_inputs + k))).id());
   }
   if (recipe.pick) {
