@@ -9,26 +9,33 @@
 namespace tutti::codegen {
 namespace {
 
-// Null: it was not part of the build, or the library behind it is not on this machine.
-const GemmLibrary* open_library(const char* file_name) {
-  const PluginSearch search = find_plugin_file(file_name);
-  void* const opened = search.path ? dlopen(search.path->c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  if (opened == nullptr) return nullptr;
-  const auto function = reinterpret_cast<GemmLibraryFunction>(dlsym(opened, kGemmLibraryFunctionName));
-  return function ? function() : nullptr;
+struct Libraries {
+  std::vector<const GemmLibrary*> open;
+  std::vector<std::string> closed;
+
+  // A plugin that does not exist was not part of the build.
+  void add(const char* file_name) {
+    const PluginSearch search = find_plugin_file(file_name);
+    if (!search.path) return;
+    void* const opened = dlopen(search.path->c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const function = opened ? dlsym(opened, kGemmLibraryFunctionName) : nullptr;
+    if (function) open.push_back(reinterpret_cast<GemmLibraryFunction>(function)());
+    else closed.emplace_back(dlerror());
+  }
+};
+
+const Libraries& libraries() {
+  static const Libraries all = [] {
+    Libraries found;
+    for (const char* file_name : {"libtutti_onednn.so", "libtutti_openblas.so"}) found.add(file_name);
+    return found;
+  }();
+  return all;
 }
 
 }  // namespace
 
-std::span<const GemmLibrary* const> gemm_libraries() {
-  static const std::vector<const GemmLibrary*> libraries = [] {
-    std::vector<const GemmLibrary*> found;
-    for (const char* file_name : {"libtutti_onednn.so", "libtutti_openblas.so"}) {
-      if (const GemmLibrary* library = open_library(file_name)) found.push_back(library);
-    }
-    return found;
-  }();
-  return libraries;
-}
+std::span<const GemmLibrary* const> gemm_libraries() { return libraries().open; }
+std::span<const std::string> closed_gemm_libraries() { return libraries().closed; }
 
 }  // namespace tutti::codegen

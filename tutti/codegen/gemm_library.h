@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "tutti/codegen/gemm.h"
 
@@ -24,5 +25,7 @@ inline constexpr const char* kGemmLibraryFunctionName = "tutti_gemm_library";
 
 // Those of this build that can be opened, always in the same order. Any thread.
 std::span<const GemmLibrary* const> gemm_libraries();
+// Why others of this build cannot: for reports.
+std::span<const std::string> closed_gemm_libraries();
 
 }  // namespace tutti::codegen
