@@ -86,6 +86,6 @@ def draw(panels):
         out += panel(LEFT + index * (WIDTH + GAP), threads, roof, results, x_range, y_range)
     present = [name for name in MARKS if any(column == name for _, _, results in panels for _, column in results)]
     for index, name in enumerate(present):
-        x = width / 2 + (index - (len(present) - 1) / 2) * 140 - 40
+        x = width / 2 + (index - (len(present) - 1) / 2) * min(140, (width - 20) / len(present)) - 40
         out += [mark(x, height - 25, name), text(x + 12, height - 21, name, 13, "start")]
     return "\n".join(out) + "\n</svg>\n"
