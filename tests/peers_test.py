@@ -21,7 +21,10 @@ for script in ("kernels/compare.py", "train/compare.py"):
     expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], script, "/nowhere/tutti")
     for threads in ("0", "1,x", "", "-2"):
         expect(2, [f"'{threads}' should be counts of at least 1"], script, tutti, f"--threads={threads}")
-    expect(2, ["'0' should be a count of at least 1"], script, tutti, "--rounds=0")
+    expect(2, ["'-1' should be a count of at least 1"], script, tutti, "--rounds=-1")
+expect(2, ["--rounds: 0 leaves nothing to print"], "kernels/compare.py", tutti, "--rounds=0")
+expect(2, ["'/nowhere/rounds' should be a file that --json wrote"], "kernels/compare.py", tutti, "--add=/nowhere/rounds")
+expect(2, ["LICENSE' should be a file that --json wrote"], "kernels/compare.py", tutti, f"--add={root / 'LICENSE'}")
 expect(1, ["no case has 'nothing like it'", "softmax, 16384 rows of 1024"], "kernels/compare.py", tutti, "--only=nothing like it")
 expect(2, ["invalid choice: 'large'", "debugmodel"], "train/compare.py", tutti, "--model=large")
 expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "2017216 parameters", "| 1 | eager | ", "| 1 | compiled | "], "train/compare.py", tutti, "--model=quickstart", "--rows=1",

@@ -75,6 +75,17 @@ def count(text):
     return int(text)
 
 
+def written(text):
+    """The type of --add: a file of objects as --json writes them, one a line."""
+    try:
+        rows = [json.loads(line) for line in pathlib.Path(text).read_text().splitlines()]
+    except (OSError, json.JSONDecodeError) as e:
+        raise argparse.ArgumentTypeError(f"'{text}' should be a file that --json wrote: {e}")
+    if not all(isinstance(row, dict) and {"program", "threads"} <= row.keys() for row in rows):
+        raise argparse.ArgumentTypeError(f"'{text}' should be a file that --json wrote; a line of it has no program and threads")
+    return text
+
+
 def program(text):
     """The type of the first argument, the tutti program."""
     found = shutil.which(text)

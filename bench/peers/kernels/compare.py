@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tutti's kernels beside oneDNN, OpenBLAS, ggml, PyTorch and MLX, in turns in one run: which of them this machine has is found out, none is needed.
 
-compare.py TUTTI [--threads 1,2] [--rounds 3] [--only TEXT] [--python PYTHON] [--mlx PYTHON] [--ggml PREFIX] [--json FILE] [--svg FILE]: prints a Markdown table per number of
-threads: minimum over all rounds, median of the rounds' medians. Fails when a result is wrong.
+compare.py TUTTI [--threads 1,2] [--rounds 3] [--only TEXT] [--python PYTHON] [--mlx PYTHON] [--ggml PREFIX] [--add FILE] [--json FILE]
+[--svg FILE]: prints a Markdown table per number of threads: minimum over all rounds, median of the rounds' medians. Fails when a result is wrong.
 """
 import argparse
 import ctypes.util
@@ -15,12 +15,12 @@ import sys
 import tempfile
 
 from cases import CASES
-from roofline import draw
+from roofline import MARKS, draw
 
 here = pathlib.Path(__file__).resolve().parent
 root = here.parents[2]
 sys.path.append(str(here.parent))
-from programs import Peer, count, counts, imports, program, run_tutti, text_of  # noqa: E402
+from programs import Peer, count, counts, imports, program, run_tutti, text_of, written  # noqa: E402
 
 
 def build(folder, source, *more):
@@ -96,6 +96,20 @@ def summary(case, column, rows, threads):
             "kernel": rows[0].get("kernel", "")}
 
 
+def earlier_rounds(path, cases, threads):
+    """What an earlier run wrote with --json, as one more round of each case and program: its answers, and its roof."""
+    answers, roof = {}, {}
+    labels = {case.label: case for case in cases}
+    for row in map(json.loads, pathlib.Path(path).read_text().splitlines()):
+        if row["threads"] != threads:
+            continue
+        if row["program"] == "roof":
+            roof = {key: value for key, value in row.items() if key not in ("program", "threads")}
+        elif row["shape"] in labels:
+            answers.setdefault((labels[row["shape"]], row["program"]), []).append(row)
+    return answers, roof
+
+
 def print_table(cases, results, columns, roof, threads):
     print(f"\n{threads} thread{'s' * (threads > 1)}; multiply-adds {roof['peak_gflops']:.1f} GFLOP/s, 64 MiB read {roof['read_gbps']:.1f} GB/s, copied "
           f"{roof['copy_gbps']:.1f}, updated in place {roof['update_gbps']:.1f}, 4 MiB read {roof['cache_read_gbps']:.1f}; minimum (median)\n")
@@ -116,14 +130,17 @@ def main():
     flags = argparse.ArgumentParser()
     flags.add_argument("tutti", type=program)
     flags.add_argument("--threads", type=counts, default=[1, 2])
-    flags.add_argument("--rounds", type=count, default=3)
+    flags.add_argument("--rounds", type=lambda text: 0 if text == "0" else count(text), default=3, help="0: only those of --add")
     flags.add_argument("--only", default="", help="cases whose label contains this")
     flags.add_argument("--python", default=sys.executable, help="an interpreter that can import torch")
     flags.add_argument("--mlx", help="an interpreter that can import mlx.core and numpy; without it that of --python")
     flags.add_argument("--ggml", help="where ggml is installed, if the compiler does not find it by itself")
+    flags.add_argument("--add", type=written, action="append", default=[], metavar="FILE", help="what an earlier run wrote with --json counts as one more round")
     flags.add_argument("--json")
     flags.add_argument("--svg")
     args = flags.parse_args()
+    if args.rounds == 0 and not args.add:
+        flags.error("argument --rounds: 0 leaves nothing to print; --add names files of earlier rounds")
     cases = [case for case in CASES if args.only in case.label]
     if not cases:
         sys.exit(f"compare.py: no case has '{args.only}' in its label; they are: " + "; ".join(case.label for case in CASES))
@@ -131,8 +148,8 @@ def main():
         sys.exit(f"compare.py: --svg: none of the cases with '{args.only}' is on the plot; leave --svg out, or take one of: " + "; ".join(c.label for c in CASES if c.short))
     lines, panels = [], []
     with tempfile.TemporaryDirectory() as folder:
-        commands = find_peers(folder, args)
-        rate, why = build(folder, "memory_rate.cpp", "-mavx2", "-pthread")
+        commands = find_peers(folder, args) if args.rounds else {}
+        rate, why = build(folder, "memory_rate.cpp", "-mavx2", "-pthread") if args.rounds else ("", "")
         if rate is None:
             sys.exit(f"compare.py: memory_rate.cpp does not build: {why}")
         for threads in args.threads:
@@ -144,8 +161,15 @@ def main():
             answers, roof, missing = measure(args.tutti, peers, cases, threads, args.rounds, rate)
             for peer in peers:
                 peer.end()
+            for path in args.add:
+                more, its_roof = earlier_rounds(path, cases, threads)
+                for key, rows in more.items():
+                    answers.setdefault(key, []).extend(rows)
+                roof = {key: max(roof.get(key, 0), its_roof.get(key, 0)) for key in {*roof, *its_roof}}
+            if not roof:
+                sys.exit(f"compare.py: no round with {threads} threads: --rounds is 0 and {', '.join(args.add)} has none")
             results = {(case, column): summary(case, column, rows, threads) for (case, column), rows in answers.items()}
-            columns = [c for c in ("Tutti", "Tutti, compiled", *commands) if any(column == c for _, column in results)]
+            columns = [c for c in MARKS if any(column == c for _, column in results)]
             print_table(cases, results, columns, roof, threads)
             for (case, name), why in missing.items():
                 if why != "no such operation":
