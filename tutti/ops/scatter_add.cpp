@@ -36,66 +36,110 @@ void convert_elements(const Tensor& target, const Tensor& source) {
   });
 }
 
-// Elements from the start of `t` to each index of its dims [begin, end), row-major over `sizes`.
-std::vector<int64_t> offsets_of(const Extents& sizes, const Tensor& t, size_t begin, size_t end) {
-  std::vector<int64_t> result = {0};
-  for (size_t d = begin; d < end; ++d) {
-    std::vector<int64_t> next;
-    next.reserve(result.size() * static_cast<size_t>(sizes[d]));
-    for (const int64_t base : result) {
-      for (int64_t i = 0; i < sizes[d]; ++i) next.push_back(base + i * t.strides()[d]);
+// Elements from the start of a tensor to each index of some of its dims, row-major.
+class Places {
+ public:
+  Places(const Extents& sizes, const Tensor& t, size_t begin, size_t end) : offsets_{0} {
+    for (size_t d = begin; d < end; ++d) {
+      std::vector<int64_t> next;
+      next.reserve(offsets_.size() * static_cast<size_t>(sizes[d]));
+      for (const int64_t base : offsets_) {
+        for (int64_t i = 0; i < sizes[d]; ++i) next.push_back(base + i * t.strides()[d]);
+      }
+      offsets_ = std::move(next);
     }
-    result = std::move(next);
+    step_ = size() > 1 ? offsets_[1] : 0;
+    for (int64_t i = 0; i < size(); ++i) is_even_ = is_even_ && offsets_[static_cast<size_t>(i)] == i * step_;
   }
-  return result;
+  int64_t size() const { return static_cast<int64_t>(offsets_.size()); }
+  bool is_even() const { return is_even_; }
+  int64_t operator[](int64_t i) const { return offsets_[static_cast<size_t>(i)]; }
+  int64_t between(int64_t first, int64_t i) const { return (*this)[first + i] - (*this)[first]; }
+  int64_t even(int64_t i) const { return i * step_; }
+
+ private:
+  std::vector<int64_t> offsets_;
+  int64_t step_;
+  bool is_even_ = true;
+};
+
+// An element per index and source, whose targets are asked for so many elements before they are added to: they lie anywhere.
+constexpr int64_t kAhead = 16;
+template <class Put, class Target, class From>
+void for_each_element(int64_t count, const Put& put, Target target, From from) {
+  int64_t i = 0;
+  for (; i < count - kAhead; ++i) {
+    put.ask_for(target(i + kAhead));
+    put(target(i), from(i));
+  }
+  for (; i < count; ++i) put(target(i), from(i));
 }
 
 // Calls put(target element, source element) for every element of source: for each target in ascending order of the
 // index's position along `dim`. Threads share out the dims beside it, so no two of them meet in a target.
 template <class Index, class Put>
-void for_each_target(const Tensor& out, size_t dim, const Tensor& index, const Tensor& source, Put put) {
+void for_each_target(const Tensor& out, size_t dim, const Tensor& index, const Tensor& source, const Put& put) {
   const Extents& sizes = index.extents();
   if (index.numel() == 0) return;
   const size_t n = sizes.size();
-  const auto out_outer = offsets_of(sizes, out, 0, dim), out_inner = offsets_of(sizes, out, dim + 1, n);
-  const auto index_outer = offsets_of(sizes, index, 0, dim), index_inner = offsets_of(sizes, index, dim + 1, n);
-  const auto source_outer = offsets_of(sizes, source, 0, dim), source_inner = offsets_of(sizes, source, dim + 1, n);
+  const Places out_outer(sizes, out, 0, dim), out_inner(sizes, out, dim + 1, n);
+  const Places index_outer(sizes, index, 0, dim), index_inner(sizes, index, dim + 1, n);
+  const Places source_outer(sizes, source, 0, dim), source_inner(sizes, source, dim + 1, n);
   const int64_t step = out.strides()[dim], index_step = index.strides()[dim], source_step = source.strides()[dim];
   const Index* picks = static_cast<const Index*>(index.raw_data());
-  const int64_t inner = static_cast<int64_t>(out_inner.size()), lines = static_cast<int64_t>(out_outer.size()) * inner;
-  ThreadPool::current().parallel_for(
-      lines, std::max<int64_t>(kParallelGrain / sizes[dim], 1), [&](int64_t begin, int64_t end) {
-        while (begin < end) {  // the lines [begin, stop) of one outer index
-          const size_t o = static_cast<size_t>(begin / inner);
-          const int64_t stop = std::min(end, (begin / inner + 1) * inner), first = begin % inner;
-          for (int64_t j = 0; j < sizes[dim]; ++j) {
-            for (int64_t i = first; i < first + (stop - begin); ++i) {
-              const size_t k = static_cast<size_t>(i);
-              const int64_t pick = picks[index_outer[o] + j * index_step + index_inner[k]];
-              put(out_outer[o] + pick * step + out_inner[k], source_outer[o] + j * source_step + source_inner[k]);
-            }
-          }
-          begin = stop;
+  const int64_t inner = out_inner.size(), lines = out_outer.size() * inner, length = sizes[dim];
+  // Fewer loads an element let more of them wait for memory at once.
+  const bool is_even = out_inner.is_even() && index_inner.is_even() && source_inner.is_even();
+  ThreadPool::current().parallel_for(lines, std::max<int64_t>(kParallelGrain / length, 1), [&](int64_t begin, int64_t end) {
+    while (begin < end) {  // the lines [begin, stop) of one outer index
+      const int64_t o = begin / inner, stop = std::min(end, (o + 1) * inner), first = begin % inner, count = stop - begin;
+      const Index* pick = picks + index_outer[o] + index_inner[first];
+      const int64_t target = out_outer[o] + out_inner[first], from = source_outer[o] + source_inner[first];
+      if (count == 1) {
+        for_each_element(length, put, [=](int64_t j) { return target + pick[j * index_step] * step; },
+                         [=](int64_t j) { return from + j * source_step; });
+      }
+      for (int64_t j = 0; count > 1 && j < length; ++j) {
+        const Index* row = pick + j * index_step;
+        const int64_t from_row = from + j * source_step;
+        if (is_even) {
+          for_each_element(count, put, [&](int64_t i) { return target + row[index_inner.even(i)] * step + out_inner.even(i); },
+                           [&](int64_t i) { return from_row + source_inner.even(i); });
+        } else {
+          for_each_element(count, put,
+                           [&](int64_t i) { return target + row[index_inner.between(first, i)] * step + out_inner.between(first, i); },
+                           [&](int64_t i) { return from_row + source_inner.between(first, i); });
         }
-      });
+      }
+      begin = stop;
+    }
+  });
 }
 
 template <class Put>
-void for_each_target(const OpCall& call, const Tensor& out, Put put) {
+void for_each_target(const OpCall& call, const Tensor& out, const Put& put) {
   const size_t dim = facets::scatter_dim(call.attrs);
   if (call[1].dtype() == DType::i64) for_each_target<int64_t>(out, dim, call[1], call[2], put);
   else for_each_target<int32_t>(out, dim, call[1], call[2], put);
 }
+
+template <class Sum, class Source>
+struct Addition {
+  Sum* to;
+  const Source* from;
+  void ask_for(int64_t target) const { __builtin_prefetch(to + target, 1); }
+  void operator()(int64_t target, int64_t source) const {
+    if constexpr (std::is_arithmetic_v<Source>) to[target] = static_cast<Sum>(to[target] + static_cast<Sum>(from[source]));
+    else to[target] += static_cast<Sum>(to_float(from[source]));
+  }
+};
 
 template <class Sum>
 void add_targets(const OpCall& call, const Tensor& sums) {
   Sum* to = static_cast<Sum*>(sums.raw_data());
   visit_dtype(call[2].dtype(), [&]<class Source>() {
     const Source* from = static_cast<const Source*>(call[2].raw_data());
-    for_each_target(call, sums, [=](int64_t target, int64_t source) {
-      if constexpr (std::is_arithmetic_v<Source>) to[target] = static_cast<Sum>(to[target] + static_cast<Sum>(from[source]));
-      else to[target] += static_cast<Sum>(to_float(from[source]));
-    });
+    for_each_target(call, sums, Addition<Sum, Source>{to, from});
   });
 }
 
