@@ -24,7 +24,7 @@ Counted<TensorImpl> make_impl(StorageRef storage, const Extents& sizes, const Ex
   auto impl = Counted<TensorImpl>::adopt(new TensorImpl);
   impl->dtype = dtype;
   impl->device = storage->device();
-  impl->sizes = to_shape(sizes);
+  for (const int64_t s : sizes) impl->sizes.push_back(s);  // in place: copied as a whole, it would wait for its parts to be written
   impl->extents = sizes;
   impl->strides = strides;
   impl->offset = offset;

@@ -13,6 +13,7 @@ using codegen::LoopKind;
 using codegen::StrideClass;
 
 constexpr size_t kMaxParams = 16;
+constexpr size_t kFewOperands = 4;  // of a call that is over before room for more is cleared
 
 Extents iteration_sizes(const OpCall& call, std::span<const Tensor> outputs) {
   if (call.inputs.empty()) return outputs[0].extents();
@@ -32,9 +33,9 @@ LoopNest make_nest(const Extents& sizes) {
 // Small dense operands of one shape, the commonest call, need no loop nest. False when this is not such a call.
 bool run_small_dense(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
   const int64_t n = outputs[0].numel();
-  if (n == 0 || n >= kParallelGrain || call.inputs.size() + outputs.size() > kMaxOperands) return false;
+  if (n == 0 || n >= kParallelGrain || call.inputs.size() + outputs.size() > kFewOperands) return false;
   KernelKey key = key_of(call, LoopKind::pointwise);
-  codegen::OperandCall operands[kMaxOperands];
+  codegen::OperandCall operands[kFewOperands];
   for (const std::span<const Tensor> list : {call.inputs, outputs}) {
     for (const Tensor& t : list) {
       if (!t.is_contiguous() || t.extents() != outputs[0].extents()) return false;

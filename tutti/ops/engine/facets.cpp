@@ -9,7 +9,11 @@ namespace tutti::facets {
 
 Shape broadcast_inputs(const OpCall& call) {
   Shape sizes = call.inputs[0].sizes();
-  for (size_t i = 1; i < call.inputs.size(); ++i) sizes = broadcast_shapes(sizes, call.inputs[i].sizes(), call.op.name);
+  const auto is_same = [](SymInt a, SymInt b) { return a.raw() == b.raw(); };
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    const Shape& next = call.inputs[i].sizes();
+    if (!std::equal(sizes.begin(), sizes.end(), next.begin(), next.end(), is_same)) sizes = broadcast_shapes(sizes, next, call.op.name);
+  }
   return sizes;
 }
 

@@ -21,7 +21,12 @@ struct KernelKey {
   DType dtype(size_t k) const { return static_cast<DType>(operands[k] / 4); }
   codegen::StrideClass stride_class(size_t k) const { return static_cast<codegen::StrideClass>(operands[k] & 3); }
   void set_stride_class(size_t k, codegen::StrideClass c) { operands[k] = static_cast<uint8_t>((operands[k] & ~3) | static_cast<int>(c)); }
-  friend bool operator==(const KernelKey&, const KernelKey&) = default;
+  // Byte by byte, as they were just written: a processor waits before it reads such bytes as one word.
+  friend bool operator==(const KernelKey& a, const KernelKey& b) {
+    bool same = a.op == b.op && a.variant == b.variant && a.kind == b.kind && a.count == b.count;
+    for (size_t k = 0; same && k < a.count; ++k) same = a.operands[k] == b.operands[k];
+    return same;
+  }
   size_t hash() const;
 };
 
