@@ -64,6 +64,31 @@ TEST(LinearCrossEntropyErrors, ChunksBelowALeaf) {
                "chunk_rows = 10 would cut a leaf of 128 rows, whose sum is one chain: the smallest chunk here is 75 rows");
 }
 
+TEST(LinearCrossEntropyErrors, GradientsInTheForwardOfOtherLosses) {
+  constexpr LossGradients kInForward = LossGradients::in_forward;
+  const std::string rule = "; it is for labels without label_smoothing and z_loss; leave gradients = recomputed here";
+  expect_error(facets::sample_tensor(1, {300, 700}, DType::f32, 0, 1), {.gradients = kInForward},
+               "gradients = in_forward with target [300, 700] f32 cpu, label_smoothing = 0, z_loss = 0" + rule);
+  expect_error(labels, {.label_smoothing = 0.1, .gradients = kInForward}, "gradients = in_forward with target [300] i64 cpu, label_smoothing = 0.1, z_loss = 0" + rule);
+  expect_error(labels, {.z_loss = 0.5, .gradients = kInForward}, "gradients = in_forward with target [300] i64 cpu, label_smoothing = 0, z_loss = 0.5" + rule);
+  expect_error(labels, {.reduction = LossReduction::none, .gradients = kInForward},
+               "gradients = in_forward with reduction = none: the forward cannot know the cotangent of each row; use mean or sum, with row_weight for "
+               "factors of rows, or gradients = recomputed");
+  expect_error(labels, {.chunk_classes = 512, .gradients = kInForward},
+               "gradients = in_forward with chunk_classes = 512: all classes of a row are held until its gradient is computed; leave chunk_classes 0, and "
+               "bound chunk_rows or max_bytes");
+  const Tensor weight = requires_grad_(facets::sample_tensor(2, {700, 3}));
+  expect_error([&] { linear_cross_entropy(x, weight, labels, {.max_bytes = 64 << 10, .gradients = kInForward}); }, "linear_cross_entropy: max_bytes = 65536 is too small");
+  expect_error([&] { linear_cross_entropy(x, weight, labels, {.chunk_rows = 10, .gradients = kInForward}); },
+               "chunk_rows = 10 would cut a leaf of 128 rows, whose sum is one chain: the smallest chunk here is 75 rows");
+  const Tensor wrong = Tensor::of(std::vector<int64_t>(300, 5));
+  facets::write_int64(wrong, 9, 700);
+  expect_error([&] { linear_cross_entropy(x, weight, wrong, {.gradients = kInForward}); }, "label 700 at row 9 is outside [0, 700); use ignore_index, -100 here");
+  const Tensor outputs[] = {linear_cross_entropy(x, weight, labels, {.gradients = kInForward})}, inputs[] = {weight};
+  const Tensor first[] = {grad(outputs, inputs, {}, {.create_graph = true})[0]}, ones[] = {facets::sample_tensor(1, {700, 3})};
+  expect_error([&] { grad(first, inputs, ones); }, "gradients of this gradient are not defined; write the loss with linear and log_softmax to have them");
+}
+
 TEST(LinearCrossEntropyErrors, GradientsThatAreNotGiven) {
   const Tensor p = requires_grad_(facets::sample_tensor(1, {300, 700}, DType::f32, 0, 1));
   expect_error([&] { backward(linear_cross_entropy(x, w, p)); }, "the target probabilities, or the class weights of label_smoothing, want a gradient");

@@ -164,5 +164,127 @@ TEST(LinearCrossEntropyMemory, OneRowOfManyClassesFitsInLittle) {
   EXPECT_GT(loss.item(), 0);
 }
 
+// ---- gradients in the forward ---------------------------------------------------------------------------------------
+
+TEST(LinearCrossEntropyMemory, GradientsInTheForwardStayWithinTheBytesGranted) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Operands p;
+    for (Tensor* t : {&p.x, &p.w, &p.b}) *t = requires_grad_(cast(*t, dtype));
+    const int64_t results = kFeatures * kRows * itemsize(dtype) + kClasses * (kFeatures + 1) * 4;
+    for (int64_t bytes = 3'200'000; bytes < 20'000'000; bytes += bytes / 4) {
+      Tensor loss;
+      const int64_t forward_peak = peak_of([&] { loss = linear_cross_entropy(p.x, p.w, p.labels, {.bias = p.b, .max_bytes = bytes, .gradients = LossGradients::in_forward}); });
+      EXPECT_LE(forward_peak, bytes + results * 5 / 4 + kRowVectors);
+      EXPECT_LE(workspace_at_peak(), bytes);
+      EXPECT_GT(workspace_at_peak(), bytes / 8);
+      const int64_t backward_peak = peak_of([&] { backward(loss); });
+      EXPECT_LE(backward_peak, results * 5 / 4 + kRowVectors);  // copies, and no chunk
+      for (const Tensor& t : {p.x, p.w, p.b}) set_grad(t, {});
+    }
+  }
+}
+
+TEST(LinearCrossEntropyMemory, GradientsInTheForwardAreSavedUntilTheBackward) {
+  const Operands p;
+  requires_grad_(p.w);
+  const auto now = [] { return RankContext::current().allocator().statistics().current_bytes; };
+  const int64_t before = now();
+  const Tensor loss = linear_cross_entropy(p.x, p.w, p.labels, {.gradients = LossGradients::in_forward});
+  EXPECT_GE(now() - before, p.w.nbytes());
+  EXPECT_LE(now() - before, p.w.nbytes() * 5 / 4 + kRowVectors);
+  backward(loss, {}, {.retain_graph = true});
+  EXPECT_GE(now() - before, 2 * p.w.nbytes());
+  set_grad(p.w, {});
+  backward(loss);
+  EXPECT_LE(now() - before, p.w.nbytes() * 5 / 4 + kRowVectors);  // the result alone
+}
+
+TEST(LinearCrossEntropyMemory, GradientsInTheForwardTakeTheProductsOfWhatIsNeeded) {
+  for (int wanted = 0; wanted < 8; ++wanted) {
+    const Operands p;
+    const bool x = wanted & 1, w = wanted & 2, b = wanted & 4;
+    requires_grad_(p.x, x), requires_grad_(p.w, w), requires_grad_(p.b, b);
+    Tensor loss;
+    const auto count = [](const std::map<std::string, int>& products, const char* name) { return products.contains(name) ? products.at(name) : 0; };
+    const auto forward = products_of([&] {
+      loss = linear_cross_entropy(p.x, p.w, p.labels, {.bias = p.b, .max_bytes = int64_t{1} << 30, .chunk_rows = kRows / 4, .gradients = LossGradients::in_forward});
+    });
+    if (wanted == 0) {
+      EXPECT_EQ(forward.size(), 1u);
+      continue;
+    }
+    EXPECT_EQ(forward.at("logits"), 4) << wanted;
+    EXPECT_EQ(count(forward, "input gradient"), x ? 4 : 0) << wanted;
+    EXPECT_EQ(count(forward, "weight gradient"), w ? 4 : 0) << wanted;
+    EXPECT_TRUE(products_of([&] { backward(loss, {}, {.retain_graph = true}); }).empty()) << wanted;
+    // Twice the loss has other cotangents than the forward guessed: statistics, logits and products again.
+    const Tensor two[] = {Tensor::of(std::vector<float>{2}, {})}, losses[] = {loss};
+    std::vector<Tensor> leaves;
+    for (const Tensor& t : {p.x, p.w, p.b}) {
+      if (requires_grad(t)) leaves.push_back(t);
+    }
+    const auto again = products_of([&] { grad(losses, leaves, two); });
+    EXPECT_GE(count(again, "logits"), 2) << wanted;
+    EXPECT_EQ(count(again, "input gradient") > 0, x) << wanted;
+    EXPECT_EQ(count(again, "weight gradient") > 0, w) << wanted;
+  }
+}
+
+TEST(LinearCrossEntropyMemory, TheForwardGuessesTheCotangentOfEveryRow) {
+  const Tensor class_weight = facets::sample_tensor(5, {kClasses}, DType::f32, 0.1, 1.2), row_weight = facets::sample_tensor(6, {kRows}, DType::bf16, 0.1, 1.2);
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    for (const LossReduction reduction : {LossReduction::mean, LossReduction::sum}) {
+      for (int weights = 0; weights < 4; ++weights) {
+        Operands p;
+        p.x = requires_grad_(cast(p.x, dtype)), p.w = cast(p.w, dtype);
+        for (int64_t n = 0; n < kRows; n += 3) facets::write_int64(p.labels, n, kIgnoreLabel);
+        LinearCrossEntropyOptions options{.reduction = reduction, .gradients = LossGradients::in_forward};
+        if (weights & 1) options.class_weight = class_weight;
+        if (weights & 2) options.row_weight = row_weight;
+        const Tensor loss = linear_cross_entropy(p.x, p.w, p.labels, options);
+        EXPECT_TRUE(products_of([&] { backward(loss); }).empty()) << name_of(dtype) << " weights " << weights;
+        EXPECT_TRUE(grad_of(p.x).defined());
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropyMemory, WithoutGradModeNothingIsComputedInTheForward) {
+  const Operands p;
+  requires_grad_(p.x), requires_grad_(p.w);
+  const NoGradScope no_grad;
+  const std::map<std::string, int> products =
+      products_of([&] { linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = 20 << 10, .gradients = LossGradients::in_forward}); });
+  EXPECT_EQ(products.size(), 1u);
+  EXPECT_TRUE(products.contains("logits"));
+}
+
+TEST(LinearCrossEntropyMemory, TheSmallestBoundOfGradientsInTheForwardIsEnough) {
+  const Operands p;
+  for (const bool weight : {false, true}) {
+    requires_grad_(p.x), requires_grad_(p.w, weight);
+    std::string message;
+    int64_t bytes = 1;
+    for (int attempts = 0; attempts < 4; ++attempts) {  // the forward asks for a backward that computes again first, then for itself
+      try {
+        backward(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = bytes, .gradients = LossGradients::in_forward}));
+        break;
+      } catch (const UsageError& e) {
+        message = e.what();
+        const size_t at = message.find("needs ");
+        ASSERT_NE(at, std::string::npos) << message;
+        const int64_t needed = std::stoll(message.substr(at + 6));
+        ASSERT_GT(needed, bytes) << message;
+        bytes = needed;
+      }
+    }
+    EXPECT_NE(message.find(fmt::format("is too small for {} rows, {} features and {} classes: a forward with gradients needs {} bytes", kRows, kFeatures, kClasses, bytes)),
+              std::string::npos) << message;
+    EXPECT_NE(message.find(fmt::format("for its smallest chunks, {} rows by {} classes", weight ? 128 : 1, kClasses)), std::string::npos) << message;
+    EXPECT_TRUE(grad_of(p.x).defined());
+    set_grad(p.x, {});
+  }
+}
+
 }  // namespace
 }  // namespace tutti

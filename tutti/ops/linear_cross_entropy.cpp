@@ -55,15 +55,48 @@ Tensor loss_of_probabilities(const RowStatistics& rows, const Tensor& probabilit
 
 Tensor total_of(const Tensor& column) { return sum(reshape(column, {-1}), {.dims = {0}, .leaf = token_grain()}); }
 
+// By what the loss of each row is multiplied, [N, 1], and by what the sum is divided, []; undefined: by nothing.
+struct Scale {
+  Tensor factor, total;
+};
 // weight_of_rows(): [N, 1] or [1, 1], what rows count in a mean.
 template <class WeightOfRows>
-Tensor reduced(Tensor loss, const LinearCrossEntropyOptions& o, const Shape& sizes, WeightOfRows weight_of_rows) {
-  const Tensor factor = o.row_weight.defined() ? as_column(cast(o.row_weight, loss.dtype())) : Tensor{};
-  if (factor.defined()) loss = mul(loss, factor);
-  if (o.reduction == LossReduction::none) return reshape(loss, sizes);
-  if (o.reduction == LossReduction::sum) return total_of(loss);
-  const Tensor weight = weight_of_rows();
-  return truediv(total_of(loss), total_of(factor.defined() ? mul(factor, weight) : weight));
+Scale scale_of(const LinearCrossEntropyOptions& o, DType compute, WeightOfRows weight_of_rows) {
+  Scale scale;
+  if (o.row_weight.defined()) scale.factor = as_column(cast(o.row_weight, compute));
+  if (o.reduction == LossReduction::mean) {
+    const Tensor weight = weight_of_rows();
+    scale.total = total_of(scale.factor.defined() ? mul(scale.factor, weight) : weight);
+  }
+  return scale;
+}
+
+Tensor reduced(Tensor loss, const Scale& scale, LossReduction reduction, const Shape& sizes) {
+  if (scale.factor.defined()) loss = mul(loss, scale.factor);
+  if (reduction == LossReduction::none) return reshape(loss, sizes);
+  return scale.total.defined() ? truediv(total_of(loss), scale.total) : total_of(loss);
+}
+
+// ---- gradients in the forward ---------------------------------------------------------------------------------------
+
+// The cotangents [N, 1] that a backward with cotangent 1 brings to the losses of rows: the gradients of mul and sum, in the order
+// in which reduced() and loss_of_labels() are walked back.
+Tensor guessed_cotangents(const Scale& scale, const Tensor& class_weight, SymInt N, DType compute) {
+  const StageScope constants(0, mask_of(StageBit::autograd));
+  Tensor g = full({}, 1.0, compute);
+  if (scale.total.defined()) g = truediv(g, scale.total);
+  g = expand(reshape(g, {1, 1}), {N, 1});
+  if (scale.factor.defined()) g = mul(g, scale.factor);
+  return class_weight.defined() ? mul(g, class_weight) : g;
+}
+
+// The losses of rows; their gradients are computed and wait for the backward.
+Tensor losses_with_gradients(const Tensor inputs[], const Tensor& cotangents, const LossAttrs& attrs) {
+  std::vector<Tensor> all(inputs, inputs + kForwardInputs);
+  all.push_back(cotangents);
+  Tensor out[4];
+  apply(kLossWithGradients, all, Attrs::of(attrs), out);
+  return out[0];
 }
 
 // ---- arguments ------------------------------------------------------------------------------------------------------
@@ -86,6 +119,17 @@ void check_weights(const LinearCrossEntropyOptions& o, const Shape& rows, SymInt
               o.row_weight.defined() ? describe(o.row_weight) : "", rows);
 }
 
+void check_in_forward(const LinearCrossEntropyOptions& o, const Tensor& target) {
+  if (o.gradients != LossGradients::in_forward) return;
+  TUTTI_CHECK(is_integral(target.dtype()) && o.label_smoothing == 0 && o.z_loss == 0,
+              "{}: gradients = in_forward with target {}, label_smoothing = {}, z_loss = {}; it is for labels without label_smoothing and z_loss; "
+              "leave gradients = recomputed here", kName, describe(target), o.label_smoothing, o.z_loss);
+  TUTTI_CHECK(o.reduction != LossReduction::none, "{}: gradients = in_forward with reduction = none: the forward cannot know the cotangent of each row; "
+              "use mean or sum, with row_weight for factors of rows, or gradients = recomputed", kName);
+  TUTTI_CHECK(o.chunk_classes == 0, "{}: gradients = in_forward with chunk_classes = {}: all classes of a row are held until its gradient is computed; "
+              "leave chunk_classes 0, and bound chunk_rows or max_bytes", kName, o.chunk_classes);
+}
+
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target, const LinearCrossEntropyOptions& o) {
@@ -96,6 +140,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
   const bool probabilities = is_floating(target.dtype());
   check_target(target, sizes, V);
   check_weights(o, sizes, V, probabilities);
+  check_in_forward(o, target);
   attrs.needs = static_cast<uint8_t>((wants_gradient(input) ? kNeedX : 0) | (wants_gradient(weight) ? kNeedWeight : 0) |
                                      (o.bias.defined() && wants_gradient(o.bias) ? kNeedBias : 0));
 
@@ -106,24 +151,35 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
     attrs.ignore_index = -1;  // no row has it
     const Tensor mix = target.ndim() == 2 ? target : reshape(target, {-1, V});
     const Tensor inputs[kForwardInputs] = {x, weight, full({x.size(0), 1}, 0.0, DType::i64), bias, mix};
-    return reduced(loss_of_probabilities(statistics_of(inputs, attrs), mix, o), o, sizes, [&] { return full({x.size(0), 1}, 1.0, compute); });
+    const Tensor loss = loss_of_probabilities(statistics_of(inputs, attrs), mix, o);
+    return reduced(loss, scale_of(o, compute, [&] { return full({x.size(0), 1}, 1.0, compute); }), o.reduction, sizes);
   }
   attrs.ignore_index = o.ignore_index;
   Tensor mix;
   if (o.label_smoothing > 0) mix = o.class_weight.defined() ? reshape(o.class_weight, {1, V}) : expand(full({1, 1}, 1.0, compute), {1, V});
   const Tensor labels = as_column(target);
   const Tensor inputs[kForwardInputs] = {x, weight, labels, bias, or_none(mix, {0, 0}, compute)};
-  const RowStatistics rows = statistics_of(inputs, attrs);
   const Tensor ignored = eq(labels, o.ignore_index);
-  Tensor class_weight;
-  if (o.class_weight.defined()) {
+  const auto weight_of_labels = [&]() -> Tensor {
+    if (!o.class_weight.defined()) return {};
     const Tensor of_labels = index_select(o.class_weight, 0, reshape(where(ignored, int64_t{0}, cast(labels, DType::i64)), {-1}));
-    class_weight = as_column(cast(of_labels, compute));
+    return as_column(cast(of_labels, compute));
+  };
+  const auto scale_by = [&](const Tensor& class_weight) {
+    return scale_of(o, compute, [&] { return where(ignored, 0.0, class_weight.defined() ? class_weight : full({1, 1}, 1.0, compute)); });
+  };
+  if (o.gradients == LossGradients::in_forward && attrs.needs != 0) {
+    const Tensor class_weight = weight_of_labels();
+    const Scale scale = scale_by(class_weight);
+    const Tensor losses = losses_with_gradients(inputs, guessed_cotangents(scale, class_weight, x.size(0), compute), attrs);
+    return reduced(class_weight.defined() ? mul(losses, class_weight) : losses, scale, o.reduction, sizes);
   }
-  return reduced(loss_of_labels(rows, class_weight, o, V), o, sizes,
-                 [&] { return where(ignored, 0.0, class_weight.defined() ? class_weight : full({1, 1}, 1.0, compute)); });
+  const RowStatistics rows = statistics_of(inputs, attrs);  // first: it is what says which labels are wrong
+  const Tensor class_weight = weight_of_labels();
+  return reduced(loss_of_labels(rows, class_weight, o, V), scale_by(class_weight), o.reduction, sizes);
 }
 
 }  // namespace tutti
 
-TUTTI_OPS(linear_cross_entropy, &::tutti::chunked_loss::kLoss, &::tutti::chunked_loss::kGradients)
+TUTTI_OPS(linear_cross_entropy, &::tutti::chunked_loss::kLoss, &::tutti::chunked_loss::kGradients, &::tutti::chunked_loss::kLossWithGradients,
+          &::tutti::chunked_loss::kTakenGradients)

@@ -10,6 +10,15 @@ namespace tutti {
 
 inline constexpr int64_t kDefaultLossBytes = int64_t{256} << 20;
 
+// Where the gradients are computed.
+enum class LossGradients : uint8_t {
+  recomputed,  // in the backward, which computes the logits again
+  // In the forward, for the cotangent 1 of a mean or sum, while all classes of a chunk of rows are there. They are saved for the
+  // backward, which takes them when its cotangent is 1, bit for bit, and computes them from the start when it is not. For labels
+  // without label_smoothing and z_loss; the logits of 128 rows must fit in max_bytes, and sums over rows that wait.
+  in_forward,
+};
+
 struct LinearCrossEntropyOptions {
   Tensor bias = {};          // [V]
   Tensor class_weight = {};  // [V], a constant: factor of the loss of each class
@@ -25,10 +34,11 @@ struct LinearCrossEntropyOptions {
   // chunks of 128 x 512 logits; what cannot be held is an error before anything is computed.
   int64_t max_bytes = kDefaultLossBytes;
   int64_t chunk_rows = 0, chunk_classes = 0;  // bounds of a chunk; 0: as max_bytes and speed say
+  LossGradients gradients = LossGradients::recomputed;  // the same bits either way
 };
 
 // Cross entropy of the logits input weight^T + bias against target, chunk by chunk over rows and classes; the backward computes
-// the logits again. Chunks are nodes of the trees of cross_entropy and of the products (numerics contract, N3, N3t, N10): loss
+// the logits again, unless `gradients` says otherwise. Chunks are nodes of the trees of cross_entropy and of the products (numerics contract, N3, N3t, N10): loss
 // and gradients have the bits of cross_entropy(matmul(input, weight^T, {.out_dtype = logits_dtype}) + bias, target) and of its
 // gradients, for any chunks, max_bytes and threads. Gradients of weight and bias are f32 (N4).
 //   loss of a row: (1 - s) w_t (lse - x_t) + s / V sum_c w_c (lse - x_c) + z lse^2, times its row weight
@@ -37,7 +47,8 @@ struct LinearCrossEntropyOptions {
 // of row weights, or the number of rows.
 // Shapes: input [..., F], weight [V, F], target integers [...] or floats [..., V] -> [] or, with none, [...]. Dtype of the
 // result: f32 (f64 for f64). Gradients of gradients: not defined.
-// Error: labels outside [0, V) that are not ignore_index; label_smoothing or class_weight with probabilities; max_bytes too small.
+// Error: labels outside [0, V) that are not ignore_index; label_smoothing or class_weight with probabilities; max_bytes too small;
+// gradients in the forward of a loss that is not as said there.
 // Source: docs/loss.md; Wijmans et al. 2024 (cut cross entropy).
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target, const LinearCrossEntropyOptions& options = {});
 

@@ -38,17 +38,19 @@ class Planner {
   explicit Planner(const OpCall& call) : call_(call), attrs_(attrs_of(call)) {}
 
   // The cheapest chunks within max_bytes that hold `bytes_of` bytes, with `products` products each; none fits: the smallest.
-  Choice choose(int64_t row_leaf, double products, const BytesOf& bytes_of) const {
+  // cuts_classes: else a chunk has all of them.
+  Choice choose(int64_t row_leaf, double products, const BytesOf& bytes_of, bool cuts_classes = true) const {
     const int64_t N = rows_of(call_), V = classes_of(call_);
     const int64_t class_leaf_size = std::max<int64_t>(class_leaf(), codegen::contraction_leaf());
+    const int most_class_levels = cuts_classes ? tree_levels(V, class_leaf_size) : 0;
     Choice best, smallest;
     int64_t B = N;
     for (int row_levels = 0; row_levels <= tree_levels(N, row_leaf); ++row_levels, B -= B / 2) {
       if (row_levels < tree_levels(N, row_leaf) && attrs_.chunk_rows > 0 && B > attrs_.chunk_rows) continue;
       check_cut("chunk_rows", attrs_.chunk_rows, B, "rows", row_leaf);
       int64_t C = V;
-      for (int class_levels = 0; class_levels <= tree_levels(V, class_leaf_size); ++class_levels, C -= C / 2) {
-        if (class_levels < tree_levels(V, class_leaf_size) && attrs_.chunk_classes > 0 && C > attrs_.chunk_classes) continue;
+      for (int class_levels = 0; class_levels <= most_class_levels; ++class_levels, C -= C / 2) {
+        if (class_levels < most_class_levels && attrs_.chunk_classes > 0 && C > attrs_.chunk_classes) continue;
         check_cut("chunk_classes", attrs_.chunk_classes, C, "classes", class_leaf_size);
         Choice c{row_levels, class_levels, {B, C, row_levels + 1, class_levels + 1}};
         c.nbytes = bytes_of(c.chunk);
@@ -135,6 +137,18 @@ GradientPlan plan_gradients(const OpCall& call) {
     plan.rows_outside = planner.plan(choice, 1);
   }
   return plan;
+}
+
+ChunkPlan plan_in_forward(const OpCall& call) {
+  const Planner planner(call);
+  const bool x = needs(call, kNeedX), weight = needs(call, kNeedWeight), bias = needs(call, kNeedBias);
+  const int64_t F = features_of(call), size = itemsize(computes_in(call)), row_leaf = weight || bias ? token_grain() : 1;
+  const Choice choice = planner.choose(row_leaf, 1 + x + weight, [&](const Chunk& c) {
+    const int64_t sums = waiting(c.row_slots, true) * c.classes * size;
+    return planner.logit_bytes(c) + block_bytes(3 * c.rows * size) + (weight ? block_bytes(sums * F) : 0) + (bias ? block_bytes(sums) : 0);
+  }, false);
+  planner.require(choice, "a forward with gradients");
+  return planner.plan(choice, row_leaf);
 }
 
 }  // namespace tutti::chunked_loss

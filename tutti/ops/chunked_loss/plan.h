@@ -31,4 +31,8 @@ struct GradientPlan {
 };
 GradientPlan plan_gradients(const OpCall& call);
 
+// Statistics and the gradients that the attrs need in one pass over chunks of rows, each with all classes. Sums over rows wait for
+// all classes.
+ChunkPlan plan_in_forward(const OpCall& call);
+
 }  // namespace tutti::chunked_loss

@@ -1,0 +1,85 @@
+#include "tutti/ops/chunked_loss/in_forward.h"
+
+#include <cstring>
+#include <optional>
+
+#include "tutti/ops/chunked_loss/backward.h"
+#include "tutti/ops/chunked_loss/forward.h"
+#include "tutti/ops/chunked_loss/gradient_sums.h"
+#include "tutti/ops/chunked_loss/plan.h"
+#include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/engine/kernel_trace.h"
+#include "tutti/runtime/allocator.h"
+
+namespace tutti::chunked_loss {
+namespace {
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype()) return false;
+  const int64_t size = itemsize(a.dtype());
+  const auto at = [&](const Tensor& t, int64_t n) { return static_cast<const char*>(t.raw_data()) + n * t.strides()[0] * size; };
+  for (int64_t n = 0; n < a.extents()[0]; ++n) {
+    if (std::memcmp(at(a, n), at(b, n), static_cast<size_t>(size)) != 0) return false;
+  }
+  return true;
+}
+
+// Whether all that is needed is there, for the cotangent that came.
+bool is_given(const OpCall& call, std::span<const Tensor> outputs) {
+  for (size_t k = 0; k < 3; ++k) {
+    if (call[kGivenX + k].extents() != outputs[k].extents()) return false;
+  }
+  return same_bits(call[kGuess], call[kCotangent]);
+}
+
+}  // namespace
+
+std::vector<Tensor> inputs_of_gradients(const OpCall& call, const Tensor& lse, const Tensor& loss) {
+  std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.begin() + kForwardInputs);
+  const Tensor none = Tensor::empty({0, 1}, computes_in(call));
+  inputs.insert(inputs.end(), {lse, loss, none, none});
+  return inputs;
+}
+
+// All classes of a chunk of rows are there at once, so that their statistics are known while the logits are.
+void kernel_loss_with_gradients(const OpCall& call, std::span<const Tensor> outputs) {
+  const Tensor lse = Tensor::empty({rows_of(call), 1}, computes_in(call));
+  const MemoryCategoryScope category(MemoryCategory::workspace);
+  plan_statistics(call), plan_gradients(call);  // a backward that computes them from the start and cannot fit is an error now
+  const ChunkPlan plan = plan_in_forward(call);
+  KernelTrace::note_extern(call.op, [&] { return plan.describe(); });
+  const std::vector<Tensor> inputs = inputs_of_gradients(call, lse, call[kGuess]);
+  const OpCall gradients{call.op, inputs, call.attrs};
+  LogitChunk chunk(gradients, plan.chunk_rows(), plan.chunk_classes());
+  const Tensor room = Tensor::empty({3 * plan.chunk_rows()}, computes_in(call));
+  const ParameterGradients parameters(gradients, outputs[2], outputs[3], plan.chunk_classes(), plan.rows);
+  std::optional<InputGradient> input;
+  if (needs(call, kNeedX)) input.emplace(gradients, outputs[1], plan.chunk_rows(), plan.classes);
+  const TreePart& classes = plan.classes.front();
+  for (const TreePart& rows : plan.rows) {
+    const Tensor d = chunk.compute(rows, classes);
+    std::vector<Tensor> columns;
+    for (int k = 0; k < 3; ++k) columns.push_back(room.view_as({rows.count, 1}, {1, 1}, k * rows.count));
+    chunk.statistics(columns);
+    columns.push_back(rows_of(call[kLabels], rows));
+    const Tensor results[] = {rows_of(outputs[0], rows), rows_of(lse, rows)};
+    run_step(kFinishStatistics, step_attrs(call, 0), columns, results);
+    chunk.to_gradient();
+    if (input) input->add(d, rows, classes, 0);
+    parameters.add(d, rows, classes);
+  }
+}
+
+void kernel_taken_gradients(const OpCall& call, std::span<const Tensor> outputs) {
+  if (is_given(call, outputs)) {
+    KernelTrace::note_extern(call.op, [] { return std::string("those of the forward"); });
+    for (size_t k = 0; k < 3; ++k) facets::raw_copy(outputs[k], call[kGivenX + k]);
+    return;
+  }
+  const int64_t N = rows_of(call);
+  const Tensor rows[] = {Tensor::empty({N, 1}, computes_in(call)), Tensor::empty({N, 1}, computes_in(call)), Tensor::empty({N, 0}, computes_in(call))};
+  kernel_loss({call.op, call.inputs, call.attrs}, rows);
+  kernel_gradients({call.op, inputs_of_gradients(call, rows[1], call[kCotangent]), call.attrs}, outputs);
+}
+
+}  // namespace tutti::chunked_loss
