@@ -18,6 +18,9 @@ struct Pass {
   bool x, weight;  // gradients that are asked for
 };
 
+enum class Way : uint8_t { unfused, fused, in_forward };
+constexpr const char* kNames[] = {"unfused", "fused", "in forward"};
+
 bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor x = to_contiguous(a), y = to_contiguous(b);
   return a.dtype() == b.dtype() && a.extents() == b.extents() && std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
@@ -50,11 +53,14 @@ std::vector<LossRow> run_loss_bench(const LossCase& p) {
     std::vector<Tensor> wanted, expected;
     if (pass.x) wanted.push_back(x);
     if (pass.weight) wanted.push_back(weight);
-    for (const bool fused : {false, true}) {
+    for (const Way way : {Way::unfused, Way::fused, Way::in_forward}) {
+      if (way == Way::in_forward && (!p.in_forward || wanted.empty())) continue;
       std::vector<Tensor> results;
       const auto run = [&] {
         results.clear();
-        const Tensor loss = fused ? linear_cross_entropy(x, weight, labels, {.max_bytes = p.max_bytes}) : unfused_loss(p, x, weight, labels);
+        const LossGradients gradients = way == Way::in_forward ? LossGradients::in_forward : LossGradients::recomputed;
+        const Tensor loss = way == Way::unfused ? unfused_loss(p, x, weight, labels)
+                                                : linear_cross_entropy(x, weight, labels, {.max_bytes = p.max_bytes, .gradients = gradients});
         const Tensor outputs[] = {loss};
         if (!wanted.empty()) results = grad(outputs, wanted);
         results.push_back(detach(loss));
@@ -64,7 +70,7 @@ std::vector<LossRow> run_loss_bench(const LossCase& p) {
       const int64_t before = context.allocator().statistics().current_bytes;
       context.allocator().reset_peak();
       run();
-      LossRow row{.what = fused ? "fused" : "unfused", .pass = pass.name};
+      LossRow row{.what = kNames[static_cast<size_t>(way)], .pass = pass.name};
       const int64_t peak = context.allocator().statistics().peak_bytes;
       int64_t gradients = 0;
       for (const Tensor& t : results) gradients += t.nbytes();

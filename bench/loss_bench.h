@@ -15,12 +15,13 @@ struct LossCase {
   DType dtype = DType::f32;
   int threads = 1;
   int64_t max_bytes = int64_t{256} << 20;
+  bool in_forward = false;  // also with gradients that the forward computes
   int repeats = 5;
   std::string only;  // the passes whose name contains this
 };
 
 struct LossRow {
-  std::string what;  // unfused, fused
+  std::string what;  // unfused, fused, in forward
   std::string pass;  // forward, all gradients, frozen weight, frozen input
   CallTiming timing;
   double gflops = 0;       // of the products of the unfused loss, a second of the least CPU time

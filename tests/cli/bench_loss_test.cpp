@@ -11,10 +11,10 @@ namespace {
 
 TEST(BenchLoss, HoldsTheLossInChunksAgainstTheWhole) {
   Workplace work;
-  for (const char* problem : {"", " --dtype bf16 --max-bytes 400000"}) {
+  for (const char* problem : {"", " --dtype bf16 --max-bytes 400000", " --gradients in-forward --max-bytes 2000000"}) {
     const Output output = work.tutti(std::string("bench loss --tokens 130 --features 16 --vocab 1100 --repeats 1 --json") + problem);
     ASSERT_EQ(output.status, 0) << output.err;
-    int lines = 0;
+    int lines = 0, in_forward = 0;
     std::istringstream text(output.out);
     for (std::string line; std::getline(text, line); ++lines) {
       const auto row = nlohmann::json::parse(line);
@@ -23,8 +23,10 @@ TEST(BenchLoss, HoldsTheLossInChunksAgainstTheWhole) {
                               "held_mbytes", "verified"})
         EXPECT_TRUE(row.contains(key)) << key << " in " << line;
       EXPECT_EQ(row["verified"], true) << line;
+      in_forward += row["op"] == "in forward";
     }
-    EXPECT_EQ(lines, 8) << output.out;
+    EXPECT_EQ(in_forward, std::string(problem).find("in-forward") == std::string::npos ? 0 : 3) << output.out;  // of the passes with gradients
+    EXPECT_EQ(lines, 8 + in_forward) << output.out;
   }
 }
 
