@@ -84,6 +84,8 @@ TEST(LinearCrossEntropyErrors, GradientsInTheForwardOfOtherLosses) {
   const Tensor wrong = Tensor::of(std::vector<int64_t>(300, 5));
   facets::write_int64(wrong, 9, 700);
   expect_error([&] { linear_cross_entropy(x, weight, wrong, {.gradients = kInForward}); }, "label 700 at row 9 is outside [0, 700); use ignore_index, -100 here");
+  expect_error([&] { linear_cross_entropy(x, weight, wrong, {.class_weight = facets::sample_tensor(4, {700}), .gradients = kInForward}); },
+               "label 700 at row 9 is outside [0, 700); use ignore_index, -100 here");
   const Tensor outputs[] = {linear_cross_entropy(x, weight, labels, {.gradients = kInForward})}, inputs[] = {weight};
   const Tensor first[] = {grad(outputs, inputs, {}, {.create_graph = true})[0]}, ones[] = {facets::sample_tensor(1, {700, 3})};
   expect_error([&] { grad(first, inputs, ones); }, "gradients of this gradient are not defined; write the loss with linear and log_softmax to have them");

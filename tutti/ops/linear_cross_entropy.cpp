@@ -160,21 +160,24 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
   const Tensor labels = as_column(target);
   const Tensor inputs[kForwardInputs] = {x, weight, labels, bias, or_none(mix, {0, 0}, compute)};
   const Tensor ignored = eq(labels, o.ignore_index);
+  const bool in_forward = o.gradients == LossGradients::in_forward && attrs.needs != 0;
   const auto weight_of_labels = [&]() -> Tensor {
     if (!o.class_weight.defined()) return {};
-    const Tensor of_labels = index_select(o.class_weight, 0, reshape(where(ignored, int64_t{0}, cast(labels, DType::i64)), {-1}));
+    Tensor classes = where(ignored, int64_t{0}, cast(labels, DType::i64));
+    if (in_forward) classes = remainder(classes, V);  // the op comes later, and is what says which labels are wrong
+    const Tensor of_labels = index_select(o.class_weight, 0, reshape(classes, {-1}));
     return as_column(cast(of_labels, compute));
   };
   const auto scale_by = [&](const Tensor& class_weight) {
     return scale_of(o, compute, [&] { return where(ignored, 0.0, class_weight.defined() ? class_weight : full({1, 1}, 1.0, compute)); });
   };
-  if (o.gradients == LossGradients::in_forward && attrs.needs != 0) {
+  if (in_forward) {
     const Tensor class_weight = weight_of_labels();
     const Scale scale = scale_by(class_weight);
     const Tensor losses = losses_with_gradients(inputs, guessed_cotangents(scale, class_weight, x.size(0), compute), attrs);
     return reduced(class_weight.defined() ? mul(losses, class_weight) : losses, scale, o.reduction, sizes);
   }
-  const RowStatistics rows = statistics_of(inputs, attrs);  // first: it is what says which labels are wrong
+  const RowStatistics rows = statistics_of(inputs, attrs);  // before the weights, of which a wrong label has none
   const Tensor class_weight = weight_of_labels();
   return reduced(loss_of_labels(rows, class_weight, o, V), scale_by(class_weight), o.reduction, sizes);
 }
