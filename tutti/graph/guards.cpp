@@ -1,6 +1,7 @@
 #include "tutti/graph/guards.h"
 
 #include "tutti/autograd/tape.h"
+#include "tutti/graph/plain_values.h"
 #include "tutti/ops/sum_to.h"
 
 namespace tutti::graph {
@@ -72,13 +73,7 @@ bool Guards::hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)
 std::string Guards::first_difference(const Leaves& arguments) const {
   if (grad_enabled != is_grad_enabled()) return fmt::format("gradients are {}, were {}", grad_enabled ? "off" : "on", grad_enabled ? "on" : "off");
   if (token_grain != tutti::token_grain()) return fmt::format("the token grain is {}, was {}", tutti::token_grain(), token_grain);
-  if (arguments.tensors.size() != tensors.size()) {
-    return fmt::format("the structure of the arguments differs: {} tensors, were {}", arguments.tensors.size(), tensors.size());
-  }
-  if (arguments.plain != plain) {
-    return arguments.plain.size() == plain.size() ? "a plain argument (a number, a flag, text) has another value"
-                                                  : "a text or the structure of the arguments has another length";
-  }
+  if (arguments.plain != plain) return plain_difference(arguments.plain, plain);
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (arguments.sizes[i] != sizes[i]) return fmt::format("the size that is argument {} is {}, was {}", i, arguments.sizes[i], sizes[i]);
   }

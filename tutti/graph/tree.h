@@ -32,7 +32,7 @@ struct Leaves {
   std::vector<Tensor> tensors;
   std::vector<int64_t> sizes;  // SymInts
   std::vector<RandomKey> keys;
-  std::string plain;  // everything else, and the shape of the tree
+  std::string plain;  // everything else, and the shape of the tree: plain_values.h reads it
 };
 
 // What stands in the place of tensors, sizes and keys of arguments.
@@ -45,6 +45,15 @@ struct StandIns {
 // Runs a function on other tensors, sizes and keys than those of its arguments; gives the tensors of its result and the
 // result itself.
 using TraceFn = FunctionRef<std::shared_ptr<const void>(const StandIns& arguments, std::vector<Tensor>& results)>;
+
+// What plain_values.h shows numbers and enums as.
+template <class T>
+constexpr char plain_kind() {
+  if constexpr (std::is_same_v<T, bool>) return 'b';
+  else if constexpr (std::is_floating_point_v<T>) return 'f';
+  else if constexpr (std::is_enum_v<T>) return 'e';
+  else return std::is_signed_v<T> ? 'i' : 'j';
+}
 
 // CaptureError when a traced function returns a RandomKey: the trace knows a stand-in for it.
 void refuse_returned_keys(const Leaves& results);
@@ -71,6 +80,8 @@ class Flattener {
   template <class T>
     requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void operator()(const T& value) {
+    leaves_.plain += plain_kind<T>();
+    leaves_.plain += static_cast<char>(sizeof(T));
     leaves_.plain.append(reinterpret_cast<const char*>(&value), sizeof(T));
   }
   template <class T>
