@@ -2,7 +2,8 @@
 //
 // Each element of C depends on its row of A, its column of B and the tree, and on nothing else: not on m, n, strides,
 // tiling, threads or instruction set. Arithmetic is f32, or f64 when an operand is f64; bf16 and f16 operands are
-// widened exactly, and the result is rounded once when it is stored. (Which NaN a NaN is, is left open.)
+// widened exactly, and the result is rounded once when it is stored. (Which NaN a NaN is, is left open.) In fast mode
+// (runtime/numerics.h) a large product may be a library's, in an order of its own (fast_gemm.h).
 #pragma once
 
 #include <cstdint>
