@@ -38,10 +38,10 @@ float to_float(float16 value);
 float to_float(float8_e4m3fn value);
 float to_float(float8_e5m2 value);
 
-constexpr int64_t itemsize(DType dtype) {
-  constexpr int8_t sizes[kNumDTypes] = {8, 4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1};
-  return sizes[static_cast<int>(dtype)];
+namespace detail {
+inline constexpr int8_t kItemSizes[kNumDTypes] = {8, 4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1};
 }
+constexpr int64_t itemsize(DType dtype) { return detail::kItemSizes[static_cast<int>(dtype)]; }
 constexpr bool is_floating(DType dtype) { return dtype <= DType::f8e5m2; }
 constexpr bool is_integral(DType dtype) { return dtype >= DType::i64 && dtype <= DType::u8; }
 constexpr bool is_fp8(DType dtype) { return dtype == DType::f8e4m3fn || dtype == DType::f8e5m2; }

@@ -15,7 +15,7 @@ class Attrs {
  public:
   static constexpr size_t kCapacity = 256;
 
-  Attrs() = default;
+  Attrs() {}  // not defaulted: `Attrs{}` would clear all bytes at each call of an op
   template <class T>
   static Attrs of(const T& value) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity && alignof(T) <= 8);
