@@ -129,6 +129,9 @@ DType gradient_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DT
 
 // dA = G B^T contracts features; dB = A^T G contracts rows, which are tokens when B is a plain matrix (a weight), whose
 // gradient then stays f32 (N4).
+// As the weight of a linear layer lies when it is multiplied.
+bool is_transposed_view(const Tensor& t) { return t.ndim() == 2 && t.strides()[0] == 1 && t.strides()[1] != 1; }
+
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
   const Tensor& g = call.grads[0];
   if (!g.defined()) return;
@@ -137,7 +140,11 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
     grads[0] = product(g, transpose(call.inputs[1], -1, -2), call.input_metas[0].dtype, ContractionAxis::features);
   if (call.needs(1)) {
     const DType out = weight ? gradient_dtype(call.input_metas[1].dtype) : call.input_metas[1].dtype;
-    grads[1] = product(transpose(call.inputs[0], -1, -2), g, out, weight ? ContractionAxis::tokens : ContractionAxis::features);
+    const ContractionAxis axis = weight ? ContractionAxis::tokens : ContractionAxis::features;
+    // The gradient lies as the operand does, so that norms and optimizers, which read both, walk through memory: the same products
+    // in the same order.
+    grads[1] = is_transposed_view(call.inputs[1]) ? transpose(product(transpose(g, 0, 1), call.inputs[0], out, axis), 0, 1)
+                                                  : product(transpose(call.inputs[0], -1, -2), g, out, axis);
   }
 }
 
