@@ -233,10 +233,11 @@ TEST(Prologue, MemoryThatIsWrittenLaterIsReadBefore) {
   expect_same(v, v2);
 }
 
-// The forward of a gated layer, and the gradient of its weight, which reads the same operand transposed.
+// The forward of a gated layer, and the gradient of its weight, which reads the same operand transposed. The weight is [in, out]:
+// the gradient of one that lies [out, in], as that of linear() does, has the operand on the right.
 TEST(Prologue, InATrainingStepBothPasses) {
-  const auto fn = [](const Tensor& g, const Tensor& u, const Tensor& w) { return sum(mul(linear(mul(silu(g), u), w), 3.0)); };
-  const std::vector<Tensor> leaves{values({64, 32}, 1), values({64, 32}, 2), values({24, 32}, 3)};
+  const auto fn = [](const Tensor& g, const Tensor& u, const Tensor& w) { return sum(mul(matmul(mul(silu(g), u), w), 3.0)); };
+  const std::vector<Tensor> leaves{values({64, 32}, 1), values({64, 32}, 2), values({32, 24}, 3)};
   const auto gradients = [&](const auto& step) {
     for (const Tensor& t : leaves) requires_grad_(t), set_grad(t, {});
     backward(step(leaves[0], leaves[1], leaves[2]));
