@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace tutti::codegen::choice {
@@ -39,7 +40,18 @@ TEST(Fastest, StopsWhenTheBudgetIsSpent) {
     return 10.0 - static_cast<double>(i);
   };
   EXPECT_EQ(fastest(5, {.samples = 5, .budget_ms = 1}, run), 0u);  // the heuristic's, as none was timed
-  EXPECT_EQ(ran, std::vector<size_t>{0});
+  EXPECT_EQ(ran, (std::vector<size_t>{0, 1}));  // what the first takes is not of the budget
+}
+
+TEST(Fastest, NobodyWinsAgainstOneThatWasNotTimed) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    std::vector<int> calls(2);
+    const auto run = [&](size_t i) {
+      if (++calls[i] == 2 && i == 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return i == 1 ? 6.0 : 2.0;
+    };
+    EXPECT_EQ(fastest(2, {.samples = 5, .budget_ms = 5, .seed = seed}, run), 0u);
+  }
 }
 
 TEST(Fastest, RunsNothingWhereThereIsNoChoice) {

@@ -222,6 +222,12 @@ TEST(FastMode, IsOfARankAndOfAScope) {
     EXPECT_EQ(numerics_mode(), NumericsMode::strict);
   }
   EXPECT_EQ(numerics_mode(), NumericsMode::fast);
+  // As two threads would: the first ends before the second.
+  auto first = std::make_unique<StrictScope>(), second = std::make_unique<StrictScope>();
+  first.reset();
+  EXPECT_EQ(numerics_mode(), NumericsMode::strict);
+  second.reset();
+  EXPECT_EQ(numerics_mode(), NumericsMode::fast);
 }
 
 TEST(FastMode, ProductsAreRightAndTheTreeServesF32UntilMeasured) {

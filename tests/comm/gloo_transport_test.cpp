@@ -129,6 +129,29 @@ TEST(GlooTransport, KilledProcessIsNamedByTheOthers) {
   EXPECT_SAYS(result.output, "rank 0: rank 1 (pid ", "rank 2: rank 1 (pid ", "its connection was closed while rank ", "barrier #2");
 }
 
+TEST(GlooTransport, WhatWasSentIsThereWhenTheSenderIsGone) {
+  if (!has_gloo()) return;
+  for (const int count : {3, 40, 200}) {
+    const auto results = run_world(2, [count](ProcessGroup& group) {
+      Tensor t = Tensor::empty({256}, DType::f32);
+      group.barrier();
+      if (group.rank() == 0) {
+        for (int i = 0; i < count; ++i) {
+          t.data<float>()[0] = static_cast<float>(i);
+          group.send(t, 1).wait();
+        }
+        return;
+      }
+      std::this_thread::sleep_for(200ms);
+      for (int i = 0; i < count; ++i) {
+        group.recv(t, 0).wait();
+        TUTTI_CHECK(t.data<float>()[0] == static_cast<float>(i), "message {} of {} holds {}", i, count, t.data<float>()[0]);
+      }
+    }, {.transport = "gloo", .limit = 30s});
+    for (const auto& r : results) EXPECT_TRUE(r.succeeded()) << count << ": " << r.error;
+  }
+}
+
 TEST(GlooTransport, WithoutAStoreItSaysWhatItNeeds) {
   if (!has_gloo()) return;
   EXPECT_SAYS(error_of([] { make_transport("gloo", seat(nullptr, 0, 2)); }), "gloo needs a store");

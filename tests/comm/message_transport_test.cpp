@@ -221,32 +221,6 @@ TEST(MessageTransport, SendersGoOnAheadOfReceiversThatReadLate) {
   EXPECT_LT(net->most_bytes(), 3 << 19);
 }
 
-TEST(MessageTransport, WhoeverLeavesStaysForTheAnswersToItsMessages) {
-  const auto make = over(network(2));
-  std::atomic<int> read = 0;
-  std::thread leaving([&] {
-    auto mine = bytes_for(0, 1, 8000);
-    auto transport = make(0);
-    for (int i = 0; i < 30; ++i) {
-      Message m = message(true, 1, 1, mine);
-      transport->post(m);
-      EXPECT_TRUE(m.finished);
-    }
-    transport.reset();
-    EXPECT_GE(read, 15);
-  });
-  const auto transport = make(1);
-  std::this_thread::sleep_for(30ms);
-  for (; read < 30; ++read) {
-    std::vector<std::byte> memory(8000);
-    Message m = message(false, 0, 1, memory);
-    transport->post(m);
-    finish_messages(*transport, {&m});
-    EXPECT_EQ(memory, bytes_for(0, 1, 8000));
-  }
-  leaving.join();
-}
-
 TEST(MessageTransport, MessageOfAnotherSizeFailsAloneAndSaysSo) {
   for (const int64_t bytes : {10, 100'000}) {
     expect_on_ranks(2, over(network(2)), [&](Transport& t) {

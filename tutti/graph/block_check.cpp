@@ -40,7 +40,7 @@ BlockCheck::BlockCheck(const BlockStep* prologue, const BlockStep* epilogue, con
     for (size_t k = kernel.spec.inputs.size(); k < kernel.operands.size(); ++k) copy(kernel.operands[k].buffer, true);
   }
   const Tensor whole = tensor_of(output_);
-  const NumericsScope strict(NumericsMode::strict);  // blocks are Tutti's in any mode
+  const StrictScope strict;  // blocks are Tutti's in any mode
   call.op.kernel({call.op, operands, call.attrs}, {&whole, 1});
   if (epilogue) run(epilogue->kernel);
 }

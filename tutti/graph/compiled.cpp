@@ -66,7 +66,7 @@ std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specializ
     }
   }
   // A product on blocks is Tutti's, and eagerly a library's: only strict mode promises that they agree.
-  const NumericsScope strict(NumericsMode::strict);
+  const StrictScope strict;
   const Verification eager(*specialization, arguments, fn);
   std::vector<Tensor> results = replay(specialization, arguments, rerun);
   eager.compare(options_.name, results);

@@ -35,6 +35,12 @@ constexpr int kPosted = 4;
 // gloo closes all connections of a group when a wait reaches its deadline; deadlines are kept elsewhere.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
+// In the place of a packet's size, between engines: nothing more comes, and: all that you sent has come.
+constexpr int64_t kBye = -1, kByeHeard = -2;
+// How long one that leaves waits until the others' listeners have all that it sent. It takes them no longer than to read it,
+// whatever their programs do; until then the end of this process would lose what waits here for a receive of theirs.
+constexpr std::chrono::seconds kStay{1};
+
 // In front of each packet. gloo does not tell how much of a buffer was filled, nor (without blocking) when a send is
 // done: a send that the peer has counted is.
 struct alignas(64) Prefix {
@@ -109,6 +115,7 @@ class GlooEngine final : public MessageEngine {
   }
 
   ~GlooEngine() override {
+    say_bye();
     stopping_ = true;
     Parked::Entry entry{rank_, size_, {}, nullptr};
     for (Peer& p : peers_) {
@@ -131,30 +138,7 @@ class GlooEngine final : public MessageEngine {
   void send(int to, std::span<const ConstBlock> parts) override {
     Prefix prefix;
     for (const ConstBlock& part : parts) prefix.bytes += part.bytes;
-    const int64_t whole = static_cast<int64_t>(sizeof prefix) + prefix.bytes;
-    Box box{allocate_packet(whole), nullptr};
-    std::byte* at = box.memory.get() + sizeof prefix;
-    for (const ConstBlock& part : parts) {
-      if (part.bytes > 0) std::memcpy(at, part.data, static_cast<size_t>(part.bytes));
-      at += part.bytes;
-    }
-    box.buffer = context_->createUnboundBuffer(box.memory.get(), static_cast<size_t>(whole));
-    // One sender at a time per peer keeps the order; gloo calls back from another thread, so mutex_ is not held.
-    const std::lock_guard order(peer(to).send_mutex);
-    {
-      const std::lock_guard lock(mutex_);
-      if (peer(to).lost) return;
-      prefix.counted = peer(to).got;
-      std::memcpy(box.memory.get(), &prefix, sizeof prefix);
-    }
-    try {
-      const BrokenPipeHeld held;
-      box.buffer->send(to, kSlot, 0, static_cast<size_t>(whole));
-    } catch (const std::exception&) {
-      return lose(to);
-    }
-    const std::lock_guard lock(mutex_);
-    peer(to).sends.push_back(std::move(box));
+    send(to, prefix, parts);
   }
 
   bool take(Packet& packet) override {
@@ -191,7 +175,54 @@ class GlooEngine final : public MessageEngine {
     int64_t freed = 0;         // sends that it has
     int64_t got = 0;
     bool lost = false;
+    bool has_left = false;   // said kBye
+    bool has_heard = false;  // said kByeHeard
   };
+
+  void send(int to, Prefix prefix, std::span<const ConstBlock> parts) {
+    const int64_t whole = static_cast<int64_t>(sizeof prefix) + std::max<int64_t>(prefix.bytes, 0);
+    Box box{allocate_packet(whole), nullptr};
+    std::byte* at = box.memory.get() + sizeof prefix;
+    for (const ConstBlock& part : parts) {
+      if (part.bytes > 0) std::memcpy(at, part.data, static_cast<size_t>(part.bytes));
+      at += part.bytes;
+    }
+    box.buffer = context_->createUnboundBuffer(box.memory.get(), static_cast<size_t>(whole));
+    // One sender at a time per peer keeps the order; gloo calls back from another thread, so mutex_ is not held.
+    const std::lock_guard order(peer(to).send_mutex);
+    {
+      const std::lock_guard lock(mutex_);
+      if (peer(to).lost) return;
+      prefix.counted = peer(to).got;
+      std::memcpy(box.memory.get(), &prefix, sizeof prefix);
+    }
+    try {
+      const BrokenPipeHeld held;
+      box.buffer->send(to, kSlot, 0, static_cast<size_t>(whole));
+    } catch (const std::exception&) {
+      return lose(to);
+    }
+    const std::lock_guard lock(mutex_);
+    peer(to).sends.push_back(std::move(box));
+  }
+
+  // To those that are there; of one that has left, nobody reads any more.
+  void say_bye() {
+    const auto is_there = [](const Peer& p) { return !p.lost && !p.has_left; };
+    for (int p = 0; p < size_; ++p) {
+      const auto there = [&] {
+        const std::lock_guard lock(mutex_);
+        return p != rank_ && is_there(peer(p));
+      };
+      if (there()) send(p, Prefix{.bytes = kBye}, {});
+    }
+    std::unique_lock lock(mutex_);
+    news_.wait_for(lock, kStay, [&] {
+      bool all = true;
+      for (int p = 0; p < size_; ++p) all = all && (p == rank_ || !is_there(peer(p)) || peer(p).has_heard);
+      return all;
+    });
+  }
 
   Peer& peer(int p) { return peers_[static_cast<size_t>(p)]; }
 
@@ -228,12 +259,14 @@ class GlooEngine final : public MessageEngine {
       } catch (const std::exception&) {
         return lose(p);
       }
-      hand_on(p);
+      const bool says_bye = hand_on(p);
       post(p);
+      if (says_bye) send(p, Prefix{.bytes = kByeHeard}, {});
     }
   }
 
-  void hand_on(int p) {
+  // Whether it was the last.
+  bool hand_on(int p) {
     std::vector<Box> counted;  // freed outside of the lock: gloo may still hold on to them for a moment
     Box box;
     const std::lock_guard lock(mutex_);
@@ -248,6 +281,12 @@ class GlooEngine final : public MessageEngine {
       counted.push_back(std::move(from.sends.front()));
       from.sends.pop_front();
     }
+    if (prefix.bytes == kBye || prefix.bytes == kByeHeard) {
+      (prefix.bytes == kBye ? from.has_left : from.has_heard) = true;
+      spare_.push_back(std::move(box.memory));
+      news_.notify_all();
+      return prefix.bytes == kBye;
+    }
     Packet packet;
     packet.from = p;
     packet.start = sizeof prefix;
@@ -255,6 +294,7 @@ class GlooEngine final : public MessageEngine {
     packet.memory = std::move(box.memory);
     packets_.push_back(std::move(packet));
     news_.notify_all();
+    return false;
   }
 
   // Receiving or sending, whichever sees it first.

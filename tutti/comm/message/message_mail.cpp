@@ -8,9 +8,8 @@
 namespace tutti::comm {
 namespace {
 
-// What a rank may send in small messages that are not read: then messages wait for their receive to be posted. The
-// receiver tells of each kToldBytes that it has read.
-constexpr int64_t kUnreadBytes = 256 << 10, kToldBytes = kUnreadBytes / 2;
+// What a rank may send in small messages that are not read: then messages wait for their receive to be posted.
+constexpr int64_t kUnreadBytes = 256 << 10;
 
 int64_t cost_of(int64_t bytes) { return bytes + static_cast<int64_t>(sizeof(PacketHead)); }
 
@@ -210,7 +209,7 @@ void MessageMail::withdrawn(int from, int64_t id) {
 void MessageMail::has_read(int from, int64_t bytes) {
   Small& small = small_[static_cast<size_t>(from)];
   small.read += bytes;
-  if (small.read - small.told < kToldBytes) return;
+  if (small.read - small.told < kUnreadBytes / 2) return;
   small.told = small.read;
   line_.send(from, {.kind = PacketKind::mail_read, .offset = small.read});
 }
@@ -229,11 +228,6 @@ void MessageMail::end_all(const std::string& error) {
   receiving_.clear();
   hungry_.clear();
   sending_.clear();
-}
-
-bool MessageMail::hears_of_reading(int peer) const {
-  const Small& small = small_[static_cast<size_t>(peer)];
-  return small.sent - small.known >= kToldBytes;
 }
 
 std::string MessageMail::name_of_wait(int peer) const {

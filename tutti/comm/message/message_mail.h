@@ -29,8 +29,6 @@ class MessageMail {
 
   // The ranks that posted messages wait for; -1 stands for any.
   std::vector<int> waited_for() const;
-  // Whether `peer` will answer, once it has read all small messages of this rank.
-  bool hears_of_reading(int peer) const;
   // "recv #3": a message that waits for `peer`.
   std::string name_of_wait(int peer) const;
 

@@ -17,8 +17,6 @@ namespace {
 constexpr uint32_t kYields = 100;
 // A sleeper looks after its peers this often.
 constexpr std::chrono::microseconds kLookAround{50'000};
-// How long one that leaves waits for peers that have not read its messages.
-constexpr std::chrono::seconds kStay{1};
 
 }  // namespace
 
@@ -36,23 +34,6 @@ MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::s
 MessageTransport::~MessageTransport() {
   for (int p = 0; p < size(); ++p) {
     if (p != rank()) line_.send(p, {.kind = PacketKind::leave});
-  }
-  wait_for_last_answers();
-}
-
-// A peer that answers when this process is gone finds its connection broken, and loses what it has not read from it.
-void MessageTransport::wait_for_last_answers() {
-  const std::lock_guard lock(turn_);
-  const auto deadline = Clock::now() + kStay;
-  const auto answer_comes = [&](int p) {
-    return p != rank() && !known_[static_cast<size_t>(p)].has_left && engine_->lost(p).empty() && mail_.hears_of_reading(p);
-  };
-  while (!has_failed() && Clock::now() < deadline) {
-    read_packets();
-    bool any = false;
-    for (int p = 0; p < size(); ++p) any |= answer_comes(p);
-    if (!any) return;
-    engine_->wait(kLookAround);
   }
 }
 
@@ -228,11 +209,6 @@ std::string MessageTransport::failure() const {
   if (const std::unique_lock lock(turn_, std::try_to_lock); lock.owns_lock()) const_cast<MessageTransport*>(this)->read_packets();
   const std::lock_guard lock(failure_mutex_);
   return failure_ ? failure_->reason : "";
-}
-
-bool MessageTransport::has_failed() const {
-  const std::lock_guard lock(failure_mutex_);
-  return failure_.has_value();
 }
 
 // Whoever has the turn. Wrong usage is reported as such to those who were in that call, then as any failure.

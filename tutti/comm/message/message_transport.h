@@ -17,7 +17,7 @@ class MessageTransport final : public Transport {
  public:
   // `group` is the name in messages.
   MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group);
-  // Tells the peers that nothing more comes, and stays for the answers that are under way: at most a second.
+  // Tells the peers that nothing more comes.
   ~MessageTransport() override;
 
   int rank() const override { return line_.rank(); }
@@ -48,9 +48,7 @@ class MessageTransport final : public Transport {
   void read_packets();
   void read(Packet&& packet);
   void look_after_peers();
-  void wait_for_last_answers();
   void end(std::string_view reason, int64_t usage_round, bool tell_peers);
-  bool has_failed() const;
   void throw_if_failed();
   std::string name_of_peer(int rank) const;
 

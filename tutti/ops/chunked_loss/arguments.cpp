@@ -1,5 +1,7 @@
 #include "tutti/ops/chunked_loss/arguments.h"
 
+#include <cmath>
+
 #include "tutti/ops/creation.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/reshape.h"
@@ -22,7 +24,7 @@ LossAttrs checked_attrs(const Tensor& x, const Tensor& weight, DType logits, dou
                         int64_t chunk_classes, const char* name) {
   TUTTI_CHECK(logits == DType::f32 || logits == x.dtype() || logits == weight.dtype(),
               "{}: logits_dtype is {}; expected f32 or the dtype of input or weight, {} and {}", name, name_of(logits), name_of(x.dtype()), name_of(weight.dtype()));
-  TUTTI_CHECK(softcap >= 0, "{}: softcap = {}; expected a positive bound of logits, or 0 for none", name, softcap);
+  TUTTI_CHECK(softcap >= 0 && std::isfinite(softcap), "{}: softcap = {}; expected a positive bound of logits, or 0 for none", name, softcap);
   TUTTI_CHECK(max_bytes > 0 && chunk_rows >= 0 && chunk_classes >= 0,
               "{}: max_bytes = {}, chunk_rows = {}, chunk_classes = {}; expected a positive bound, and sizes of chunks or 0", name, max_bytes,
               chunk_rows, chunk_classes);
