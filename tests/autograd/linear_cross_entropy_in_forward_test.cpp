@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "tests/support/same_bits.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/binary.h"
@@ -28,20 +29,6 @@ namespace tutti {
 namespace {
 
 using Options = LinearCrossEntropyOptions;
-
-void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what) {
-  ASSERT_EQ(a.defined(), b.defined()) << what;
-  if (!a.defined()) return;
-  ASSERT_EQ(a.extents(), b.extents()) << what;
-  ASSERT_EQ(a.dtype(), b.dtype()) << what;
-  const Tensor x = to_contiguous(a), y = to_contiguous(b);
-  const int64_t item = itemsize(a.dtype());
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const char *p = static_cast<const char*>(x.raw_data()) + i * item, *q = static_cast<const char*>(y.raw_data()) + i * item;
-    ASSERT_EQ(std::memcmp(p, q, static_cast<size_t>(item)), 0)
-        << what << ": element " << i << " is " << fmt::format("{:a}, not {:a}", load_as_double(p, a.dtype()), load_as_double(q, a.dtype()));
-  }
-}
 
 struct Problem {
   Tensor x, w, b, labels, class_weight, row_weight;

@@ -1,5 +1,6 @@
 // Linear cross entropy against linear and cross entropy: the same bits, whatever the chunks; against loops in double precision;
 // and what is neither computed nor allocated.
+#include "tests/support/same_bits.h"
 #include "tutti/ops/linear_cross_entropy.h"
 
 #include <gtest/gtest.h>
@@ -24,19 +25,6 @@
 
 namespace tutti {
 namespace {
-
-void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what) {
-  ASSERT_TRUE(a.defined() && b.defined()) << what;
-  ASSERT_EQ(a.extents(), b.extents()) << what;
-  ASSERT_EQ(a.dtype(), b.dtype()) << what;
-  const Tensor x = to_contiguous(a), y = to_contiguous(b);
-  const int64_t item = itemsize(a.dtype());
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const char *p = static_cast<const char*>(x.raw_data()) + i * item, *q = static_cast<const char*>(y.raw_data()) + i * item;
-    ASSERT_EQ(std::memcmp(p, q, static_cast<size_t>(item)), 0)
-        << what << ": element " << i << " is " << fmt::format("{:a}, not {:a}", load_as_double(p, a.dtype()), load_as_double(q, a.dtype()));
-  }
-}
 
 struct Problem {
   Tensor x, w, b, labels, g;
