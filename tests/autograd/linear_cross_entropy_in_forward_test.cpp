@@ -2,7 +2,6 @@
 // cross entropy apart; what happens when the cotangent is another than the forward took.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <string>
 

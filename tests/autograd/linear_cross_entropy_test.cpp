@@ -1,14 +1,13 @@
 // Linear cross entropy against linear and cross entropy: the same bits, whatever the chunks; against loops in double precision;
 // and what is neither computed nor allocated.
-#include "tests/support/same_bits.h"
 #include "tutti/ops/linear_cross_entropy.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
+#include "tests/support/same_bits.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/binary.h"
@@ -55,6 +54,12 @@ Tensor apart(const Problem& p, DType logits, double softcap = 0) {
   Tensor z = add(matmul(p.x, transpose(p.w, 0, 1), {.out_dtype = logits}), p.b);
   if (softcap > 0) z = mul(tanh(truediv(z, softcap)), softcap);
   return cross_entropy(z, p.labels);
+}
+
+TEST(LinearCrossEntropy, LabelsMayBeBytesThoughNoneOfThemCanBeTheIgnoredOne) {
+  const Problem p(9, 8, 40, DType::f32);
+  const Tensor labels = Tensor::of<int64_t>({0, 39, 7, 3, 3, 21, 12, 38, 1});
+  expect_same_bits(linear_cross_entropy(p.x, p.w, cast(labels, DType::u8)), linear_cross_entropy(p.x, p.w, labels), "u8");
 }
 
 TEST(LinearCrossEntropy, HasTheBitsOfLinearAndCrossEntropyForAnyChunks) {

@@ -159,7 +159,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
   if (o.label_smoothing > 0) mix = o.class_weight.defined() ? reshape(o.class_weight, {1, V}) : expand(full({1, 1}, 1.0, compute), {1, V});
   const Tensor labels = as_column(target);
   const Tensor inputs[kForwardInputs] = {x, weight, labels, bias, or_none(mix, {0, 0}, compute)};
-  const Tensor ignored = eq(labels, o.ignore_index);
+  const Tensor ignored = eq(cast(labels, DType::i64), o.ignore_index);
   const bool in_forward = o.gradients == LossGradients::in_forward && attrs.needs != 0;
   const auto weight_of_labels = [&]() -> Tensor {
     if (!o.class_weight.defined()) return {};
