@@ -52,7 +52,8 @@ class Trainer {
  public:
   Trainer(const Config& config, const TrainerOptions& options)
       : config_(config), group_(options.group), rank_(group_ ? group_->rank() : 0), ranks_(group_ ? group_->size() : 1),
-        numerics_(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict), grain_(config.numerics.token_grain), shards_(shards_of_rank(config.numerics.virtual_shards, rank_, ranks_)),
+        numerics_(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict),
+        grain_(config.numerics.token_grain), shards_(shards_of_rank(config.numerics.virtual_shards, rank_, ranks_)),
         tokenizer_(open_tokenizer(config.data.tokenizer, config.data.paths, options.cache_folder)),
         data_(open_token_corpus(config.data.paths, *tokenizer_, options.cache_folder), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
