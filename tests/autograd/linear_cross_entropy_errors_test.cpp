@@ -104,9 +104,9 @@ TEST(LinearCrossEntropyErrors, ShardsThatDoNotFit) {
   const Tensor column = facets::sample_tensor(4, {300}), short_column = facets::sample_tensor(4, {30});
   expect_error([&] { linear_class_statistics(x, w, short_column, 0); }, "linear_class_statistics: labels are [30] f32 cpu; expected integers [300]");
   expect_error([&] { linear_class_statistics(facets::sample_tensor(1, {2, 3, 3}), w, labels, 0); }, "linear_class_statistics: input is [2, 3, 3] f32 cpu; expected [N, F]");
-  expect_error([&] { linear_cross_entropy_shard_backward(x, w, short_column, labels, column, 0); },
+  expect_error([&] { linear_cross_entropy_shard_backward(x, w, short_column, labels, {column, column, column}, 0); },
                "linear_cross_entropy_shard_backward: grad is [30] f32 cpu; expected floats [300]");
-  expect_error([&] { linear_cross_entropy_shard_backward(x, w, column, labels, column, 0, {.bias = true}); },
+  expect_error([&] { linear_cross_entropy_shard_backward(x, w, column, labels, {column, column, column}, 0, {.bias = true}); },
                "linear_cross_entropy_shard_backward: the gradient of the bias is asked for, and there is no bias");
 }
 

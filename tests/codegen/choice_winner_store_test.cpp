@@ -74,9 +74,8 @@ TEST(WinnerStore, AFolderThatCannotBeWrittenCostsOneWarning) {
   store.write(call_of(1), "tile 8");
   store.write(call_of(2), "tile 8");
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_FALSE(store.is_usable());
   EXPECT_EQ(store.read(call_of(1)), std::nullopt);
-  EXPECT_EQ(said.find("tutti: measured choices are not kept on disk"), 0u) << said;
+  EXPECT_EQ(said.find("tutti: nothing more is kept in the cache " + folder / "cache"), 0u) << said;
   EXPECT_EQ(said.find("tutti:", 1), std::string::npos) << said;
 }
 
@@ -85,7 +84,7 @@ TEST(WinnerStore, AFolderThatCannotBeMadeCostsOneWarning) {
   const std::string file = folder.write("file", "");
   ::testing::internal::CaptureStderr();
   EXPECT_FALSE(WinnerStore(file + "/cache", "machine").is_usable());
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("cannot create"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("/cache is not used: Not a directory"), std::string::npos);
 }
 
 TEST(WinnerStore, WithoutAFolderKeepsNothingAndSaysNothing) {
@@ -101,7 +100,7 @@ TEST(WinnerStore, DeletesTheOldestBeyondItsLimit) {
   WinnerStore store(folder / "cache", "machine", 10);
   for (int64_t m = 0; m < 128; ++m) store.write(call_of(m), "tile 8");
   int64_t files = 0;
-  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator(folder / "cache")) ++files;
+  for (const auto& file : std::filesystem::directory_iterator(folder / "cache")) files += file.path().extension() == ".choice";
   EXPECT_EQ(files, 10);
 }
 

@@ -60,7 +60,7 @@ TEST(KernelCheck, RefusesAValueThatNeedsItsOwnReduction) {
 TEST(KernelCheck, RefusesALonelySoftmaxMax) {
   Recipe recipe(LoopKind::row);
   recipe.output(recipe.reduce(ReduceOp::softmax_max, recipe.input(DType::f32)), DType::f32, StrideClass::broadcast);
-  expect_refused(recipe.finish("k"), "softmax_max must be followed by softmax_sum");
+  expect_refused(recipe.finish("k"), "softmax_max must be followed by softmax_sum or softmax_rest");
 }
 
 TEST(KernelCheck, RefusesARowOutputThatChangesAlongTheRow) {

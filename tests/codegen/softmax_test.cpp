@@ -56,13 +56,35 @@ void expect_equal(const Buffer& m, const Buffer& l, int64_t k, const Pair& expec
   EXPECT_TRUE(testing::same_value(l.value(k), {.dtype = DType::f32, .f = expected.l})) << l.value(k).f << " " << expected.l;
 }
 
+// (m, r): the sum without the first maximum.
+Pair combine_rests(const Pair& a, const Pair& b) {
+  const Pair &lead = a.m >= b.m ? a : b, &other = a.m >= b.m ? b : a;
+  const float distance = a.m == b.m ? (a.m == -kInfinity ? -kInfinity : 0.0f) : other.m - origin(lead.m);
+  return {larger(a.m, b.m), std::fma(kernel_exp(distance), 1 + other.l, lead.l)};
+}
+
+Pair reference_rest(int64_t n, int64_t leaf, const std::function<float(int64_t)>& x) {
+  ReferenceTree<Pair> tree;
+  tree.combine = combine_rests;
+  tree.leaf = leaf;
+  return tree.reduce(TreeKind::aligned, n, [&](int64_t start, int64_t count) {
+    const auto at = [&](int64_t i) { return x(start + i); };
+    const ReferenceTree<float> largest{-kInfinity, larger, at};
+    const float m = largest.leaf_of(0, count);
+    int64_t maxima = 0;
+    for (int64_t i = 0; i < count; ++i) maxima += at(i) == m;
+    const ReferenceTree<float> sum{0.0f, std::plus<float>(), [&](int64_t i) { return at(i) == m ? 0.0f : kernel_exp(at(i) - origin(m)); }};
+    return Pair{m, m == -kInfinity ? 0.0f : sum.leaf_of(0, count) + static_cast<float>(maxima - 1)};
+  });
+}
+
 struct Statistics {
   Recipe recipe;
-  explicit Statistics(LoopKind kind, DType dtype = DType::f32) : recipe(kind) {
+  explicit Statistics(LoopKind kind, DType dtype = DType::f32, ReduceOp second = ReduceOp::softmax_sum) : recipe(kind) {
     const StrideClass out = kind == LoopKind::row ? StrideClass::broadcast : StrideClass::contiguous;
     const Expr x = recipe.input(dtype);
     const Expr m = recipe.reduce(ReduceOp::softmax_max, x, TreeKind::aligned);
-    const Expr l = recipe.reduce(ReduceOp::softmax_sum, x, TreeKind::aligned);
+    const Expr l = recipe.reduce(second, x, TreeKind::aligned);
     recipe.output(m, DType::f32, out);
     recipe.output(l, DType::f32, out);
     recipe.finish("softmax statistics");
@@ -92,6 +114,63 @@ TEST(Softmax, StatisticsFollowTheAlignedTreeDownColumns) {
     testing::run(statistics.recipe.spec, target, {{&in, 0, 1, columns}, {&m}, {&l}}, {1, columns, n, leaf});
     for (int64_t c = 0; c < columns; ++c)
       expect_equal(m, l, c, reference(n, leaf, [&](int64_t i) { return static_cast<float>(in.value(i * columns + c).f); }));
+  }
+}
+
+// Ties within a leaf, between leaves, and rows that begin with -inf.
+float element_with_ties(int64_t i) { return i < 3 ? -kInfinity : static_cast<float>((i * 37) % 11) * 0.75f - 40; }
+
+TEST(SoftmaxRest, FollowsTheAlignedTreeAlongRows) {
+  const Statistics statistics(LoopKind::row, DType::f32, ReduceOp::softmax_rest);
+  for (const CpuTarget target : testing::targets()) {
+    for (const int64_t n : {1, 2, 7, 16, 17, 48, 100, 700}) {
+      for (const int64_t leaf : {16, 32, 512}) {
+        Buffer in(DType::f32, n), m(DType::f32, 1), r(DType::f32, 1);
+        for (int64_t i = 0; i < n; ++i) in.set(i, element_with_ties(i));
+        testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&r}}, {1, n, 0, leaf});
+        expect_equal(m, r, 0, reference_rest(n, leaf, element_with_ties));
+      }
+    }
+  }
+}
+
+TEST(SoftmaxRest, FollowsTheAlignedTreeDownColumns) {
+  const Statistics statistics(LoopKind::column, DType::f32, ReduceOp::softmax_rest);
+  for (const CpuTarget target : testing::targets()) {
+    const int64_t n = 50, columns = 5, leaf = 16;
+    Buffer in(DType::f32, n * columns), m(DType::f32, columns), r(DType::f32, columns);
+    for (int64_t i = 0; i < n * columns; ++i) in.set(i, element_with_ties(i));
+    testing::run(statistics.recipe.spec, target, {{&in, 0, 1, columns}, {&m}, {&r}}, {1, columns, n, leaf});
+    for (int64_t c = 0; c < columns; ++c)
+      expect_equal(m, r, c, reference_rest(n, leaf, [&](int64_t i) { return element_with_ties(i * columns + c); }));
+  }
+}
+
+TEST(SoftmaxRest, ScanCombinesElementByElement) {
+  const Statistics statistics(LoopKind::scan, DType::f32, ReduceOp::softmax_rest);
+  for (const CpuTarget target : testing::targets()) {
+    const int64_t n = 40;
+    Buffer in(DType::f32, n), m(DType::f32, n), r(DType::f32, n);
+    for (int64_t i = 0; i < n; ++i) in.set(i, element_with_ties(i));
+    testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&r}}, {1, n});
+    Pair running;
+    for (int64_t i = 0; i < n; ++i) {
+      running = combine_rests(running, {element_with_ties(i), 0.0f});
+      expect_equal(m, r, i, running);
+    }
+  }
+}
+
+TEST(SoftmaxRest, KeepsWhatASumWouldRoundOff) {
+  const Statistics statistics(LoopKind::row, DType::f32, ReduceOp::softmax_rest);
+  for (const CpuTarget target : testing::targets()) {
+    for (const int maximum : {0, 20, 39}) {  // in either leaf
+      Buffer in(DType::f32, 40), m(DType::f32, 1), r(DType::f32, 1);
+      for (int i = 0; i < 40; ++i) in.set(i, i == maximum ? 50 : -kInfinity);
+      in.set(5, 10);
+      testing::run(statistics.recipe.spec, target, {{&in}, {&m}, {&r}}, {1, 40, 0, 16});
+      EXPECT_EQ(r.value(0).f, kernel_exp(-40));
+    }
   }
 }
 

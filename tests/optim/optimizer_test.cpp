@@ -33,6 +33,24 @@ TEST(AdamW, FollowsThePaperOverThreeSteps) {
   EXPECT_EQ(optimizer->steps_taken(), 3);
 }
 
+TEST(AdamW, ACompiledStepKeepsToItsTensorsWhenTheProgramHasOthers) {
+  std::vector<std::vector<float>> after;
+  for (const bool compiled : {false, true}) {
+    std::vector<nn::NamedTensor> parameters = one_parameter({1.0f, -2.0f, 0.5f});
+    const Tensor first = parameters[0].tensor;
+    const auto optimizer = make_adamw(parameters);
+    if (compiled) optimizer->compile();
+    for (int step = 0; step < 6; ++step) {
+      if (step % 2 == 1) parameters = one_parameter({4.0f, 5.0f, 6.0f});
+      const Tensor grads[] = {Tensor::of<float>({0.1f, static_cast<float>(step), 0.3f})};
+      optimizer->step(grads, 0.1);
+    }
+    after.push_back({first.data<float>(), first.data<float>() + 3});
+    EXPECT_EQ(optimizer->statistics().compiles, compiled ? 1 : 0);
+  }
+  EXPECT_EQ(after[0], after[1]);
+}
+
 TEST(Sgd, AddsMomentumAndDecay) {
   const auto parameters = one_parameter({1.0f});
   const auto optimizer = make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.5});

@@ -1,22 +1,19 @@
 // Machine code on disk, shared by the processes of one user.
 //
-// One file per kernel: header, key, code, checksum; written under another name and renamed, so that a reader sees a
-// whole file or none. What is read is checked before use; a damaged file is the same as none and is written anew. A
-// cache that cannot be used (no home, read-only, full disk, writable by others) costs speed only: one warning, then
-// kernels live in memory.
+// One sealed file per kernel (runtime/sealed_cache.h): what is read has been written by a process of this user, or it is
+// compiled and written anew. A cache that cannot be used costs speed only: one warning, then kernels live in memory.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "tutti/codegen/cache_key.h"
 #include "tutti/codegen/object_loader.h"
+#include "tutti/runtime/sealed_cache.h"
 
 namespace tutti::codegen {
 
@@ -25,7 +22,7 @@ struct DiskCacheOptions {
   int64_t limit_nbytes = int64_t{256} << 20;     // all entries together; the longest unused are deleted beyond it
 };
 
-// TUTTI_CACHE_DIR, else $XDG_CACHE_HOME/tutti, else ~/.cache/tutti; TUTTI_CACHE_LIMIT_MB (0: no disk cache).
+// default_cache_folder(), and TUTTI_CACHE_LIMIT_MB (0: no disk cache).
 DiskCacheOptions disk_cache_options_from_environment();
 
 struct CacheEntryName {
@@ -35,38 +32,24 @@ struct CacheEntryName {
   uint64_t fingerprint;       // of the code generator
 };
 
-// Exclusive across threads and processes for as long as it lives. Holds nothing when the cache is unusable.
-class CacheLock {
- public:
-  explicit CacheLock(int fd = -1) : fd_(fd) {}
-  CacheLock(CacheLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  CacheLock& operator=(CacheLock&&) = delete;
-  ~CacheLock();
-
- private:
-  int fd_;
-};
-
 // Any thread.
 class DiskCache {
  public:
-  explicit DiskCache(DiskCacheOptions options);
+  explicit DiskCache(const DiskCacheOptions& options) : sealed_(options.directory), limit_nbytes_(options.limit_nbytes) {}
 
-  bool is_usable() const { return usable_.load(std::memory_order_relaxed); }
-  std::optional<CodeBlob> read(const CacheEntryName& name);
+  bool is_usable() const { return sealed_.is_usable(); }
+  std::optional<CodeBlob> read(const CacheEntryName& name) const;
   void write(const CacheEntryName& name, const CodeBlob& blob);
   // Taken around "read again, compile, write", so that one process compiles and the others read.
-  CacheLock lock(const CacheKey& key);
+  CacheLock lock(const CacheKey& key) const;
 
   std::filesystem::path path_of(const CacheEntryName& name) const;
 
  private:
-  void give_up(std::string_view why);
   void note_written(int64_t nbytes);
-  int64_t evict();  // returns what is left
 
-  const DiskCacheOptions options_;
-  std::atomic<bool> usable_ = false;
+  const SealedCache sealed_;
+  const int64_t limit_nbytes_;
   std::mutex size_mutex_;
   int64_t known_nbytes_ = -1;  // guarded; -1: not counted yet
 };

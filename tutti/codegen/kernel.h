@@ -56,6 +56,7 @@ enum class ReduceOp : uint8_t {
   any, all,             // boolean
   softmax_max,          // m of the softmax monoid (m, l) over value x
   softmax_sum,          // l of the same monoid; must directly follow softmax_max with the same value node
+  softmax_rest,         // r = l - 1 instead of l, to full precision: the first maximum is left out; follows softmax_max alike
 };
 
 // How the elements of a reduction are combined (numerics contract, N3 and N10).

@@ -110,7 +110,7 @@ class Checker {
     const DType value = node(r.value).dtype;
     TUTTI_CHECK(!uses_reduction(r.value, spec_.kind == LoopKind::scan ? 0 : k),
                 "kernel '{}': the value of reduction {} uses a reduction that is not finished", spec_.name, k);
-    const bool softmax = r.op == ReduceOp::softmax_max || r.op == ReduceOp::softmax_sum;
+    const bool of_maximum = r.op == ReduceOp::softmax_sum || r.op == ReduceOp::softmax_rest, softmax = of_maximum || r.op == ReduceOp::softmax_max;
     TUTTI_CHECK(!softmax || is_floating(value), "kernel '{}': softmax over {}", spec_.name, name_of(value));
     TUTTI_CHECK(softmax || r.op == ReduceOp::argmax || r.op == ReduceOp::argmin || held != DType::boolean ||
                     r.op == ReduceOp::any || r.op == ReduceOp::all,
@@ -121,10 +121,10 @@ class Checker {
       return other < spec_.reductions.size() && spec_.reductions[other].op == op &&
              spec_.reductions[other].value == r.value && spec_.reductions[other].tree == r.tree;
     };
-    TUTTI_CHECK(r.op != ReduceOp::softmax_max || pair_of(k + 1, ReduceOp::softmax_sum),
-                "kernel '{}': softmax_max must be followed by softmax_sum of the same value", spec_.name);
-    TUTTI_CHECK(r.op != ReduceOp::softmax_sum || (k > 0 && pair_of(k - 1, ReduceOp::softmax_max)),
-                "kernel '{}': softmax_sum must follow softmax_max of the same value", spec_.name);
+    TUTTI_CHECK(r.op != ReduceOp::softmax_max || pair_of(k + 1, ReduceOp::softmax_sum) || pair_of(k + 1, ReduceOp::softmax_rest),
+                "kernel '{}': softmax_max must be followed by softmax_sum or softmax_rest of the same value", spec_.name);
+    TUTTI_CHECK(!of_maximum || (k > 0 && pair_of(k - 1, ReduceOp::softmax_max)),
+                "kernel '{}': softmax_sum and softmax_rest must follow softmax_max of the same value", spec_.name);
   }
 
   void check_output(size_t k) const {

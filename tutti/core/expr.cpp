@@ -20,7 +20,7 @@ constexpr std::array<ScalarOpInfo, kNumScalarOps> kInfo = {{
     {"reciprocal", 1},
     {"sin", 1}, {"cos", 1}, {"tan", 1}, {"asin", 1}, {"acos", 1}, {"atan", 1}, {"sinh", 1}, {"cosh", 1}, {"tanh", 1},
     {"asinh", 1}, {"acosh", 1}, {"atanh", 1},
-    {"erf", 1}, {"erfinv", 1}, {"sigmoid", 1}, {"lgamma", 1},
+    {"erf", 1}, {"erfcx", 1}, {"erfinv", 1}, {"sigmoid", 1}, {"lgamma", 1},
     {"logical_not", 1}, {"bitwise_not", 1}, {"isnan", 1}, {"isinf", 1},
     {"add", 2}, {"sub", 2}, {"mul", 2}, {"truediv", 2}, {"floordiv", 2}, {"truncdiv", 2}, {"remainder", 2}, {"fmod", 2},
     {"pow", 2},

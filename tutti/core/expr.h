@@ -27,7 +27,7 @@ enum class ScalarOp : uint8_t {
   neg, abs, sign, signbit, ceil, floor, trunc, round,  // round: half to even
   exp, exp2, expm1, log, log2, log10, log1p, sqrt, rsqrt, reciprocal,
   sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh,
-  erf, erfinv, sigmoid, lgamma,
+  erf, erfcx, erfinv, sigmoid, lgamma,  // erfcx: exp(x^2) (1 - erf x)
   logical_not, bitwise_not, isnan, isinf,
   // Binary. Comparisons give boolean.
   add, sub, mul, truediv, floordiv, truncdiv, remainder, fmod, pow,

@@ -26,6 +26,8 @@ using nn::Init;
 
 const std::vector<Qwen3Config>& configs() {
   static const std::vector<Qwen3Config> table = {
+      // A model that trains in a second, to try out whatever surrounds training.
+      {.flavor = "tiny", .dim = 32, .layers = 2, .heads = 2, .kv_heads = 1, .ffn_dim = 64, .vocab = 320, .tied_embeddings = true, .head_dim = 16},
       // A model that a laptop trains in minutes: the quickstart.
       {.flavor = "quickstart", .dim = 192, .layers = 4, .heads = 6, .kv_heads = 3, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true,
        .head_dim = 32},

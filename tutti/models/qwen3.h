@@ -26,7 +26,7 @@ struct Qwen3Config {
   double init_std = 0.02;
 };
 
-// The dense sizes: debugmodel, 0.6B, 1.7B, 4B, 8B, 14B, 32B, and the small quickstart. UsageError lists them.
+// The dense sizes: debugmodel, 0.6B, 1.7B, 4B, 8B, 14B, 32B, the small quickstart, and tiny. UsageError lists them.
 Qwen3Config qwen3_config(std::string_view flavor);
 std::vector<std::string> qwen3_flavors();
 

@@ -30,28 +30,45 @@ Expr silu_slope(Expr x) {
   const Expr s = sigmoid_of(x);
   return s * (1.0 + x * (1.0 - s));
 }
-Expr gelu_expr(Expr x) { return 0.5 * x * (1.0 + apply_scalar(ScalarOp::erf, x * kInvSqrt2)); }
-Expr gelu_slope(Expr x) {
-  const Expr cdf = 0.5 * (1.0 + apply_scalar(ScalarOp::erf, x * kInvSqrt2));
-  return cdf + x * (kInvSqrt2Pi * apply_scalar(ScalarOp::exp, -0.5 * (x * x)));
+// The normal distribution at x: exp(-x^2 / 2) and the probability of less than x, both without cancellation in the lower tail.
+struct Normal {
+  Expr bell, cdf;
+};
+Normal normal_of(Expr x) {
+  constexpr double kNoMore = 40;  // exp(-800) is 0
+  const Expr zero = x.pool()->constant(0.0, x.dtype());
+  const Expr size = apply_scalar(ScalarOp::minimum, apply_scalar(ScalarOp::abs, x), x.pool()->constant(kNoMore, x.dtype()));
+  const Expr half = 0.5 * size, square = half * size;
+  const Expr power = apply_scalar(ScalarOp::exp, -square);
+  // The square is rounded at its own size, which would be an error of as many ULP in its exponential.
+  const Expr bell = apply_scalar(ScalarOp::fma, power, -apply_scalar(ScalarOp::fma, half, size, -square), power);
+  const Expr tail = 0.5 * apply_scalar(ScalarOp::erfcx, size * kInvSqrt2) * bell;
+  return {bell, where(apply_scalar(ScalarOp::lt, x, zero), tail, 1.0 - tail)};
 }
-Expr gelu_inner(Expr x) { return apply_scalar(ScalarOp::tanh, kSqrt2OverPi * (x + kCubic * (x * x * x))); }
-Expr gelu_tanh_expr(Expr x) { return 0.5 * x * (1.0 + gelu_inner(x)); }
+Expr gelu_expr(Expr x) { return x * normal_of(x).cdf; }
+Expr gelu_slope(Expr x) {
+  const Normal normal = normal_of(x);
+  return normal.cdf + x * (kInvSqrt2Pi * normal.bell);
+}
+// (1 + tanh(u)) / 2 of the formula, without cancellation.
+Expr gelu_tanh_gate(Expr x) { return sigmoid_of((2 * kSqrt2OverPi) * (x + kCubic * (x * x * x))); }
+Expr gelu_tanh_expr(Expr x) { return x * gelu_tanh_gate(x); }
 Expr gelu_tanh_slope(Expr x) {
-  const Expr t = gelu_inner(x);
-  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * (kSqrt2OverPi * (1.0 + 3 * kCubic * (x * x)));
+  const Expr s = gelu_tanh_gate(x);
+  return s + x * (s * (1.0 - s)) * ((2 * kSqrt2OverPi) * (1.0 + 3 * kCubic * (x * x)));
 }
 
 double relu_value(double x) { return x > 0 || std::isnan(x) ? x : 0; }
 double relu_derivative(double x) { return x > 0; }
 double silu_value(double x) { return x * sigmoid_of(x); }
 double silu_derivative(double x) { return sigmoid_of(x) * (1 + x * (1 - sigmoid_of(x))); }
-double gelu_value(double x) { return 0.5 * x * (1 + std::erf(x * kInvSqrt2)); }
-double gelu_derivative(double x) { return 0.5 * (1 + std::erf(x * kInvSqrt2)) + x * kInvSqrt2Pi * std::exp(-0.5 * x * x); }
-double gelu_tanh_value(double x) { return 0.5 * x * (1 + std::tanh(kSqrt2OverPi * (x + kCubic * x * x * x))); }
+double gelu_value(double x) { return 0.5 * x * std::erfc(-x * kInvSqrt2); }
+double gelu_derivative(double x) { return 0.5 * std::erfc(-x * kInvSqrt2) + x * kInvSqrt2Pi * std::exp(-0.5 * x * x); }
+double gelu_tanh_gate(double x) { return sigmoid_of(2 * kSqrt2OverPi * (x + kCubic * x * x * x)); }
+double gelu_tanh_value(double x) { return x * gelu_tanh_gate(x); }
 double gelu_tanh_derivative(double x) {
-  const double t = std::tanh(kSqrt2OverPi * (x + kCubic * x * x * x));
-  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * kCubic * x * x);
+  const double s = gelu_tanh_gate(x);
+  return s + x * s * (1 - s) * 2 * kSqrt2OverPi * (1 + 3 * kCubic * x * x);
 }
 
 // ---- unary activations: y = f(x), dx = g f'(x) ----------------------------------------------------------------------

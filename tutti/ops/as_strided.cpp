@@ -54,6 +54,7 @@ const OpDef kAsStrided{
 }  // namespace
 
 Tensor as_strided(const Tensor& x, const Extents& sizes, const Extents& strides, int64_t offset) {
+  concrete(x.sizes());  // how far the storage reaches is a matter of integers, also in a trace
   return call_op(kAsStrided, Attrs::of(StridedAttrs{sizes, strides, offset}), x);
 }
 

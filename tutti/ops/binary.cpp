@@ -60,10 +60,10 @@ struct Mul {
 struct TrueDiv {
   static constexpr BinaryInfo info{.names = NAMES(truediv), .scalar = ScalarOp::truediv, .rule = BinaryRule::floats,
                                    .value = VALUE(a / b), .integer = nullptr, .partial = {"| lin", "| lin", "|"},
-                                   .opaque = 2, .exact = true, .saves_inputs = {2, 0, 1}, .saves_outputs = {1, 0, 1},
+                                   .opaque = 2, .exact = true, .saves_inputs = {3, 0, 1},
                                    .b = {0.5, 3}};
   COTANGENT(da) { return truediv(g, b); }
-  COTANGENT(db) { return neg(mul(g, truediv(y, b))); }
+  COTANGENT(db) { return neg(mul(g, truediv(truediv(a, b), b))); }
 };
 
 struct FloorDiv {

@@ -1,11 +1,9 @@
 #include "tutti/ops/cross_entropy_shard.h"
 
-#include <cmath>
-#include <limits>
-
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/softmax_nodes.h"
+#include "tutti/ops/engine/softmax_reference.h"
 #include "tutti/ops/reshape.h"
 
 namespace tutti {
@@ -13,9 +11,9 @@ namespace {
 
 using codegen::LoopKind;
 using codegen::ReduceOp;
+using codegen::TreeKind;
 
 constexpr const char* kNoGradient = "it is a part of cross entropy over ranks, whose gradient is cross_entropy_shard_backward";
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct ShardAttrs {
   int64_t first_class;
@@ -32,16 +30,16 @@ Expr is_ignored(RecipeBuilder& b, Expr label) {
   return apply_scalar(ScalarOp::eq, label, b.pool.constant_int(kIgnoreLabel, DType::i64));
 }
 
-// ---- class_statistics: logits [T, C], labels [T, 1] -> maximum, sum, target [T, 1] ----------------------------------
+// ---- class_statistics: logits [T, C], labels [T, 1] -> maximum, rest, target [T, 1] ---------------------------------
 
 void infer_statistics(const OpCall& call, OutputMetas& out) {
   for (int k = 0; k < 3; ++k) out.add(compute_dtype(call[0].dtype()), {call[0].size(0), 1});
 }
 void build_statistics(RecipeBuilder& b) {
   const Expr x = b.in(0), label = cast(b.in(1), DType::i64);
-  const Expr m = b.reduce(ReduceOp::softmax_max, x), l = b.reduce(ReduceOp::softmax_sum, x);
+  const auto [m, r] = b.softmax_rest(x, TreeKind::halving);
   b.out(m);
-  b.out(l);
+  b.out(r);
   b.out(b.reduce(ReduceOp::sum, where(is_label(b, label), x, b.constant(-0.0, x.dtype()))));
 }
 
@@ -53,71 +51,66 @@ int64_t label_at(const Tensor& labels, int64_t row) { return facets::read_int64(
 void reference_statistics(const OpCall& call, std::span<const Tensor> outputs) {
   const int64_t first = call.attrs.as<ShardAttrs>().first_class;
   for (int64_t t = 0; t < call[0].extent(0); ++t) {
-    double m = -kInf, l = 0, target = -0.0;
-    for (int64_t c = 0; c < call[0].extent(1); ++c) m = std::max(m, at(call[0], t, c));
-    for (int64_t c = 0; c < call[0].extent(1); ++c) {
-      l += std::exp(at(call[0], t, c) - m);
-      if (first + c == label_at(call[1], t)) target = at(call[0], t, c);
-    }
-    const double row[] = {m, l, target};
+    const int64_t classes = call[0].extent(1), label = label_at(call[1], t) - first;
+    const RestOfRow rest = rest_of_row(classes, [&](int64_t c) { return at(call[0], t, c); });
+    const double row[] = {rest.m, rest.r, label >= 0 && label < classes ? at(call[0], t, label) : -0.0};
     for (size_t k = 0; k < 3; ++k) facets::write_double(outputs[k], t, row[k]);
   }
 }
 
-// ---- combine: (m, l, target) of two parts, each [T, 1] --------------------------------------------------------------
+// ---- combine: (m, r, target) of two parts, each [T, 1] --------------------------------------------------------------
 
 void infer_combine(const OpCall& call, OutputMetas& out) {
   for (size_t k = 0; k < 3; ++k) out.add(call[k].dtype(), call[k].sizes());
 }
 void build_combine(RecipeBuilder& b) {
-  const SoftmaxNode both = combined(b, {b.in(0), b.in(1)}, {b.in(3), b.in(4)});
+  const RestNode both = combined(b, {b.in(0), b.in(1)}, {b.in(3), b.in(4)});
   b.out(both.m);
-  b.out(both.l);
+  b.out(both.r);
   b.out(b.in(2) + b.in(5));
 }
 void reference_combine(const OpCall& call, std::span<const Tensor> outputs) {
   for (int64_t t = 0; t < call[0].extent(0); ++t) {
-    const double m = std::max(at(call[0], t), at(call[3], t));
-    facets::write_double(outputs[0], t, m);
-    facets::write_double(outputs[1], t, at(call[1], t) * std::exp(at(call[0], t) - m) + at(call[4], t) * std::exp(at(call[3], t) - m));
+    const RestOfRow both = combined(RestOfRow{at(call[0], t), at(call[1], t)}, RestOfRow{at(call[3], t), at(call[4], t)});
+    facets::write_double(outputs[0], t, both.m);
+    facets::write_double(outputs[1], t, both.r);
     facets::write_double(outputs[2], t, at(call[2], t) + at(call[5], t));
   }
 }
 
-// ---- loss from all statistics: m, l, target, labels -> loss, logsumexp ----------------------------------------------
+// ---- loss from all statistics: m, r, target, labels -> loss ---------------------------------------------------------
 
 void infer_loss(const OpCall& call, OutputMetas& out) {
-  for (int k = 0; k < 2; ++k) out.add(call[0].dtype(), call[0].sizes());
+  out.add(call[0].dtype(), call[0].sizes());
 }
 void build_loss(RecipeBuilder& b) {
-  const Expr lse = b.in(0) + apply_scalar(ScalarOp::log, b.in(1));
-  b.out(where(is_ignored(b, cast(b.in(3), DType::i64)), b.constant(0.0, lse.dtype()), lse - b.in(2)));
-  b.out(lse);
+  const Expr target = b.in(2);
+  b.out(where(is_ignored(b, cast(b.in(3), DType::i64)), b.constant(0.0, target.dtype()), surprise_of({b.in(0), b.in(1)}, target)));
 }
 void reference_loss(const OpCall& call, std::span<const Tensor> outputs) {
   for (int64_t t = 0; t < call[0].extent(0); ++t) {
-    const double lse = at(call[0], t) + std::log(at(call[1], t));
-    facets::write_double(outputs[0], t, label_at(call[3], t) == kIgnoreLabel ? 0.0 : lse - at(call[2], t));
-    facets::write_double(outputs[1], t, lse);
+    const RestOfRow rest{at(call[0], t), at(call[1], t)};
+    facets::write_double(outputs[0], t, label_at(call[3], t) == kIgnoreLabel ? 0.0 : rest.surprise(at(call[2], t)));
   }
 }
 
-// ---- backward: logits [T, C], grad, labels, logsumexp [T, 1] -> [T, C] ----------------------------------------------
+// ---- backward: logits [T, C], grad, labels, m, r [T, 1] -> [T, C] ---------------------------------------------------
 
 void infer_backward(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
 void build_backward(RecipeBuilder& b) {
-  const Expr x = b.in(0), g = cast(b.in(1), x.dtype()), label = cast(b.in(2), DType::i64), lse = cast(b.in(3), x.dtype());
-  const Expr p = apply_scalar(ScalarOp::exp, x - lse);
-  const Expr d = where(is_label(b, label), p - b.constant(1.0, x.dtype()), p) * g;
+  const Expr x = b.in(0), g = cast(b.in(1), x.dtype()), label = cast(b.in(2), DType::i64);
+  const RestNode all{cast(b.in(3), x.dtype()), cast(b.in(4), x.dtype())};
+  const Expr d = probability_less(b, all, x, is_label(b, label)) * g;
   b.out(where(is_ignored(b, label), b.constant(0.0, x.dtype()), d));
 }
 void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const int64_t first = call.attrs.as<ShardAttrs>().first_class, classes = call[0].extent(1);
   for (int64_t t = 0; t < call[0].extent(0); ++t) {
     const int64_t label = label_at(call[2], t);
+    const RestOfRow all{at(call[3], t), at(call[4], t)};
     for (int64_t c = 0; c < classes; ++c) {
-      const double p = std::exp(at(call[0], t, c) - at(call[3], t));
-      facets::write_double(outputs[0], t * classes + c, label == kIgnoreLabel ? 0.0 : (p - (first + c == label)) * at(call[1], t));
+      const double d = all.probability_less(at(call[0], t, c), first + c == label) * at(call[1], t);
+      facets::write_double(outputs[0], t * classes + c, label == kIgnoreLabel ? 0.0 : d);
     }
   }
 }
@@ -145,7 +138,7 @@ const OpDef kStatistics{
     .reference = reference_statistics, .gradient = {.none = kNoGradient},
     .recipe = {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b111 | kRowsOnly, .params = first_class_param,
                .leaf = [](const OpCall&) { return class_leaf(); }},
-    .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> m[a1] l[a1] y[a1] | |"); },
+    .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> m[a1] r[a1] y[a1] | |"); },
     .samples = [] {
       return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
         return std::vector<Tensor>{facets::sample_tensor(3, sizes, dtype, -6, 6), labels};
@@ -159,30 +152,30 @@ const OpDef kCombine{
       return samples([](const Extents& sizes, DType dtype, const Tensor&) {
         const DType d = compute_dtype(dtype);
         std::vector<Tensor> parts;
-        for (uint64_t k = 0; k < 6; ++k) parts.push_back(column(k, sizes[0], d, k % 3 == 1 ? 1 : -6, k % 3 == 1 ? 40 : 6));
+        for (uint64_t k = 0; k < 6; ++k) parts.push_back(column(k, sizes[0], d, k % 3 == 1 ? 0 : -6, k % 3 == 1 ? 40 : 6));
         return parts;
       });
     }};
 const OpDef kLoss{
-    .name = "class_loss", .num_inputs = 4, .num_outputs = 2, .infer = infer_loss, .reference = reference_loss,
+    .name = "class_loss", .num_inputs = 4, .infer = infer_loss, .reference = reference_loss,
     .gradient = {.none = kNoGradient}, .recipe = {.build = build_loss},
-    .sharding = [](const OpCall&) { return std::string("#m[a1] #l[a1] #t[a1] #i[a1] -> x[a1] y[a1] | |"); },
+    .sharding = [](const OpCall&) { return std::string("#m[a1] #r[a1] #t[a1] #i[a1] -> y[a1] | |"); },
     .samples = [] {
       return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
         const DType d = compute_dtype(dtype);
-        return std::vector<Tensor>{column(1, sizes[0], d, 2, 6), column(2, sizes[0], d, 1, 40), column(3, sizes[0], d, -6, 2), labels};
+        return std::vector<Tensor>{column(1, sizes[0], d, 2, 6), column(2, sizes[0], d, 0, 40), column(3, sizes[0], d, -6, 2), labels};
       });
     }};
 const OpDef kBackward{
-    .name = "cross_entropy_shard_backward", .num_inputs = 4, .infer = infer_backward, .reference = reference_backward,
+    .name = "cross_entropy_shard_backward", .num_inputs = 5, .infer = infer_backward, .reference = reference_backward,
     .gradient = {.none = "gradients of this gradient are not defined"},
     .recipe = {.kind = LoopKind::row, .build = build_backward, .params = first_class_param},
-    .sharding = [](const OpCall&) { return std::string("#x[aC] g[a1] #t[a1] #s[a1] -> y[aC] | | lin"); },
+    .sharding = [](const OpCall&) { return std::string("#x[aC] g[a1] #t[a1] #m[a1] #r[a1] -> y[aC] | | lin"); },
     .samples = [] {
       return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
         const DType d = compute_dtype(dtype);
         return std::vector<Tensor>{facets::sample_tensor(3, sizes, dtype, -6, 6), column(5, sizes[0], d, -2, 2), labels,
-                                   column(6, sizes[0], d, 6, 9)};
+                                   column(6, sizes[0], d, 6, 9), column(7, sizes[0], d, 0, 40)};
       });
     },
     .tolerance = {.f32 = 3e-5}};
@@ -202,23 +195,21 @@ ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int
 }
 
 ClassStatistics combine(const ClassStatistics& a, const ClassStatistics& b) {
-  const Tensor inputs[] = {as_column(a.maximum), as_column(a.sum), as_column(a.target),
-                           as_column(b.maximum), as_column(b.sum), as_column(b.target)};
+  const Tensor inputs[] = {as_column(a.maximum), as_column(a.rest), as_column(a.target),
+                           as_column(b.maximum), as_column(b.rest), as_column(b.target)};
   Tensor outputs[3];
   apply(kCombine, inputs, {}, outputs);
   return {as_row(outputs[0]), as_row(outputs[1]), as_row(outputs[2])};
 }
 
-ClassLoss cross_entropy_of(const ClassStatistics& all, const Tensor& labels) {
-  const Tensor inputs[] = {as_column(all.maximum), as_column(all.sum), as_column(all.target), as_column(labels)};
-  Tensor outputs[2];
-  apply(kLoss, inputs, {}, outputs);
-  return {as_row(outputs[0]), as_row(outputs[1])};
+Tensor cross_entropy_of(const ClassStatistics& all, const Tensor& labels) {
+  return as_row(call_op(kLoss, {}, as_column(all.maximum), as_column(all.rest), as_column(all.target), as_column(labels)));
 }
 
 Tensor cross_entropy_shard_backward(const Tensor& logits, const Tensor& grad, const Tensor& labels,
-                                    const Tensor& logsumexp, int64_t first_class) {
-  return call_op(kBackward, Attrs::of(ShardAttrs{first_class}), logits, as_column(grad), as_column(labels), as_column(logsumexp));
+                                    const ClassStatistics& all, int64_t first_class) {
+  return call_op(kBackward, Attrs::of(ShardAttrs{first_class}), logits, as_column(grad), as_column(labels), as_column(all.maximum),
+                 as_column(all.rest));
 }
 
 }  // namespace tutti

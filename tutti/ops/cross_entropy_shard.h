@@ -11,7 +11,7 @@ namespace tutti {
 
 struct ClassStatistics {
   Tensor maximum;  // [T]
-  Tensor sum;      // [T]: of exp(logit - maximum)
+  Tensor rest;     // [T]: sum of exp(logit - maximum) over these classes but the first that has the maximum
   Tensor target;   // [T]: the label's logit, -0.0 where the label is a class of another rank
 };
 
@@ -21,16 +21,13 @@ ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int
 // Of the classes of `a` and `b` together; those of `a` come first.
 ClassStatistics combine(const ClassStatistics& a, const ClassStatistics& b);
 
-struct ClassLoss {
-  Tensor loss;       // [T]: 0 where the label is kIgnoreLabel
-  Tensor logsumexp;  // [T]
-};
-// From the statistics of all classes.
-ClassLoss cross_entropy_of(const ClassStatistics& all, const Tensor& labels);
+// The loss of each row [T] from the statistics of all classes; 0 where the label is kIgnoreLabel. The logsumexp is
+// maximum + log1p(rest).
+Tensor cross_entropy_of(const ClassStatistics& all, const Tensor& labels);
 
-// The gradient of this rank's logits: (exp(logits - logsumexp) - [label]) * grad, with the dtype of `logits`.
-// Shapes: logits [T, C], grad, labels and logsumexp [T] -> [T, C].
+// The gradient of this rank's logits, (softmax - [label]) * grad, with the dtype of `logits`, from the statistics of all classes.
+// Shapes: logits [T, C], grad and labels [T] -> [T, C].
 Tensor cross_entropy_shard_backward(const Tensor& logits, const Tensor& grad, const Tensor& labels,
-                                    const Tensor& logsumexp, int64_t first_class);
+                                    const ClassStatistics& all, int64_t first_class);
 
 }  // namespace tutti

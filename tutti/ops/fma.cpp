@@ -22,8 +22,12 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   const Tensor& g = c.grads[0];
   if (!g.defined()) return;
-  if (c.needs(0)) grads[0] = pointwise::reduce_like(mul(g, c.inputs[1]), c.input_metas[0]);
-  if (c.needs(1)) grads[1] = pointwise::reduce_like(mul(g, c.inputs[0]), c.input_metas[1]);
+  for (const size_t i : {0, 1}) {
+    if (!c.needs(i)) continue;
+    const bool summed = pointwise::is_summed(g, c.input_metas[i]);
+    const Tensor& other = c.inputs[1 - i];
+    grads[i] = pointwise::reduce_like(summed ? mul(pointwise::widened(g), pointwise::widened(other)) : mul(g, other), c.input_metas[i]);
+  }
   if (c.needs(2)) grads[2] = pointwise::reduce_like(g, c.input_metas[2]);
 }
 

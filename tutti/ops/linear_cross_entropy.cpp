@@ -26,12 +26,12 @@ bool wants_gradient(const Tensor& t) { return (t.stages() & mask_of(StageBit::au
 // ---- the loss from the statistics of rows, all [N, 1] ---------------------------------------------------------------
 
 struct RowStatistics {
-  Tensor nll, lse, mix;
+  Tensor nll, lse, mixed;
 };
 RowStatistics statistics_of(const Tensor inputs[], const LossAttrs& attrs) {
-  Tensor out[3];
+  Tensor out[kLossOutputs];
   apply(kLoss, {inputs, kForwardInputs}, Attrs::of(attrs), out);
-  return {out[0], out[1], out[2]};
+  return {out[kRowLoss], out[kRowLse], out[kRowMixed]};
 }
 
 Tensor with_z_loss(const Tensor& loss, const Tensor& lse, double z_loss) { return z_loss > 0 ? add(loss, mul(mul(lse, lse), z_loss)) : loss; }
@@ -39,18 +39,8 @@ Tensor with_z_loss(const Tensor& loss, const Tensor& lse, double z_loss) { retur
 // class_weight: [N, 1], of each row's label; undefined: 1.
 Tensor loss_of_labels(const RowStatistics& rows, const Tensor& class_weight, const LinearCrossEntropyOptions& o, SymInt V) {
   Tensor loss = class_weight.defined() ? mul(rows.nll, class_weight) : rows.nll;
-  if (const double s = o.label_smoothing; s > 0) {
-    const DType dtype = loss.dtype();
-    const Tensor total = o.class_weight.defined() ? sum(cast(o.class_weight, dtype)) : mul(full({}, 1.0, dtype), V);
-    loss = add(mul(loss, 1 - s), truediv(mul(sub(mul(rows.lse, total), rows.mix), s), V));
-  }
+  if (const double s = o.label_smoothing; s > 0) loss = add(mul(loss, 1 - s), truediv(mul(rows.mixed, s), V));
   return with_z_loss(loss, rows.lse, o.z_loss);
-}
-
-// total p lse - sum p x
-Tensor loss_of_probabilities(const RowStatistics& rows, const Tensor& probabilities, const LinearCrossEntropyOptions& o) {
-  const Tensor total = sum(probabilities, {.dims = {1}, .keepdim = true, .dtype = rows.lse.dtype()});
-  return with_z_loss(sub(mul(rows.lse, total), rows.mix), rows.lse, o.z_loss);
 }
 
 Tensor total_of(const Tensor& column) { return sum(reshape(column, {-1}), {.dims = {0}, .leaf = token_grain()}); }
@@ -151,8 +141,8 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
     attrs.ignore_index = -1;  // no row has it
     const Tensor mix = target.ndim() == 2 ? target : reshape(target, {-1, V});
     const Tensor inputs[kForwardInputs] = {x, weight, full({x.size(0), 1}, 0.0, DType::i64), bias, mix};
-    const Tensor loss = loss_of_probabilities(statistics_of(inputs, attrs), mix, o);
-    return reduced(loss, scale_of(o, compute, [&] { return full({x.size(0), 1}, 1.0, compute); }), o.reduction, sizes);
+    const RowStatistics rows = statistics_of(inputs, attrs);
+    return reduced(with_z_loss(rows.mixed, rows.lse, o.z_loss), scale_of(o, compute, [&] { return full({x.size(0), 1}, 1.0, compute); }), o.reduction, sizes);
   }
   attrs.ignore_index = o.ignore_index;
   Tensor mix;

@@ -43,7 +43,7 @@ struct LinearCrossEntropyOptions {
 // gradients, for any chunks, max_bytes and threads. Gradients of weight and bias are f32 (N4).
 //   loss of a row: (1 - s) w_t (lse - x_t) + s / V sum_c w_c (lse - x_c) + z lse^2, times its row weight
 //   mean: the sum divided by the sum of w_t times row weight over the rows that are kept; NaN when there is none
-// With a float target [..., V], probabilities without gradient: lse sum_c p_c - sum_c p_c x_c + z lse^2; mean divides by the sum
+// With a float target [..., V], probabilities without gradient: sum_c p_c (lse - x_c) + z lse^2; mean divides by the sum
 // of row weights, or the number of rows.
 // Shapes: input [..., F], weight [V, F], target integers [...] or floats [..., V] -> [] or, with none, [...]. Dtype of the
 // result: f32 (f64 for f64). Gradients of gradients: not defined.

@@ -1,5 +1,6 @@
 #include "tutti/ops/linear_cross_entropy_shard.h"
 
+#include "tutti/ops/cat.h"
 #include "tutti/ops/chunked_loss/arguments.h"
 #include "tutti/ops/chunked_loss/ops.h"
 #include "tutti/ops/creation.h"
@@ -44,19 +45,20 @@ ClassStatistics linear_class_statistics(const Tensor& input, const Tensor& weigh
 }
 
 LinearShardGradients linear_cross_entropy_shard_backward(const Tensor& input, const Tensor& weight, const Tensor& grad, const Tensor& labels,
-                                                         const Tensor& logsumexp, int64_t first_class, const LinearShardNeeds& need,
+                                                         const ClassStatistics& all, int64_t first_class, const LinearShardNeeds& need,
                                                          const LinearShardOptions& options) {
   constexpr const char* kName = "linear_cross_entropy_shard_backward";
   LossAttrs attrs = attrs_for(input, weight, first_class, options, kName);
   check_labels(labels, input, kName);
   check_row_values(grad, input, "grad", kName);
-  check_row_values(logsumexp, input, "logsumexp", kName);
+  check_row_values(all.maximum, input, "the maximum", kName);
+  check_row_values(all.rest, input, "the rest", kName);
   TUTTI_CHECK(!need.bias || options.bias.defined(), "{}: the gradient of the bias is asked for, and there is no bias", kName);
   attrs.needs = static_cast<uint8_t>((need.input ? kNeedX : 0) | (need.weight ? kNeedWeight : 0) | (need.bias ? kNeedBias : 0));
   const DType compute = sums_in(input, weight);
   const Tensor none = full({0, 1}, 0.0, compute);
   const Tensor inputs[] = {input, weight, as_column(labels), or_none(options.bias, {0}, compute), full({0, 0}, 0.0, compute),
-                           as_column(logsumexp), as_column(grad), none, none};
+                           stack({all.maximum, all.rest}, 1), as_column(grad), none, none};
   Tensor out[3];
   apply(kGradients, inputs, Attrs::of(attrs), out);
   LinearShardGradients gradients;

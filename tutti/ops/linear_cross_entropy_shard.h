@@ -1,7 +1,7 @@
 // Linear cross entropy whose classes, the rows of weight, are cut over ranks (vocabulary parallel).
 //
 // Each rank computes the statistics of its classes, chunk by chunk; they are combined in rank order by halving, and
-// cross_entropy_of() gives loss and logsumexp (cross_entropy_shard.h): three numbers a row travel, never logits. The gradient of
+// cross_entropy_of() gives the loss (cross_entropy_shard.h): three numbers a row travel, never logits. The gradient of
 // the input is a sum over classes: each rank gives its part, f32, to be added over ranks by halving. When the cut follows
 // tree_cut(V, max(class_leaf(), 128), ...), all have the bits of linear_cross_entropy on the whole weight (numerics contract, N10).
 #pragma once
@@ -31,9 +31,9 @@ struct LinearShardNeeds {
 struct LinearShardGradients {
   Tensor input, weight, bias;  // undefined where not needed; f32 (f64 for f64); input: this rank's part of the sum
 };
-// Of `grad` [N], the cotangent of the loss, with the logsumexp [N] over all classes.
+// Gives the gradients for `grad` [N], the cotangent of the loss, from the statistics of all classes.
 LinearShardGradients linear_cross_entropy_shard_backward(const Tensor& input, const Tensor& weight, const Tensor& grad, const Tensor& labels,
-                                                         const Tensor& logsumexp, int64_t first_class, const LinearShardNeeds& need = {},
+                                                         const ClassStatistics& all, int64_t first_class, const LinearShardNeeds& need = {},
                                                          const LinearShardOptions& options = {});
 
 }  // namespace tutti

@@ -22,6 +22,8 @@ extern const OpDef kMatmul;
 struct MatmulAttrs {
   DType out_dtype;
   ContractionAxis axis;
+  // Which operands were broadcast over batch dims: the terms of their gradients stay f32 until they are summed (N4).
+  bool is_broadcast[2] = {false, false};
 };
 
 codegen::ContractionTree tree_for(ContractionAxis axis, int64_t k) {
@@ -124,6 +126,18 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 Tensor product(const Tensor& a, const Tensor& b, DType out, ContractionAxis axis) {
   return call_op(kMatmul, Attrs::of(MatmulAttrs{out, axis}), a, b);
 }
+// The sizes of `batch` stand in front of the matrices.
+Tensor batched_product(const Tensor& a, const Tensor& b, const Shape& batch, DType out, ContractionAxis axis) {
+  const auto expanded = [&](const Tensor& t) {
+    Shape sizes = batch;
+    sizes.push_back(t.size(-2));
+    sizes.push_back(t.size(-1));
+    return sizes == t.sizes() ? t : expand(t, sizes);
+  };
+  const Tensor wide_a = expanded(a), wide_b = expanded(b);
+  const MatmulAttrs attrs{out, axis, {!(wide_a.sizes() == a.sizes()), !(wide_b.sizes() == b.sizes())}};
+  return call_op(kMatmul, Attrs::of(attrs), wide_a, wide_b);
+}
 
 DType gradient_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -136,10 +150,12 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
   const Tensor& g = call.grads[0];
   if (!g.defined()) return;
   const bool weight = call.input_metas[1].sizes.ndim() == 2;
+  const auto dtype_of = [&](size_t i, bool is_sum) { return is_sum ? gradient_dtype(call.input_metas[i].dtype) : call.input_metas[i].dtype; };
+  const auto& attrs = call.attrs.as<MatmulAttrs>();
   if (call.needs(0))
-    grads[0] = product(g, transpose(call.inputs[1], -1, -2), call.input_metas[0].dtype, ContractionAxis::features);
+    grads[0] = product(g, transpose(call.inputs[1], -1, -2), dtype_of(0, attrs.is_broadcast[0]), ContractionAxis::features);
   if (call.needs(1)) {
-    const DType out = weight ? gradient_dtype(call.input_metas[1].dtype) : call.input_metas[1].dtype;
+    const DType out = dtype_of(1, weight || attrs.is_broadcast[1]);
     const ContractionAxis axis = weight ? ContractionAxis::tokens : ContractionAxis::features;
     // The gradient lies as the operand does, so that norms and optimizers, which read both, walk through memory: the same products
     // in the same order.
@@ -194,13 +210,6 @@ const OpDef kMatmul{.name = "matmul",
                     .samples = samples,
                     .tolerance = {.f32 = 2e-5}};
 
-Tensor expand_batch(const Tensor& t, const Shape& batch) {
-  Shape sizes = batch;
-  sizes.push_back(t.size(-2));
-  sizes.push_back(t.size(-1));
-  return sizes == t.sizes() ? t : expand(t, sizes);
-}
-
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
@@ -228,7 +237,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   };
   if (a.ndim() == 2 && b.ndim() == 2) return product(a, b, out, options.axis);
   const Shape batch = broadcast_shapes(batch_of(a), batch_of(b), "matmul");
-  return product(expand_batch(a, batch), expand_batch(b, batch), out, options.axis);
+  return batched_product(a, b, batch, out, options.axis);
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {

@@ -6,6 +6,8 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/engine/softmax_nodes.h"
+#include "tutti/ops/engine/softmax_reference.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/unary.h"
 
@@ -36,12 +38,12 @@ void build_softmax(RecipeBuilder& b) {
 }
 void build_log_softmax(RecipeBuilder& b) {
   const Expr x = b.in(0);
-  const auto [m, l] = b.softmax_stats(x);
-  b.out((x - m) - apply_scalar(ScalarOp::log, l));
+  const auto [m, r] = b.softmax_rest(x);
+  b.out((x - m) - cast(apply_scalar(ScalarOp::log1p, wide(r)), x.dtype()));
 }
 void build_logsumexp(RecipeBuilder& b) {
-  const auto [m, l] = b.softmax_stats(b.in(0));
-  b.out(m + apply_scalar(ScalarOp::log, l));
+  const auto [m, r] = b.softmax_rest(b.in(0));
+  b.out(logsumexp_of({m, r}));
 }
 // dx = y (g - sum(g y))
 void build_softmax_backward(RecipeBuilder& b) {
@@ -72,32 +74,28 @@ void for_each_place(const Row& row, Visit visit) {
   for (int64_t i = 0; i < row.n; ++i) visit(row.first + i * row.step);
 }
 
-double log_sum_exp(const std::vector<double>& x, const Row& row) {
-  double m = -std::numeric_limits<double>::infinity(), sum = 0;
-  for_each_place(row, [&](int64_t i) { m = std::max(m, x[i]); });
-  if (std::isinf(m)) return m;
-  for_each_place(row, [&](int64_t i) { sum += std::exp(x[i] - m); });
-  return m + std::log(sum);
+RestOfRow rest_of(const std::vector<double>& x, const Row& row) {
+  return rest_of_row(row.n, [&](int64_t i) { return x[static_cast<size_t>(row.first + i * row.step)]; });
 }
 
 void reference_softmax(const OpCall& call, std::span<const Tensor> outputs) {
   const auto x = values(call[0], call[0].extents());
   for_each_row(call, call[0], [&](const Row& row) {
-    const double lse = log_sum_exp(x, row);
-    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, std::exp(x[i] - lse)); });
+    const RestOfRow rest = rest_of(x, row);
+    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, rest.probability_less(x[i], false)); });
   });
 }
 void reference_log_softmax(const OpCall& call, std::span<const Tensor> outputs) {
   const auto x = values(call[0], call[0].extents());
   for_each_row(call, call[0], [&](const Row& row) {
-    const double lse = log_sum_exp(x, row);
-    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, x[i] - lse); });
+    const RestOfRow rest = rest_of(x, row);
+    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, -rest.surprise(x[i])); });
   });
 }
 void reference_logsumexp(const OpCall& call, std::span<const Tensor> outputs) {
   const auto x = values(call[0], call[0].extents());
   for (int64_t r = 0; r < outputs[0].numel(); ++r) facets::write_double(outputs[0], r, -std::numeric_limits<double>::infinity());
-  for_each_row(call, call[0], [&](const Row& row) { facets::write_double(outputs[0], row.index, log_sum_exp(x, row)); });
+  for_each_row(call, call[0], [&](const Row& row) { facets::write_double(outputs[0], row.index, rest_of(x, row).logsumexp()); });
 }
 void reference_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
@@ -123,7 +121,8 @@ void vjp_log_softmax(const VjpCall& call, std::span<Tensor> grads) {
   if (call.grads[0].defined()) grads[0] = call_op(kLogSoftmaxBackward, call.attrs, call.grads[0], call.outputs[0]);
 }
 void vjp_logsumexp(const VjpCall& call, std::span<Tensor> grads) {
-  if (call.grads[0].defined()) grads[0] = mul(call.grads[0], exp(sub(call.inputs[0], call.outputs[0])));
+  // Not exp(x - y): y is rounded at its own size, and its error would be a relative one here.
+  if (call.grads[0].defined()) grads[0] = mul(call.grads[0], call_op(kSoftmax, call.attrs, call.inputs[0]));
 }
 void infer_backward(const OpCall& call, OutputMetas& out) { out.add(call[1].dtype(), call[1].sizes()); }
 
@@ -156,7 +155,7 @@ const OpDef kLogSoftmax{.name = "log_softmax", .num_inputs = 1, .infer = infer_s
                         .gradient = {.vjp = vjp_log_softmax, .saves_outputs = 1},
                         .recipe = {.kind = LoopKind::row, .build = build_log_softmax, .row_dims = row_dims}, .sharding = sharding, .samples = samples<1>};
 const OpDef kLogsumexp{.name = "logsumexp", .num_inputs = 1, .infer = infer_row, .reference = reference_logsumexp,
-                       .gradient = {.vjp = vjp_logsumexp, .saves_inputs = 1, .saves_outputs = 1},
+                       .gradient = {.vjp = vjp_logsumexp, .saves_inputs = 1},
                        .recipe = {.kind = LoopKind::row, .build = build_logsumexp, .row_dims = row_dims, .per_row = 1}, .sharding = sharding, .samples = samples<1>};
 constexpr const char* kOnce = "gradients of this gradient are not defined; write it with exp, sum and truediv to have them";
 const OpDef kSoftmaxBackward{.name = "softmax_backward", .num_inputs = 2, .infer = infer_backward,

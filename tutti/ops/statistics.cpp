@@ -1,12 +1,14 @@
 #include "tutti/ops/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/comparison.h"
 #include "tutti/ops/engine/row_ops.h"
 #include "tutti/ops/expand.h"
-#include "tutti/ops/unary.h"
+#include "tutti/ops/where.h"
 
 namespace tutti {
 namespace {
@@ -64,17 +66,20 @@ const OpDef kMean{
         },
 };
 
-// ---- var ------------------------------------------------------------------------------------------------------------
+// ---- var and stddev -------------------------------------------------------------------------------------------------
 
-void build_var(RecipeBuilder& b) {
+Expr variance(RecipeBuilder& b) {
   const DType dtype = compute_dtype(b.output_dtypes[0]);
   const Expr x = cast(b.in(0), dtype), n = b.row_length(dtype);
   const Expr centered = x - b.reduce(ReduceOp::sum, x) / n;
   const Expr degrees = apply_scalar(ScalarOp::maximum, n - b.param(0, dtype), b.constant(0.0, dtype));
-  b.out(b.reduce(ReduceOp::sum, centered * centered) / degrees);
+  return b.reduce(ReduceOp::sum, centered * centered) / degrees;
 }
+void build_var(RecipeBuilder& b) { b.out(variance(b)); }
+void build_stddev(RecipeBuilder& b) { b.out(apply_scalar(ScalarOp::sqrt, variance(b))); }
 
-void var_reference(const OpCall& call, std::span<const Tensor> outputs) {
+template <bool root>
+void reference(const OpCall& call, std::span<const Tensor> outputs) {
   rows::for_each_row(call[0], reduce_attrs(call).dims, [&](int64_t row, const std::vector<int64_t>& offsets) {
     const double mean = row_mean(call[0], offsets);
     double total = 0;
@@ -83,52 +88,82 @@ void var_reference(const OpCall& call, std::span<const Tensor> outputs) {
       total += centered * centered;
     }
     const double degrees = static_cast<double>(offsets.size()) - reduce_attrs(call).correction;
-    facets::write_double(outputs[0], row, total / std::max(degrees, 0.0));
+    const double variance = total / std::max(degrees, 0.0);
+    facets::write_double(outputs[0], row, root ? std::sqrt(variance) : variance);
   });
 }
 
-// d var / dx = 2 (x - mean) / (n - correction)
-void var_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  if (!c.grads[0].defined()) return;
+// (x - mean) slope / (n - correction), the slope [.., 1, ..] being one of each row.
+Tensor spread(const VjpCall& c, const Tensor& slope) {
   const ReduceAttrs& a = c.attrs.as<ReduceAttrs>();
   const Tensor& x = c.inputs[0];
   const Tensor centered = a.dims.empty() ? sub(x, x) : sub(x, mean(x, {.dims = a.dims, .keepdim = true}));
   const SymFloat degrees = maximum(SymFloat(row_size(c)) - a.correction, 0.0);
-  grads[0] = cast(mul(centered, truediv(mul(kept(c, c.grads[0]), 2.0), degrees)), c.input_metas[0].dtype);
+  return cast(mul(centered, truediv(slope, degrees)), c.input_metas[0].dtype);
+}
+
+// d var / dx = 2 (x - mean) / (n - correction)
+void var_vjp(const VjpCall& c, std::span<Tensor> grads) {
+  if (c.grads[0].defined()) grads[0] = spread(c, mul(kept(c, c.grads[0]), 2.0));
+}
+
+// d std / dx = (x - mean) / (std (n - correction)), and 0 for a row that is constant.
+void stddev_vjp(const VjpCall& c, std::span<Tensor> grads) {
+  if (!c.grads[0].defined()) return;
+  const Tensor std = kept(c, c.outputs[0]);
+  grads[0] = spread(c, where(eq(std, 0.0), 0.0, truediv(kept(c, c.grads[0]), std)));
+}
+
+int correction_param(const OpCall& call, codegen::ParamValue* values) {
+  values[0].f = reduce_attrs(call).correction;
+  return 1;
+}
+
+Cost spread_cost(const OpCall& call) {
+  Cost cost = rows::reduce_cost(call);
+  cost.flops *= 4;
+  return cost;
+}
+
+std::vector<Sample> spread_samples() {
+  constexpr DType dtypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
+  const auto fill = [](const Tensor& x, ReduceAttrs& a) {
+    a.dtype = x.dtype();
+    a.correction = rows::row_length(x.sizes(), a.dims) == 1 ? 0 : 1;  // else 0 / 0
+  };
+  return rows::reduction_samples(dtypes, -2, 3, fill, false);
 }
 
 const OpDef kVar{
     .name = "var",
     .num_inputs = 1,
     .infer = rows::infer_reduction,
-    .reference = var_reference,
+    .reference = reference<false>,
     .gradient = {.vjp = var_vjp, .saves_inputs = 1},
-    .recipe = {.kind = LoopKind::row,
-               .build = build_var,
-               .row_dims = rows::reduce_dims,
-               .per_row = 1,
-               .params =
-                   [](const OpCall& call, codegen::ParamValue* values) {
-                     values[0].f = reduce_attrs(call).correction;
-                     return 1;
-                   }},
+    .recipe = {.kind = LoopKind::row, .build = build_var, .row_dims = rows::reduce_dims, .per_row = 1, .params = correction_param},
     .sharding = rows::whole_row_sharding,
-    .cost =
-        [](const OpCall& call) {
-          Cost cost = rows::reduce_cost(call);
-          cost.flops *= 4;
-          return cost;
-        },
-    .samples =
-        [] {
-          constexpr DType dtypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
-          const auto fill = [](const Tensor& x, ReduceAttrs& a) {
-            a.dtype = x.dtype();
-            a.correction = rows::row_length(x.sizes(), a.dims) == 1 ? 0 : 1;  // else 0 / 0
-          };
-          return rows::reduction_samples(dtypes, -2, 3, fill, false);
-        },
+    .cost = spread_cost,
+    .samples = spread_samples,
 };
+const OpDef kStddev{
+    .name = "stddev",
+    .num_inputs = 1,
+    .infer = rows::infer_reduction,
+    .reference = reference<true>,
+    .gradient = {.vjp = stddev_vjp, .saves_inputs = 1, .saves_outputs = 1},
+    .recipe = {.kind = LoopKind::row, .build = build_stddev, .row_dims = rows::reduce_dims, .per_row = 1, .params = correction_param},
+    .sharding = rows::whole_row_sharding,
+    .cost = spread_cost,
+    .samples = spread_samples,
+};
+
+Tensor spread_of(const OpDef& op, const Tensor& x, const VarOptions& options) {
+  TUTTI_CHECK(is_floating(x.dtype()), "{}: x is {}; expected floats, cast() it first", op.name, describe(x));
+  return call_op(op, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
+                                           .keepdim = options.keepdim,
+                                           .dtype = x.dtype(),
+                                           .correction = options.correction}), x);
+}
 
 }  // namespace
 
@@ -138,16 +173,10 @@ Tensor mean(const Tensor& x, const MeanOptions& options) {
                                               .dtype = is_floating(x.dtype()) ? x.dtype() : DType::f32}), x);
 }
 
-Tensor var(const Tensor& x, const VarOptions& options) {
-  TUTTI_CHECK(is_floating(x.dtype()), "var: x is {}; expected floats, cast() it first", describe(x));
-  return call_op(kVar, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), "var"),
-                                             .keepdim = options.keepdim,
-                                             .dtype = x.dtype(),
-                                             .correction = options.correction}), x);
-}
+Tensor var(const Tensor& x, const VarOptions& options) { return spread_of(kVar, x, options); }
 
-Tensor stddev(const Tensor& x, const VarOptions& options) { return sqrt(var(x, options)); }
+Tensor stddev(const Tensor& x, const VarOptions& options) { return spread_of(kStddev, x, options); }
 
 }  // namespace tutti
 
-TUTTI_OPS(statistics, &kMean, &kVar)
+TUTTI_OPS(statistics, &kMean, &kVar, &kStddev)

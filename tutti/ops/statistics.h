@@ -20,7 +20,7 @@ struct VarOptions {
 // sum((x - mean)^2) / max(n - correction, 0), two passes over the row. Dtypes: floats, computed as f32 or f64.
 // Source: Chan, Golub, LeVeque, "Algorithms for computing the sample variance", the two-pass form.
 Tensor var(const Tensor& x, const VarOptions& options = {});
-// sqrt(var(x)).
+// The square root of var(x), rounded once; where it is 0 the gradient is 0.
 Tensor stddev(const Tensor& x, const VarOptions& options = {});
 
 }  // namespace tutti

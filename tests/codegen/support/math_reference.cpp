@@ -29,6 +29,16 @@ double log_gamma_quick(double x) {
   return lgamma_r(x, &sign);
 }
 
+// The asymptotic series from where exp(x^2) and erfc leave the range of the type.
+long double erfcx(long double x) {
+  if (x < 100) return std::exp(x * x) * std::erfc(x);
+  const long double w = 0.5L / x / x;  // in this order, for large x
+  return (1 - w * (1 - 3 * w * (1 - 5 * w * (1 - 7 * w * (1 - 9 * w))))) / x * 0.56418958354775628694807945156077L;  // 1 / sqrt(pi)
+}
+double erfcx_quick(double x) {
+  return static_cast<double>(erfcx(x));
+}
+
 // Halley's iteration on erf (small results) or erfc, from the leading term of the tail.
 long double erfinv(long double x) {
   const long double a = std::fabs(x);
@@ -76,6 +86,7 @@ const MathCase kCases[] = {
     TUTTI_MATH_CASE(acosh, 0.51, 2.2),
     TUTTI_MATH_CASE(atanh, 0.51, 2.0),
     TUTTI_MATH_CASE(erf, 1.1, 1.1),
+    {ScalarOp::erfcx, erfcx, nullptr, erfcx_quick, 4, 4},
     {ScalarOp::erfinv, erfinv, nullptr, erfinv_quick, 0.51, 2.3},
     {ScalarOp::sigmoid, sigmoid, nullptr, sigmoid_quick, 2.5, 1.6},
     {ScalarOp::lgamma, log_gamma, nullptr, log_gamma_quick, 0.51, 3.0},

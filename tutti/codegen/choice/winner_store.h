@@ -1,6 +1,5 @@
-// Measured choices on disk, beside the kernels and under the same rules (disk_cache.h): files appear by rename, are checked
-// in full before use, a damaged one is the same as none and is written anew; a folder that cannot be used costs one
-// warning, and measuring again in every process.
+// Measured choices on disk, beside the kernels and under the same rules (runtime/sealed_cache.h). A folder that cannot be
+// used costs one warning, and measuring again in every process.
 #pragma once
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <string_view>
 
 #include "tutti/codegen/choice/signature.h"
+#include "tutti/runtime/sealed_cache.h"
 
 namespace tutti::codegen::choice {
 
@@ -27,18 +27,15 @@ class WinnerStore {
   std::optional<std::string> read(const Signature& signature) const;
   void write(const Signature& signature, std::string_view winner);
 
-  bool is_usable() const { return usable_.load(std::memory_order_relaxed); }
+  bool is_usable() const { return sealed_.is_usable(); }
   std::filesystem::path path_of(const Signature& signature) const;
 
  private:
-  std::string key_of(const Signature& signature) const;
-  void give_up(std::string_view why);
-  void delete_oldest() const;
+  std::string label_of(const Signature& signature) const;
 
-  const std::filesystem::path folder_;
+  const SealedCache sealed_;
   const std::string identity_;
   const int64_t limit_;
-  std::atomic<bool> usable_ = false;
   std::atomic<int64_t> written_ = 0;
 };
 

@@ -149,6 +149,17 @@ def erf_exponent(t):  # 1 - erf t = exp(-t - t p(t))
     return -log(erfc(t)) / t - 1
 
 
+def erfcx_scaled(q):  # exp(t^2) (1 - erf t) = p(q) / (1 + 2 t), q = (t - 3) / (t + 3)
+    t = 3 * (1 + q) / (1 - q)
+    if t > 50:  # where erfc() runs out of digits: the asymptotic series
+        series, term = mpf(1), mpf(1)
+        for k in range(1, 40):
+            term *= -(2 * k - 1) / (2 * t * t)
+            series += term
+        return series / (t * sqrt(pi)) * (1 + 2 * t)
+    return exp(t * t) * erfc(t) * (1 + 2 * t)
+
+
 def pow_tail(z):  # log((1 + s) / (1 - s)) = s (2 + z (2/3 + z p(z))), z = s^2
     s = sqrt(z)
     return ((2 * atanh(s) / s - 2) / z - mpf(2) / 3) / z
@@ -208,6 +219,8 @@ FITS = [  # name, function, interval, degree, weight, bits
     ("ErfTailF32", erf_exponent, 0.92, 3.95, 6, lambda t: t * erfc(t) / erf(t), 24),
     ("ErfF64", erf_center, TINY, mpf("0.9") ** 2, 11, one, 53),
     ("ErfTailF64", erf_exponent, 0.9, 5.95, 19, lambda t: t * erfc(t) / erf(t), 53),
+    ("ErfcxF32", erfcx_scaled, -1, mpf("0.9999999"), 11, relative(erfcx_scaled), 24),
+    ("ErfcxF64", erfcx_scaled, -1, mpf("0.9999999"), 26, relative(erfcx_scaled), 53),
     ("LgammaOneF64", lgamma_one, -0.25, 0.5, 20, relative(lgamma_one), 53),
     ("LgammaTwoF64", lgamma_two, -0.5, 1, 20, relative(lgamma_two), 53),
     ("StirlingF64", stirling, TINY, mpf(1) / 64, 7, one, 53),

@@ -101,8 +101,11 @@ class ColumnKernel {
     Records records(e_, group, lanes_);
     e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
       std::vector<Components> results;
-      for (size_t m = 0; m < group.monoids.size(); ++m)
-        results.push_back(chains.read(m, b_.CreateMul(strip, e_.i64(kChains))));
+      for (size_t m = 0; m < group.monoids.size(); ++m) {
+        const Monoid& monoid = group.monoids[m];
+        Value* first = b_.CreateMul(strip, e_.i64(kChains));
+        results.push_back(monoid.is_softmax() ? monoid.leaf_result(chains.read(m, 0, first), chains.sums(m, first)) : chains.read(m, first));
+      }
       records.write(leaf->getArg(4), strip, results);
     });
     e_.report_error(call, walk.error());
@@ -110,21 +113,19 @@ class ColumnKernel {
     return leaf;
   }
 
-  // The maximum of the leaf stands in chain 0 of its strip; l runs over the chains again.
+  // The maximum of the leaf stands in chain 0 of its strip; the sums run over the chains again.
   template <class ForElements>
   void emit_exponential_pass(const ReductionGroup& group, Chains& chains, Value* strips, Value* count,
                              const ForElements& for_elements) {
     for_elements([&](Value* first, Value* chain, Value*, const std::vector<Value*>& x) {
       for (size_t m = 0; m < group.monoids.size(); ++m) {
         const Monoid& monoid = group.monoids[m];
-        if (monoid.is_softmax())
-          chains.write(m, 1, chain, monoid.add_exponential(chains.read(m, 1, chain), x[m], chains.read(m, 0, first), nullptr));
+        if (monoid.is_softmax()) chains.write_sums(m, chain, monoid.add_exponential(chains.sums(m, chain), x[m], chains.read(m, 0, first), nullptr));
       }
     });
     chains.halve(strips, count, [&](Value* low, Value* high) {
       for (size_t m = 0; m < group.monoids.size(); ++m) {
-        if (group.monoids[m].is_softmax())
-          chains.write(m, 1, low, b_.CreateFAdd(chains.read(m, 1, low), chains.read(m, 1, high)));
+        if (group.monoids[m].is_softmax()) chains.write_sums(m, low, group.monoids[m].add_sums(chains.sums(m, low), chains.sums(m, high)));
       }
     });
   }

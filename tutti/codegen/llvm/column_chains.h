@@ -18,8 +18,7 @@ class Chains {
   Chains(Emitter& e, const ReductionGroup& group, unsigned lanes) : e_(e), group_(group), lanes_(lanes) {
     for (const Monoid& monoid : group.monoids) {
       arrays_.emplace_back();
-      for (llvm::Type* type : monoid.component_types(lanes))
-        arrays_.back().push_back(e.slot(type, "chains", kChains * kMostStrips));
+      for (llvm::Value* v : monoid.leaf_identity(lanes)) arrays_.back().push_back(e.slot(v->getType(), "chains", kChains * kMostStrips));
     }
   }
 
@@ -34,11 +33,11 @@ class Chains {
   }
 
   void write_identity(llvm::Value* chain) {
-    for (size_t m = 0; m < group_.monoids.size(); ++m) write(m, chain, group_.monoids[m].identity(lanes_));
+    for (size_t m = 0; m < group_.monoids.size(); ++m) write(m, chain, group_.monoids[m].leaf_identity(lanes_));
   }
 
   llvm::Value* read(size_t m, size_t component, llvm::Value* chain) const {
-    llvm::Type* type = group_.monoids[m].component_types(lanes_)[component];
+    llvm::Type* type = group_.monoids[m].leaf_identity(lanes_)[component]->getType();
     return e_.b.CreateLoad(type, e_.b.CreateGEP(type, arrays_[m][component], chain));
   }
 
@@ -46,6 +45,16 @@ class Chains {
     Components v;
     for (size_t k = 0; k < arrays_[m].size(); ++k) v.push_back(read(m, k, chain));
     return v;
+  }
+
+  // What of a softmax stands behind the maximum.
+  Components sums(size_t m, llvm::Value* chain) const {
+    Components v = read(m, chain);
+    v.erase(v.begin());
+    return v;
+  }
+  void write_sums(size_t m, llvm::Value* chain, const Components& sums) {
+    for (size_t k = 0; k < sums.size(); ++k) write(m, 1 + k, chain, sums[k]);
   }
 
   void write(size_t m, size_t component, llvm::Value* chain, llvm::Value* v) {

@@ -19,7 +19,8 @@ int weight_of(ScalarOp op) {
     case ScalarOp::log2:
     case ScalarOp::tanh:
     case ScalarOp::sigmoid:
-    case ScalarOp::erf: return 1;
+    case ScalarOp::erf:
+    case ScalarOp::erfcx: return 1;
     case ScalarOp::sqrt:
     case ScalarOp::rsqrt:
     case ScalarOp::reciprocal: return 0;

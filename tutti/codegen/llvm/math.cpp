@@ -20,8 +20,8 @@ constexpr UnaryRow kUnary[] = {
     {ScalarOp::tan, tan_of},         {ScalarOp::asin, asin_of},     {ScalarOp::acos, acos_of},
     {ScalarOp::atan, atan_of},       {ScalarOp::sinh, sinh_of},     {ScalarOp::cosh, cosh_of},
     {ScalarOp::tanh, tanh_of},       {ScalarOp::asinh, asinh_of},   {ScalarOp::acosh, acosh_of},
-    {ScalarOp::atanh, atanh_of},     {ScalarOp::erf, erf_of},       {ScalarOp::erfinv, erfinv_of},
-    {ScalarOp::sigmoid, sigmoid_of}, {ScalarOp::lgamma, lgamma_of},
+    {ScalarOp::atanh, atanh_of},     {ScalarOp::erf, erf_of},       {ScalarOp::erfcx, erfcx_of},
+    {ScalarOp::erfinv, erfinv_of},   {ScalarOp::sigmoid, sigmoid_of}, {ScalarOp::lgamma, lgamma_of},
 };
 
 struct BinaryRow {

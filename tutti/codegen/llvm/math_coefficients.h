@@ -64,6 +64,17 @@ inline constexpr double kErfTailF64[] = {0x1.06ebac8ecab17p-3, 0x1.45f2f99d0a80e
     -0x1.052a9cbc16db3p-15, 0x1.e62a5a059e41ep-14, -0x1.1930295d55c19p-14, 0x1.a4aaa7884afebp-16,
     -0x1.d570cc3d4ba83p-18, 0x1.956bb3392b4aap-20, -0x1.0f980589649f7p-22, 0x1.1511001e4506fp-25,
     -0x1.9cfed807e8b82p-29, 0x1.9e55bf6362293p-33, -0x1.ca6b6b113589cp-38, 0x1.2cd3f6c042c2p-45, 0x1.12cce902fdd39p-48};
+// Weighted error 2^-24.56.
+inline constexpr double kErfcxF32[] = {0x1.40c522p+0, -0x1.15c07ep-3, -0x1.859f1p-5, 0x1.0982bcp-3, -0x1.e892c8p-4,
+    0x1.17d442p-4, -0x1.8524e4p-6, 0x1.474378p-9, 0x1.e86226p-10, -0x1.7bbe96p-11, -0x1.71de8cp-14, 0x1.412742p-14};
+// Weighted error 2^-54.62.
+inline constexpr double kErfcxF64[] = {0x1.40c522d7e4987p+0, -0x1.15c084bb9e8f3p-3, -0x1.85a15c58aa2f8p-5,
+    0x1.098366a5b46e1p-3, -0x1.e88b803a4c142p-4, 0x1.17ca2877f05edp-4, -0x1.8574c40b2a7eep-6, 0x1.4b884e45ae08dp-9,
+    0x1.ef1bdcfe19e69p-10, -0x1.98db515585b74p-11, -0x1.b91264855992cp-14, 0x1.065a3e3c47757p-13,
+    0x1.4c2446b6b2817p-18, -0x1.513c57c242d85p-16, -0x1.889df389b860ep-21, 0x1.d22232bf317ap-19, 0x1.7f5327587c944p-22,
+    -0x1.4b81b59082369p-21, -0x1.31fa3d53b373ep-23, 0x1.b919956b745fbp-24, 0x1.72aa063e19482p-25,
+    -0x1.dc2a5cef24f26p-27, -0x1.49156363579dcp-27, 0x1.45b8f3e68e107p-30, 0x1.71d985a631d4ap-30,
+    -0x1.182d2ee156811p-35, -0x1.698910686edf1p-34};
 // Weighted error 2^-54.89.
 inline constexpr double kLgammaOneF64[] = {-0x1.2788cfc6fb619p-1, 0x1.a51a6625307d1p-1, -0x1.9a4d55beab304p-2,
     0x1.151322ac7e1dp-2, -0x1.a8b9c17a97c43p-3, 0x1.5b40cb0f1072ep-3, -0x1.2703a1e37881dp-3, 0x1.010b37117a83fp-3,

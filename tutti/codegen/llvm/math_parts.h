@@ -29,6 +29,7 @@ Fp asinh_of(Fp x);  // through f64
 Fp acosh_of(Fp x);  // through f64
 Fp atanh_of(Fp x);  // through f64
 Fp erf_of(Fp x);
+Fp erfcx_of(Fp x);
 Fp erfinv_of(Fp x);     // through f64
 Fp lgamma_of(Fp x);     // through f64
 Fp pow_of(Fp x, Fp y);  // through f64

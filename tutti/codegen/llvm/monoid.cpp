@@ -82,7 +82,7 @@ Components Monoid::identity(unsigned lanes) const {
 Components Monoid::lift(Value* x, Value* index, Value* mask) const {
   Components v{x};
   if (has_index()) v.push_back(index);
-  if (is_softmax()) v.push_back(llvm::ConstantFP::get(x->getType(), 1.0));
+  if (is_softmax()) v.push_back(llvm::ConstantFP::get(x->getType(), has_rest() ? 0.0 : 1.0));
   if (!mask) return v;
   const Components none = identity(lanes_of(x));
   for (size_t k = 0; k < v.size(); ++k) v[k] = b_.CreateSelect(mask, v[k], none[k]);
@@ -140,18 +140,59 @@ Components Monoid::join_softmax(const Components& a, const Components& b) const 
   return {m, l};
 }
 
+// For m_a >= m_b: r = r_a + exp(m_b - m_a) (1 + r_b), and the other way round. Equal maxima have the factor 1, infinite ones too.
+Components Monoid::join_rest(const Components& a, const Components& b) const {
+  Value* m = emit_float_extreme(b_, true, a[0], b[0]);
+  Value* low = emit_float_extreme(b_, false, a[0], b[0]);
+  Value* lowest = llvm::ConstantFP::getInfinity(m->getType(), true);
+  Value* of_equal = b_.CreateSelect(b_.CreateFCmpOEQ(m, lowest), lowest, Constant::getNullValue(m->getType()));
+  Value* distance = b_.CreateSelect(b_.CreateFCmpOEQ(a[0], b[0]), of_equal, b_.CreateFSub(low, without_infinity(m)));
+  Value* a_leads = b_.CreateFCmpOGE(a[0], b[0]);
+  Value* others = b_.CreateFAdd(b_.CreateSelect(a_leads, b[1], a[1]), llvm::ConstantFP::get(m->getType(), 1.0));
+  Value* r = b_.CreateIntrinsic(llvm::Intrinsic::fma, {m->getType()}, {exponential(distance), others, b_.CreateSelect(a_leads, a[1], b[1])});
+  return {m, r};
+}
+
 Components Monoid::combine(const Components& a, const Components& b) const {
   if (has_index()) return join_indexed(a, b);
+  if (has_rest()) return join_rest(a, b);
   if (is_softmax()) return join_softmax(a, b);
   return {join(a[0], b[0])};
 }
 
 Value* Monoid::combine_max(Value* a, Value* b) const { return emit_float_extreme(b_, true, a, b); }
 
-Value* Monoid::add_exponential(Value* l, Value* x, Value* m, Value* mask) const {
-  Value* term = exponential(b_.CreateFSub(x, without_infinity(m)));
-  if (mask) term = b_.CreateSelect(mask, term, Constant::getNullValue(term->getType()));
-  return b_.CreateFAdd(l, term);
+Components Monoid::leaf_identity(unsigned lanes) const {
+  Components v = identity(lanes);
+  if (has_rest()) v.push_back(v[1]);
+  return v;
+}
+
+Components Monoid::add_exponential(const Components& sums, Value* x, Value* m, Value* mask) const {
+  Components terms{exponential(b_.CreateFSub(x, without_infinity(m)))};
+  Constant* zero = Constant::getNullValue(x->getType());
+  if (has_rest()) {
+    Value* is_maximum = b_.CreateFCmpOEQ(x, m);
+    terms = {b_.CreateSelect(is_maximum, zero, terms[0]), b_.CreateSelect(is_maximum, llvm::ConstantFP::get(x->getType(), 1.0), zero)};
+  }
+  if (mask) {
+    for (Value*& term : terms) term = b_.CreateSelect(mask, term, zero);
+  }
+  return add_sums(sums, terms);
+}
+
+Components Monoid::add_sums(const Components& a, const Components& b) const {
+  Components sums;
+  for (size_t k = 0; k < a.size(); ++k) sums.push_back(b_.CreateFAdd(a[k], b[k]));
+  return sums;
+}
+
+// A leaf of nothing but -inf has no rest, as one of no elements.
+Components Monoid::leaf_result(Value* m, const Components& sums) const {
+  if (!has_rest()) return {m, sums[0]};
+  Value* others = b_.CreateFSub(sums[1], llvm::ConstantFP::get(m->getType(), 1.0));
+  Value* is_empty = b_.CreateFCmpOEQ(m, llvm::ConstantFP::getInfinity(m->getType(), true));
+  return {m, b_.CreateSelect(is_empty, Constant::getNullValue(m->getType()), b_.CreateFAdd(sums[0], others))};
 }
 
 Components Monoid::fold_lanes(const Components& v) const {
@@ -164,10 +205,8 @@ Value* Monoid::fold_max(Value* lanes) const {
   })[0];
 }
 
-Value* Monoid::fold_sum(Value* lanes) const {
-  return fold(b_, {lanes}, [&](const Components& low, const Components& high) {
-    return Components{b_.CreateFAdd(low[0], high[0])};
-  })[0];
+Components Monoid::fold_sums(const Components& lanes) const {
+  return fold(b_, lanes, [&](const Components& low, const Components& high) { return add_sums(low, high); });
 }
 
 Components Monoid::results(const Components& v) const {

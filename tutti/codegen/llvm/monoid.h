@@ -13,7 +13,7 @@ namespace tutti::codegen {
 
 using Components = llvm::SmallVector<llvm::Value*, 2>;
 
-// One reduction, or the pair softmax_max and softmax_sum. Components: (value), (value, index) or (m, l).
+// One reduction, or softmax_max with the softmax_sum or softmax_rest behind it. Components: (value), (value, index), (m, l) or (m, r).
 class Monoid {
  public:
   Monoid(Emitter& e, size_t first_reduction);
@@ -33,18 +33,26 @@ class Monoid {
   // What the reductions give, from the final components; one value per reduction.
   Components results(const Components& v) const;
 
-  // Softmax in two passes over a leaf: first the maximum alone, then the sum of exp(x - m) over the lanes of l.
+  // What the lanes of a leaf hold: the components or, for softmax, the maximum and then the sums below.
+  Components leaf_identity(unsigned lanes) const;
+
+  // Softmax in two passes over a leaf: first its maximum m alone, then sums of exp(x - m) over the lanes. A rest leaves out the
+  // elements that are m and counts them in a second sum, so that a small rest is not rounded off beside them.
   llvm::Value* combine_max(llvm::Value* a, llvm::Value* b) const;
   llvm::Value* fold_max(llvm::Value* lanes) const;
-  llvm::Value* fold_sum(llvm::Value* lanes) const;
-  llvm::Value* add_exponential(llvm::Value* l, llvm::Value* x, llvm::Value* m, llvm::Value* mask) const;
+  Components add_exponential(const Components& sums, llvm::Value* x, llvm::Value* m, llvm::Value* mask) const;
+  Components add_sums(const Components& a, const Components& b) const;
+  Components fold_sums(const Components& lanes) const;
+  Components leaf_result(llvm::Value* m, const Components& sums) const;
 
  private:
   bool has_index() const { return op_ == ReduceOp::argmax || op_ == ReduceOp::argmin; }
+  bool has_rest() const { return is_softmax() && e_.spec.reductions[first_ + 1].op == ReduceOp::softmax_rest; }
   bool wants_largest() const;
   llvm::Value* join(llvm::Value* a, llvm::Value* b) const;
   Components join_indexed(const Components& a, const Components& b) const;
   Components join_softmax(const Components& a, const Components& b) const;
+  Components join_rest(const Components& a, const Components& b) const;
   llvm::Constant* value_identity() const;
   llvm::Value* without_infinity(llvm::Value* m) const;
   llvm::Value* exponential(llvm::Value* x) const;

@@ -17,7 +17,7 @@ class Accumulators {
   Accumulators(Emitter& e, const ReductionGroup& group) : e_(e), group_(group) {
     for (const Monoid& monoid : group.monoids) {
       slots_.emplace_back();
-      for (Value* v : monoid.identity(kLeafLanes)) {
+      for (Value* v : monoid.leaf_identity(kLeafLanes)) {
         slots_.back().push_back(e.slot(v->getType(), "acc"));
         e.b.CreateStore(v, slots_.back().back());
       }
@@ -27,9 +27,15 @@ class Accumulators {
   Components read(size_t m) const {
     Components v;
     for (size_t k = 0; k < slots_[m].size(); ++k) {
-      llvm::Type* type = group_.monoids[m].component_types(kLeafLanes)[k];
+      llvm::Type* type = group_.monoids[m].leaf_identity(kLeafLanes)[k]->getType();
       v.push_back(e_.b.CreateLoad(type, slots_[m][k]));
     }
+    return v;
+  }
+  // What of a softmax stands behind the maximum.
+  Components sums(size_t m) const {
+    Components v = read(m);
+    v.erase(v.begin());
     return v;
   }
 
@@ -104,11 +110,13 @@ llvm::Function* emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& s
       for (size_t m = 0; m < values.size(); ++m) {
         if (!group.monoids[m].is_softmax()) continue;
         Value* maximum = splat(e.b, results[m][0], kLeafLanes);
-        accumulators.write(m, 1, group.monoids[m].add_exponential(accumulators.read(m)[1], x[next++], maximum, chunk.mask));
+        const Components sums = group.monoids[m].add_exponential(accumulators.sums(m), x[next++], maximum, chunk.mask);
+        for (size_t k = 0; k < sums.size(); ++k) accumulators.write(m, 1 + k, sums[k]);
       }
     });
     for (size_t m = 0; m < values.size(); ++m) {
-      if (group.monoids[m].is_softmax()) results[m][1] = group.monoids[m].fold_sum(accumulators.read(m)[1]);
+      const Monoid& monoid = group.monoids[m];
+      if (monoid.is_softmax()) results[m] = monoid.leaf_result(results[m][0], monoid.fold_sums(accumulators.sums(m)));
     }
   }
   e.report_error(call, frame.error);

@@ -25,6 +25,11 @@ void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::G
   codegen::gemm(m, n, k, a, b, {c.raw_data(), c.dtype(), c.strides()[0]}, tree);
 }
 
+void keep_statistics(std::span<const Tensor> columns, const Tensor& statistics) {
+  run_step(kConvert, {columns[kColumnMaximum]}, maximum_of(statistics));
+  run_step(kConvert, {columns[kColumnRest]}, rest_of(statistics));
+}
+
 LogitChunk::LogitChunk(const OpCall& call, int64_t rows, int64_t classes)
     : call_(call), room_(Tensor::empty({rows * classes}, logits_of(call))) {}
 
@@ -51,20 +56,28 @@ Tensor mix_of(const OpCall& call, const TreePart& rows, const TreePart& classes)
 
 }  // namespace
 
-void LogitChunk::statistics(std::span<const Tensor> columns) const {
+void LogitChunk::origin(const Tensor& result) const {
+  const TreePart first{classes_.begin, 1};
+  std::vector<Tensor> inputs{columns_of(z_, {0, 1})};
+  if (has_bias(call_)) inputs.push_back(bias_of(call_, first));
+  run_step(kOrigin, step_attrs(call_, first.begin), inputs, {&result, 1});
+}
+
+void LogitChunk::statistics(std::span<const Tensor> columns, const Tensor& origin) const {
   std::vector<Tensor> inputs{z_, rows_of(call_[kLabels], rows_)};
   if (has_bias(call_)) inputs.push_back(bias_of(call_, classes_));
-  if (has_mix(call_)) inputs.push_back(mix_of(call_, rows_, classes_));
+  if (has_mix(call_)) inputs.insert(inputs.end(), {mix_of(call_, rows_, classes_), origin});
   run_step(kChunkStatistics, step_attrs(call_, classes_.begin), inputs, columns);
 }
 
 void LogitChunk::to_gradient() const {
-  std::vector<Tensor> inputs{z_, rows_of(call_[kLabels], rows_), rows_of(call_[kLse], rows_), rows_of(call_[kGradLoss], rows_)};
+  const Tensor statistics = rows_of(call_[kStatistics], rows_);
+  std::vector<Tensor> inputs{z_, rows_of(call_[kLabels], rows_), maximum_of(statistics), rest_of(statistics), rows_of(call_[kGradLoss], rows_)};
   StepAttrs attrs = step_attrs(call_, classes_.begin);
-  attrs.sums = call_[kGradSum].numel() > 0;
+  attrs.mass = call_[kGradMass].numel() > 0;
   if (has_bias(call_)) inputs.push_back(bias_of(call_, classes_));
   if (has_mix(call_)) inputs.insert(inputs.end(), {mix_of(call_, rows_, classes_), rows_of(call_[kGradMix], rows_)});
-  if (attrs.sums) inputs.push_back(rows_of(call_[kGradSum], rows_));
+  if (attrs.mass) inputs.push_back(rows_of(call_[kGradMass], rows_));
   run_step(kChunkGradient, attrs, inputs, {&z_, 1});
 }
 

@@ -11,12 +11,18 @@ namespace tutti::chunked_loss {
 Tensor rows_of(const Tensor& t, const TreePart& part);
 // Columns of [R, V].
 Tensor columns_of(const Tensor& t, const TreePart& part);
+// The two columns [N, 1] of statistics [N, 2].
+inline Tensor maximum_of(const Tensor& statistics) { return columns_of(statistics, {0, 1}); }
+inline Tensor rest_of(const Tensor& statistics) { return columns_of(statistics, {1, 1}); }
 codegen::GemmOperand operand(const Tensor& t);
 codegen::GemmOperand transposed(const Tensor& t);
 
 // gemm(), as an event of its own in traces.
 void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::GemmOperand& a, const codegen::GemmOperand& b, const Tensor& c,
              const codegen::ContractionTree& tree);
+
+// Copies the first two columns of statistics, maximum and rest, to `statistics` [B, 2].
+void keep_statistics(std::span<const Tensor> columns, const Tensor& statistics);
 
 class LogitChunk {
  public:
@@ -25,8 +31,10 @@ class LogitChunk {
 
   // Fills the chunk with x w^T.
   const Tensor& compute(const TreePart& rows, const TreePart& classes);
-  // columns: [B, 1] each. After compute().
-  void statistics(std::span<const Tensor> columns) const;
+  // columns: [B, 1] each, as is origin, which is for calls with mix. After compute().
+  void statistics(std::span<const Tensor> columns, const Tensor& origin = {}) const;
+  // The logits [B, 1] of the first class of this chunk.
+  void origin(const Tensor& result) const;
   // Puts the gradient of x w^T in the place of the chunk.
   void to_gradient() const;
 

@@ -45,22 +45,25 @@ class PendingStatistics {
   std::vector<int> places_;
 };
 
-// finish(rows, columns): all classes of a chunk of rows are there.
+// finish(rows, columns, origin): all classes of a chunk of rows are there. origin: undefined without mix.
 template <class Finish>
-void for_each_chunk_of_rows(const OpCall& call, int columns, Finish finish) {
+void for_each_chunk_of_rows(const OpCall& call, Finish finish) {
   const MemoryCategoryScope category(MemoryCategory::workspace);
   if (attrs_of(call).needs != 0) plan_gradients(call);  // a backward that cannot fit is an error now, not after the forward
   const ChunkPlan plan = plan_statistics(call);
   KernelTrace::note_extern(call.op, [&] { return plan.describe(); });
   LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes());
-  PendingStatistics pending(plan.chunk_rows(), slots_of(plan.classes), columns, computes_in(call));
+  PendingStatistics pending(plan.chunk_rows(), slots_of(plan.classes), statistics_columns(call), computes_in(call));
+  const Tensor room = has_mix(call) ? Tensor::empty({plan.chunk_rows(), 1}, computes_in(call)) : Tensor();
   for (const TreePart& rows : plan.rows) {
+    const Tensor origin = has_mix(call) ? rows_of(room, {0, rows.count}) : Tensor();
     for (const TreePart& classes : plan.classes) {
       chunk.compute(rows, classes);
-      chunk.statistics(pending.at(classes.pending, rows.count));
+      if (has_mix(call) && classes.begin == 0) chunk.origin(origin);
+      chunk.statistics(pending.at(classes.pending, rows.count), origin);
       pending.join(classes.pending, classes.merges, rows.count);
     }
-    finish(rows, pending.at(0, rows.count));
+    finish(rows, pending.at(0, rows.count), origin);
   }
 }
 
@@ -68,16 +71,18 @@ void for_each_chunk_of_rows(const OpCall& call, int columns, Finish finish) {
 
 void kernel_loss(const OpCall& call, std::span<const Tensor> outputs) {
   const bool mix = has_mix(call);
-  for_each_chunk_of_rows(call, 3 + mix, [&](const TreePart& rows, Columns columns) {
+  for_each_chunk_of_rows(call, [&](const TreePart& rows, Columns columns, const Tensor& origin) {
+    keep_statistics(columns, rows_of(outputs[kRowStatistics], rows));
     columns.push_back(rows_of(call[kLabels], rows));
-    Columns results;
-    for (size_t k = 0; k < 2 + static_cast<size_t>(mix); ++k) results.push_back(rows_of(outputs[k], rows));
+    if (mix) columns.push_back(origin);
+    Columns results{rows_of(outputs[kRowLoss], rows), rows_of(outputs[kRowLse], rows)};
+    if (mix) results.push_back(rows_of(outputs[kRowMixed], rows));
     run_step(kFinishStatistics, step_attrs(call, 0), columns, results);
   });
 }
 
 void kernel_shard_statistics(const OpCall& call, std::span<const Tensor> outputs) {
-  for_each_chunk_of_rows(call, 3, [&](const TreePart& rows, const Columns& columns) {
+  for_each_chunk_of_rows(call, [&](const TreePart& rows, const Columns& columns, const Tensor&) {
     for (size_t k = 0; k < 3; ++k) run_step(kConvert, {columns[k]}, rows_of(outputs[k], rows));
   });
 }

@@ -34,24 +34,30 @@ bool is_given(const OpCall& call, std::span<const Tensor> outputs) {
 
 }  // namespace
 
-std::vector<Tensor> inputs_of_gradients(const OpCall& call, const Tensor& lse, const Tensor& loss) {
+std::vector<Tensor> inputs_of_gradients(const OpCall& call, const Tensor& statistics, const Tensor& loss) {
   std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.begin() + kForwardInputs);
   const Tensor none = Tensor::empty({0, 1}, computes_in(call));
-  inputs.insert(inputs.end(), {lse, loss, none, none});
+  inputs.insert(inputs.end(), {statistics, loss, none, none});
   return inputs;
+}
+
+std::vector<Tensor> rows_of_loss(const OpCall& call) {
+  std::vector<Tensor> rows;
+  for (const int64_t columns : {1, 1, 0, 2}) rows.push_back(Tensor::empty({rows_of(call), columns}, computes_in(call)));
+  return rows;
 }
 
 // All classes of a chunk of rows are there at once, so that their statistics are known while the logits are.
 void kernel_loss_with_gradients(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor lse = Tensor::empty({rows_of(call), 1}, computes_in(call));
+  const std::vector<Tensor> of_rows = rows_of_loss(call);
   const MemoryCategoryScope category(MemoryCategory::workspace);
   plan_statistics(call), plan_gradients(call);  // a backward that computes them from the start and cannot fit is an error now
   const ChunkPlan plan = plan_in_forward(call);
   KernelTrace::note_extern(call.op, [&] { return plan.describe(); });
-  const std::vector<Tensor> inputs = inputs_of_gradients(call, lse, call[kGuess]);
+  const std::vector<Tensor> inputs = inputs_of_gradients(call, of_rows[kRowStatistics], call[kGuess]);
   const OpCall gradients{call.op, inputs, call.attrs};
   LogitChunk chunk(gradients, plan.chunk_rows(), plan.chunk_classes());
-  const Tensor room = Tensor::empty({3 * plan.chunk_rows()}, computes_in(call));
+  const Tensor room = Tensor::empty({kPlainColumns * plan.chunk_rows()}, computes_in(call));
   const ParameterGradients parameters(gradients, outputs[2], outputs[3], plan.chunk_classes(), plan.rows);
   std::optional<InputGradient> input;
   if (needs(call, kNeedX)) input.emplace(gradients, outputs[1], plan.chunk_rows(), plan.classes);
@@ -59,10 +65,11 @@ void kernel_loss_with_gradients(const OpCall& call, std::span<const Tensor> outp
   for (const TreePart& rows : plan.rows) {
     const Tensor d = chunk.compute(rows, classes);
     std::vector<Tensor> columns;
-    for (int k = 0; k < 3; ++k) columns.push_back(room.view_as({rows.count, 1}, {1, 1}, k * rows.count));
+    for (int k = 0; k < kPlainColumns; ++k) columns.push_back(room.view_as({rows.count, 1}, {1, 1}, k * rows.count));
     chunk.statistics(columns);
+    keep_statistics(columns, rows_of(of_rows[kRowStatistics], rows));
     columns.push_back(rows_of(call[kLabels], rows));
-    const Tensor results[] = {rows_of(outputs[0], rows), rows_of(lse, rows)};
+    const Tensor results[] = {rows_of(outputs[0], rows), rows_of(of_rows[kRowLse], rows)};
     run_step(kFinishStatistics, step_attrs(call, 0), columns, results);
     chunk.to_gradient();
     if (input) input->add(d, rows, classes, 0);
@@ -76,10 +83,9 @@ void kernel_taken_gradients(const OpCall& call, std::span<const Tensor> outputs)
     for (size_t k = 0; k < 3; ++k) facets::raw_copy(outputs[k], call[kGivenX + k]);
     return;
   }
-  const int64_t N = rows_of(call);
-  const Tensor rows[] = {Tensor::empty({N, 1}, computes_in(call)), Tensor::empty({N, 1}, computes_in(call)), Tensor::empty({N, 0}, computes_in(call))};
+  const std::vector<Tensor> rows = rows_of_loss(call);
   kernel_loss({call.op, call.inputs, call.attrs}, rows);
-  kernel_gradients({call.op, inputs_of_gradients(call, rows[1], call[kCotangent]), call.attrs}, outputs);
+  kernel_gradients({call.op, inputs_of_gradients(call, rows[kRowStatistics], call[kCotangent]), call.attrs}, outputs);
 }
 
 }  // namespace tutti::chunked_loss

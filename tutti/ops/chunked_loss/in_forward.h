@@ -14,7 +14,9 @@ enum InForwardInput : size_t { kGuess = kForwardInputs, kInForwardInputs };
 enum TakenInput : size_t { kCotangent = kInForwardInputs, kGivenX, kGivenWeight, kGivenBias, kTakenInputs };
 
 // The inputs of kGradients for the cotangent `loss` of the losses alone.
-std::vector<Tensor> inputs_of_gradients(const OpCall& call, const Tensor& lse, const Tensor& loss);
+std::vector<Tensor> inputs_of_gradients(const OpCall& call, const Tensor& statistics, const Tensor& loss);
+// Memory for what kLoss gives of these inputs, which are without mix.
+std::vector<Tensor> rows_of_loss(const OpCall& call);
 
 // Losses of rows [N, 1], then the gradients that the attrs need of x, weight and bias.
 void kernel_loss_with_gradients(const OpCall& call, std::span<const Tensor> outputs);

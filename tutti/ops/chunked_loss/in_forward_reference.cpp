@@ -7,10 +7,10 @@ namespace {
 
 // Loss of the rows, or undefined, and gradients for the cotangents in `column`.
 void compute(const OpCall& call, const Tensor& column, const Tensor& loss, std::span<const Tensor> gradients) {
-  const auto rows = [&] { return Tensor::empty({rows_of(call), 1}, computes_in(call)); };
-  const Tensor of_rows[] = {loss.defined() ? loss : rows(), rows()};
-  reference_loss(call, of_rows);
-  const std::vector<Tensor> inputs = inputs_of_gradients(call, of_rows[1], column);
+  std::vector<Tensor> rows = rows_of_loss(call);
+  if (loss.defined()) rows[kRowLoss] = loss;
+  reference_loss(call, rows);
+  const std::vector<Tensor> inputs = inputs_of_gradients(call, rows[kRowStatistics], column);
   reference_gradients({call.op, inputs, call.attrs}, gradients);
 }
 

@@ -7,16 +7,15 @@
 #include "tutti/ops/chunked_loss/shared_facets.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/dispatch.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/unary.h"
 
 namespace tutti::chunked_loss {
 namespace {
 
 void infer_loss(const OpCall& call, OutputMetas& out) {
-  const DType dtype = computes_in(call);
   const bool mix = !(call[kMix].size(1) == 0);
-  out.add(dtype, {call[kX].size(0), 1});
-  out.add(dtype, {call[kX].size(0), 1});
-  out.add(dtype, {call[kX].size(0), mix ? 1 : 0});
+  for (const int64_t columns : {1, 1, mix ? 1 : 0, 2}) out.add(computes_in(call), {call[kX].size(0), columns});
 }
 
 void infer_shard(const OpCall& call, OutputMetas& out) {
@@ -24,19 +23,26 @@ void infer_shard(const OpCall& call, OutputMetas& out) {
 }
 
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
-  const Tensor &loss = call.grads[0], &lse = call.grads[1], &mix = call.grads[2];
+  const Tensor &loss = call.grads[kRowLoss], &lse = call.grads[kRowLse], &mixed = call.grads[kRowMixed];
   check_constants(call);
-  if (!loss.defined() && !lse.defined() && !mix.defined()) return;
-  const Tensor& rows = call.outputs[1];
-  const Tensor none = full({0, 1}, 0.0, rows.dtype());
-  const auto or_zero = [&](const Tensor& t) { return t.defined() ? t : zeros(rows.sizes(), rows.dtype()); };
-  const bool sums = lse.defined() || mix.defined(), has_mix = !(call.inputs[kMix].size(1) == 0);
-  const Tensor both = !sums ? none : !loss.defined() ? or_zero(lse) : !lse.defined() ? loss : add(loss, lse);
+  TUTTI_CHECK(!call.grads[kRowStatistics].defined(), "linear_cross_entropy: the statistics have no gradient");
+  if (!loss.defined() && !lse.defined() && !mixed.defined()) return;
+  const Tensor& statistics = call.outputs[kRowStatistics];
+  const DType dtype = statistics.dtype();
+  const Tensor none = full({0, 1}, 0.0, dtype);
+  const auto or_zero = [&](const Tensor& t) { return t.defined() ? t : zeros({statistics.size(0), 1}, dtype); };
+  const bool has_mix = !(call.inputs[kMix].size(1) == 0);
+  // The mixed loss sum_c mix_c (lse - x_c) has the gradient p sum(mix) - mix.
+  Tensor mass = lse;
+  if (mixed.defined()) {
+    const Tensor of_mixed = mul(mixed, sum(call.inputs[kMix], {.dims = {1}, .keepdim = true, .dtype = dtype}));
+    mass = lse.defined() ? add(lse, of_mixed) : of_mixed;
+  }
   LossAttrs attrs = call.attrs.as<LossAttrs>();
   attrs.needs = needs_of(call);
   if (attrs.needs == 0) return;
   std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
-  for (const Tensor& t : {rows, or_zero(loss), both, has_mix ? or_zero(mix) : none}) inputs.push_back(t);
+  for (const Tensor& t : {statistics, or_zero(loss), mass.defined() ? mass : none, has_mix ? neg(or_zero(mixed)) : none}) inputs.push_back(t);
   Tensor results[3];
   apply(kGradients, inputs, Attrs::of(attrs), results);
   if (call.needs(kX)) grads[kX] = results[0];
@@ -45,18 +51,18 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
 }
 
 std::string sharding_of_loss(const OpCall& call) {
-  return sharding_of_inputs(call) + fmt::format(" -> y[a1] s[a1] u[a{}] | |", has_mix(call) ? "1" : "Z");
+  return sharding_of_inputs(call) + fmt::format(" -> y[a1] l[a1] u[a{}] s[aS] | |", has_mix(call) ? "1" : "Z");
 }
 std::string sharding_of_gradients(const OpCall& call) {
-  const bool sums = call[kGradSum].numel() > 0, mix = has_mix(call);
-  return sharding_of_inputs(call) + fmt::format(" #s[a1] #g[a1] #h[{}1] #e[{}1] -> {} | sum{{a}} |", sums ? "a" : "Z", mix ? "a" : "Z",
+  const bool mass = call[kGradMass].numel() > 0, mix = has_mix(call);
+  return sharding_of_inputs(call) + fmt::format(" #s[aS] #g[a1] #h[{}1] #e[{}1] -> {} | sum{{a}} |", mass ? "a" : "Z", mix ? "a" : "Z",
                                                 sharding_of_results(call, 'a'));
 }
 
 }  // namespace
 
-const OpDef kLoss{.name = "linear_cross_entropy", .num_inputs = kForwardInputs, .num_outputs = 3, .infer = infer_loss, .reference = reference_loss,
-                  .gradient = {.vjp = vjp, .saves_inputs = 0b11111, .saves_outputs = 0b10, .constant_inputs = 1u << kMix},
+const OpDef kLoss{.name = "linear_cross_entropy", .num_inputs = kForwardInputs, .num_outputs = kLossOutputs, .infer = infer_loss, .reference = reference_loss,
+                  .gradient = {.vjp = vjp, .saves_inputs = 0b11111, .saves_outputs = 1u << kRowStatistics, .constant_inputs = 1u << kMix},
                   .check = check_labels,
                   .kernel = kernel_loss,  // matrix products and row recipes in turn on chunks: no single loop nest
                   .sharding = sharding_of_loss, .recompute = Recompute::costly,
@@ -66,7 +72,7 @@ const OpDef kShardStatistics{.name = "linear_class_statistics", .num_inputs = kF
                              .reference = reference_shard_statistics,
                              .gradient = {.none = "it is a part of linear cross entropy over ranks, whose gradient is linear_cross_entropy_shard_backward"},
                              .kernel = kernel_shard_statistics,  // as linear_cross_entropy
-                             .sharding = [](const OpCall& call) { return sharding_of_inputs(call) + " -> m[a1] l[a1] y[a1] | |"; },
+                             .sharding = [](const OpCall& call) { return sharding_of_inputs(call) + " -> m[a1] r[a1] y[a1] | |"; },
                              .recompute = Recompute::costly,
                              .cost = [](const OpCall& call) { return cost_of_products(call, 1); },
                              .samples = [] { return samples(SampleOf::shard); }, .tolerance = {.f32 = 3e-5}};

@@ -5,9 +5,9 @@
 
 namespace tutti::chunked_loss {
 
-// Inputs as in call.h. Loss, logsumexp, weighted sum of logits, [N, 1] each; the last is [N, 0] without mix.
+// Inputs and outputs as in call.h.
 extern const OpDef kLoss;
-// Maximum, sum and target of each row over a shard of the classes.
+// Maximum, rest and target of each row over a shard of the classes.
 extern const OpDef kShardStatistics;
 // Gradients of x, weight and bias; those not needed are empty.
 extern const OpDef kGradients;

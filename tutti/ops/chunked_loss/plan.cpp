@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tutti/codegen/contraction_tree.h"
+#include "tutti/ops/chunked_loss/steps.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/size_class.h"
@@ -96,9 +97,9 @@ std::string ChunkPlan::describe() const {
 
 ChunkPlan plan_statistics(const OpCall& call) {
   const Planner planner(call);
-  const int64_t columns = has_mix(call) ? 4 : 3, size = itemsize(computes_in(call));
+  const int64_t columns = statistics_columns(call), size = itemsize(computes_in(call));
   const Choice choice = planner.choose(1, 1, [&](const Chunk& c) {
-    return planner.logit_bytes(c) + block_bytes((c.class_slots + 1) * columns * c.rows * size);
+    return planner.logit_bytes(c) + block_bytes((c.class_slots + 1) * columns * c.rows * size) + (has_mix(call) ? block_bytes(c.rows * size) : 0);
   });
   planner.require(choice, "the forward");
   return planner.plan(choice, 1);
@@ -145,7 +146,7 @@ ChunkPlan plan_in_forward(const OpCall& call) {
   const int64_t F = features_of(call), size = itemsize(computes_in(call)), row_leaf = weight || bias ? token_grain() : 1;
   const Choice choice = planner.choose(row_leaf, 1 + x + weight, [&](const Chunk& c) {
     const int64_t sums = waiting(c.row_slots, true) * c.classes * size;
-    return planner.logit_bytes(c) + block_bytes(3 * c.rows * size) + (weight ? block_bytes(sums * F) : 0) + (bias ? block_bytes(sums) : 0);
+    return planner.logit_bytes(c) + block_bytes(kPlainColumns * c.rows * size) + (weight ? block_bytes(sums * F) : 0) + (bias ? block_bytes(sums) : 0);
   }, false);
   planner.require(choice, "a forward with gradients");
   return planner.plan(choice, row_leaf);

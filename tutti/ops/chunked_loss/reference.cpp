@@ -1,9 +1,9 @@
 #include "tutti/ops/chunked_loss/reference.h"
 
 #include <cmath>
-#include <limits>
 
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/engine/softmax_reference.h"
 
 namespace tutti::chunked_loss {
 namespace {
@@ -14,8 +14,9 @@ double at(const Tensor& t, int64_t i, int64_t j = 0) {
 int64_t label_at(const OpCall& call, int64_t row) { return facets::read_int64(call[kLabels], row * call[kLabels].strides()[0]); }
 
 struct Row {
-  std::vector<double> z, x;  // before and after the softcap
-  double m = -std::numeric_limits<double>::infinity(), l = 0, mix = -0.0, target = -0.0;
+  std::vector<double> x;  // logits, after the softcap
+  RestOfRow rest;
+  double mixed = -0.0, target = -0.0;
 };
 
 double mix_at(const OpCall& call, int64_t n, int64_t c) { return at(call[kMix], call[kMix].extents()[0] == 1 ? 0 : n, c); }
@@ -26,13 +27,11 @@ Row row_of(const OpCall& call, int64_t n) {
   for (int64_t c = 0; c < classes_of(call); ++c) {
     double z = has_bias(call) ? at(call[kBias], c) : 0;
     for (int64_t f = 0; f < features_of(call); ++f) z += at(call[kX], n, f) * at(call[kWeight], c, f);
-    row.z.push_back(z);
     row.x.push_back(attrs.softcap == 0 ? z : attrs.softcap * std::tanh(z / attrs.softcap));
-    row.m = std::max(row.m, row.x.back());
     if (attrs.first_class + c == label_at(call, n)) row.target = row.x.back();
-    if (has_mix(call)) row.mix += row.x.back() * mix_at(call, n, c);
   }
-  for (const double x : row.x) row.l += std::exp(x - row.m);
+  row.rest = rest_of_row(classes_of(call), [&](int64_t c) { return row.x[static_cast<size_t>(c)]; });
+  for (int64_t c = 0; c < classes_of(call) && has_mix(call); ++c) row.mixed += mix_at(call, n, c) * row.rest.surprise(row.x[static_cast<size_t>(c)]);
   return row;
 }
 
@@ -40,12 +39,12 @@ Row row_of(const OpCall& call, int64_t n) {
 std::vector<double> gradient_of(const OpCall& call, int64_t n) {
   const LossAttrs& attrs = attrs_of(call);
   const Row row = row_of(call, n);
-  const bool sums = call[kGradSum].numel() > 0;
-  const double g = at(call[kGradLoss], n), both = sums ? at(call[kGradSum], n) : g, mix = has_mix(call) ? at(call[kGradMix], n) : 0;
+  const RestOfRow all{at(call[kStatistics], n, 0), at(call[kStatistics], n, 1)};
+  const double g = at(call[kGradLoss], n), mass = call[kGradMass].numel() > 0 ? at(call[kGradMass], n) : 0, mix = has_mix(call) ? at(call[kGradMix], n) : 0;
   std::vector<double> d;
   for (int64_t c = 0; c < classes_of(call); ++c) {
     const double x = row.x[static_cast<size_t>(c)], t = attrs.softcap == 0 ? 0 : x / attrs.softcap;
-    const double dx = std::exp(x - at(call[kLse], n)) * both - (attrs.first_class + c == label_at(call, n) ? g : 0) +
+    const double dx = all.probability_less(x, attrs.first_class + c == label_at(call, n)) * g + all.probability_less(x, false) * mass +
                       (has_mix(call) ? mix * mix_at(call, n, c) : 0);
     d.push_back(label_at(call, n) == attrs.ignore_index ? 0 : dx * (1 - t * t));
   }
@@ -58,15 +57,18 @@ void reference_loss(const OpCall& call, std::span<const Tensor> outputs) {
   for (int64_t n = 0; n < rows_of(call); ++n) {
     const Row row = row_of(call, n);
     const bool kept = label_at(call, n) != attrs_of(call).ignore_index;
-    const double lse = row.m + std::log(row.l), values[] = {lse - row.target, lse, row.mix};
-    for (size_t k = 0; k < 2 + static_cast<size_t>(has_mix(call)); ++k) facets::write_double(outputs[k], n, kept ? values[k] : 0);
+    facets::write_double(outputs[kRowLoss], n, kept ? row.rest.surprise(row.target) : 0);
+    facets::write_double(outputs[kRowLse], n, kept ? row.rest.logsumexp() : 0);
+    if (has_mix(call)) facets::write_double(outputs[kRowMixed], n, kept ? row.mixed : 0);
+    facets::write_double(outputs[kRowStatistics], 2 * n, row.rest.m);
+    facets::write_double(outputs[kRowStatistics], 2 * n + 1, row.rest.r);
   }
 }
 
 void reference_shard_statistics(const OpCall& call, std::span<const Tensor> outputs) {
   for (int64_t n = 0; n < rows_of(call); ++n) {
     const Row row = row_of(call, n);
-    const double values[] = {row.m, row.l, row.target};
+    const double values[] = {row.rest.m, row.rest.r, row.target};
     for (size_t k = 0; k < 3; ++k) facets::write_double(outputs[k], n, values[k]);
   }
 }
@@ -121,14 +123,15 @@ std::vector<Sample> samples(SampleOf what) {
                 facets::sample_tensor(5, {c.mix_rows, c.mix_rows > 0 ? c.V : 0}, compute, 0, 1)},
                Attrs::of(attrs)};
       if (what == SampleOf::gradients) {
-        const Tensor lse = Tensor::empty({c.N, 1}, compute);
+        const Tensor statistics = Tensor::empty({c.N, 2}, compute);
         const OpDef none{.name = "", .num_inputs = kForwardInputs, .infer = nullptr};
         for (int64_t n = 0; n < c.N; ++n) {
           const Row row = row_of({none, s.inputs, s.attrs}, n);
-          facets::write_double(lse, n, row.m + std::log(row.l));
+          facets::write_double(statistics, 2 * n, row.rest.m);
+          facets::write_double(statistics, 2 * n + 1, row.rest.r);
         }
-        const bool sums = c.mix_rows > 0;
-        for (const Tensor& t : {lse, column(6, true), column(7, sums), column(8, sums)}) s.inputs.push_back(t);
+        const bool mixed = c.mix_rows > 0;
+        for (const Tensor& t : {statistics, column(6, true), column(7, mixed), column(8, mixed)}) s.inputs.push_back(t);
       }
       list.push_back(s);
     }

@@ -10,6 +10,7 @@ namespace {
 
 using codegen::LoopKind;
 using codegen::ReduceOp;
+using codegen::TreeKind;
 
 const StepAttrs& attrs_of_step(const OpCall& call) { return call.attrs.as<StepAttrs>(); }
 
@@ -23,7 +24,7 @@ int params(const OpCall& call, codegen::ParamValue* values) {
 }
 uint64_t variant(const OpCall& call) {
   const StepAttrs& attrs = attrs_of_step(call);
-  return static_cast<uint64_t>(attrs.bias) | static_cast<uint64_t>(attrs.mix) << 1 | static_cast<uint64_t>(attrs.sums) << 2 |
+  return static_cast<uint64_t>(attrs.bias) | static_cast<uint64_t>(attrs.mix) << 1 | static_cast<uint64_t>(attrs.mass) << 2 |
          static_cast<uint64_t>(attrs.softcap != 0) << 3 | static_cast<uint64_t>(attrs.logits) << 8;
 }
 
@@ -47,43 +48,49 @@ Logit logit(RecipeBuilder& b, int bias) {
 void build_statistics(RecipeBuilder& b) {
   const StepAttrs& attrs = attrs_of_step(b.call);
   const Expr x = logit(b, 2).x;
-  b.out(b.reduce(ReduceOp::softmax_max, x));
-  b.out(b.reduce(ReduceOp::softmax_sum, x));
+  const auto [m, r] = b.softmax_rest(x, TreeKind::halving);
+  b.out(m);
+  b.out(r);
   b.out(b.reduce(ReduceOp::sum, where(is_label(b, label_of(b, 1)), x, b.constant(-0.0, x.dtype()))));
-  if (attrs.mix) b.out(b.reduce(ReduceOp::sum, x * cast(b.in(2 + attrs.bias), x.dtype())));
+  if (!attrs.mix) return;
+  const Expr weight = cast(b.in(2 + attrs.bias), x.dtype()), origin = b.in(3 + attrs.bias);
+  b.out(b.reduce(ReduceOp::sum, weight * (origin - x)));
+  b.out(b.reduce(ReduceOp::sum, weight));
 }
+
+void build_origin(RecipeBuilder& b) { b.out(logit(b, 1).x); }
 
 void build_join(RecipeBuilder& b) {
   const int columns = static_cast<int>(b.call.inputs.size() / 2);
-  const SoftmaxNode both = combined(b, {b.in(0), b.in(1)}, {b.in(columns), b.in(columns + 1)});
+  const RestNode both = combined(b, {b.in(kColumnMaximum), b.in(kColumnRest)}, {b.in(columns + kColumnMaximum), b.in(columns + kColumnRest)});
   b.out(both.m);
-  b.out(both.l);
-  for (int k = 2; k < columns; ++k) b.out(b.in(k) + b.in(columns + k));
+  b.out(both.r);
+  for (int k = kColumnTarget; k < columns; ++k) b.out(b.in(k) + b.in(columns + k));
 }
 
 void build_finish(RecipeBuilder& b) {
-  const int columns = static_cast<int>(b.call.inputs.size()) - 1;
-  const Expr lse = b.in(0) + apply_scalar(ScalarOp::log, b.in(1)), zero = b.constant(0.0, lse.dtype());
-  const Expr ignored = is_ignored(b, label_of(b, columns));
-  b.out(where(ignored, zero, lse - b.in(2)));
-  b.out(where(ignored, zero, lse));
-  if (columns > 3) b.out(where(ignored, zero, b.in(3)));
+  const bool mix = attrs_of_step(b.call).mix;
+  const int columns = mix ? kMixedColumns : kPlainColumns;
+  const RestNode all{b.in(kColumnMaximum), b.in(kColumnRest)};
+  const Expr zero = b.constant(0.0, all.m.dtype()), ignored = is_ignored(b, label_of(b, columns));
+  b.out(where(ignored, zero, surprise_of(all, b.in(kColumnTarget))));
+  b.out(where(ignored, zero, logsumexp_of(all)));
+  if (!mix) return;
+  const Expr of_origin = wide_surprise_of(all, b.in(columns + 1));
+  b.out(where(ignored, zero, cast(apply_scalar(ScalarOp::fma, wide(b.in(kColumnWeight)), of_origin, wide(b.in(kColumnMixed))), zero.dtype())));
 }
 
-// grad of the loss alone: (p - [label]) g, in the order of cross_entropy_backward. Else p s - [label] g + mix m.
+// (p - [label]) g, in the order of cross_entropy_backward, and p mass + mix m behind it when they are there.
 void build_gradient(RecipeBuilder& b) {
   const StepAttrs& attrs = attrs_of_step(b.call);
-  const int bias = 4, mix = bias + attrs.bias, sums = mix + 2 * attrs.mix;
+  const int bias = 5, mix = bias + attrs.bias, mass = mix + 2 * attrs.mix;
   const Logit at = logit(b, bias);
   const DType dtype = at.x.dtype();
-  const Expr label = label_of(b, 1), g = cast(b.in(3), dtype), hit = is_label(b, label);
-  const Expr p = apply_scalar(ScalarOp::exp, at.x - cast(b.in(2), dtype));
-  Expr d = where(hit, p - b.constant(1.0, dtype), p) * g;
-  if (attrs.sums) {
-    d = p * cast(b.in(sums), dtype);
-    d = where(hit, d - g, d);
-    if (attrs.mix) d = apply_scalar(ScalarOp::fma, cast(b.in(mix), dtype), cast(b.in(mix + 1), dtype), d);
-  }
+  const Expr label = label_of(b, 1), g = cast(b.in(4), dtype);
+  const RestNode all{cast(b.in(2), dtype), cast(b.in(3), dtype)};
+  Expr d = probability_less(b, all, at.x, is_label(b, label)) * g;
+  if (attrs.mass) d = apply_scalar(ScalarOp::fma, probability(b, all, at.x), cast(b.in(mass), dtype), d);
+  if (attrs.mix) d = apply_scalar(ScalarOp::fma, cast(b.in(mix), dtype), cast(b.in(mix + 1), dtype), d);
   if (attrs.softcap != 0) {
     const auto rounded = [&](Expr e) { return stored(e, attrs.logits); };
     const Expr cap = b.param(kSoftcap, dtype), slope = rounded(b.constant(1.0, dtype) - rounded(at.tanh * at.tanh));
@@ -102,8 +109,9 @@ constexpr OpDef step(const char* name, const Recipe& recipe) {
 
 }  // namespace
 
-const OpDef kChunkStatistics = step("chunk_statistics", {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b1111 | kRowsOnly, .params = params,
+const OpDef kChunkStatistics = step("chunk_statistics", {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b11111 | kRowsOnly, .params = params,
                                                          .variant = variant, .leaf = [](const OpCall&) { return class_leaf(); }});
+const OpDef kOrigin = step("chunk_origin", {.build = build_origin, .params = params, .variant = variant});
 const OpDef kJoinStatistics = step("chunk_join_statistics", {.build = build_join, .variant = [](const OpCall& call) { return call.inputs.size(); }});
 const OpDef kFinishStatistics = step("chunk_finish_statistics", {.build = build_finish, .params = params, .variant = variant});
 const OpDef kChunkGradient = step("chunk_gradient", {.kind = LoopKind::row, .build = build_gradient, .params = params, .variant = variant});

@@ -12,19 +12,27 @@ struct StepAttrs {
   int64_t first_class = 0, ignore_index = 0;
   double softcap = 0;
   DType logits = DType::f32;
-  bool bias = false, mix = false, sums = false;
+  bool bias = false, mix = false, mass = false;
 };
 // For the chunk that begins at class `begin` of this call's.
 StepAttrs step_attrs(const OpCall& call, int64_t begin);
 
-// z [B, C], labels [B, 1], then bias [1, C] and mix [1 or B, C] when there are -> maximum, sum, target[, mix] [B, 1]
+// The columns of statistics [B, 1]; the last two with mix only.
+enum StatisticsColumn : int { kColumnMaximum, kColumnRest, kColumnTarget, kPlainColumns, kColumnMixed = kPlainColumns, kColumnWeight, kMixedColumns };
+inline int statistics_columns(const OpCall& call) { return has_mix(call) ? kMixedColumns : kPlainColumns; }
+
+// z [B, C], labels [B, 1], then bias [1, C] when there is; mix [1 or B, C] and origin [B, 1] when there are -> maximum, rest,
+// target[, sum of mix (origin - x), sum of mix] [B, 1]
 extern const OpDef kChunkStatistics;
+// z [B, 1] of the first class, then its bias [1, 1] when there is -> its logit, the origin of mixed losses: they are sums of
+// differences from it, which do not grow with the logits and do not depend on chunks
+extern const OpDef kOrigin;
 // The columns of two neighbouring parts -> those of both
 extern const OpDef kJoinStatistics;
-// The columns, labels -> loss, logsumexp[, weighted sum] [B, 1]
+// The columns, labels[, origin] -> loss, logsumexp[, mixed loss] [B, 1]
 extern const OpDef kFinishStatistics;
-// z, labels, logsumexp, grad of the loss, then as they are there: bias, mix, grad of the sum, grad of loss and logsumexp ->
-// gradient of z before bias
+// z, labels, maximum, rest, grad of the loss, then as they are there: bias, mix, minus the grad of the mixed loss, what else
+// multiplies the probabilities -> gradient of z before bias
 extern const OpDef kChunkGradient;
 // d [B, C] -> its sum over rows [C]
 extern const OpDef kSumRows;

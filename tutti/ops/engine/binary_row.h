@@ -62,14 +62,26 @@ struct BinaryOp {
       if (!g.defined()) return;
       const auto form = static_cast<const BinaryRow&>(c.op).form;
       if (form == BinaryForm::tensors) {
-        if (c.needs(0)) grads[0] = reduce_like(Op::da(g, x, c.inputs[1], y), c.input_metas[0]);
-        if (c.needs(1)) grads[1] = reduce_like(Op::db(g, x, c.inputs[1], y), c.input_metas[1]);
+        if (c.needs(0)) grads[0] = cotangent(c, 0, [](auto&... operands) { return Op::da(operands...); });
+        if (c.needs(1)) grads[1] = cotangent(c, 1, [](auto&... operands) { return Op::db(operands...); });
         return;
       }
       const Scalar& number = c.attrs.as<ScalarAttrs>().value;
       grads[0] = form == BinaryForm::scalar_second ? Op::da(g, x, number, y) : Op::db(g, number, x, y);
       grads[0] = reduce_like(grads[0], c.input_metas[0]);
     }
+  }
+
+  // `of` makes the cotangent of operand i from g, a, b and y. Where it is summed, its terms are made of widened operands and of the
+  // result before it was rounded, so that the sum alone is rounded (numerics contract, N4).
+  template <class Of>
+  static Tensor cotangent(const VjpCall& c, size_t i, Of of) {
+    const Tensor &g = c.grads[0], &a = c.inputs[0], &b = c.inputs[1], &y = c.outputs[0];
+    if (!is_summed(g, c.input_metas[i])) return reduce_like(of(g, a, b, y), c.input_metas[i]);
+    const Tensor wide_g = widened(g), wide_a = widened(a), wide_b = widened(b);
+    const bool was_rounded = y.defined() && a.defined() && b.defined() && y.dtype() != compute_dtype(y.dtype());
+    const Tensor wide_y = was_rounded ? call(wide_a, wide_b) : widened(y);
+    return reduce_like(of(wide_g, wide_a, wide_b, wide_y), c.input_metas[i]);
   }
 
   template <BinaryForm kForm>

@@ -11,6 +11,7 @@
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/device_copy.h"
+#include "tutti/tensor/overlap.h"
 #include "tutti/tensor/rebind.h"
 
 namespace tutti {
@@ -51,18 +52,17 @@ std::vector<Tensor> untangled(const OpCall& call) {
 }  // namespace
 
 void begin_writes(const OpCall& call) {
-  for (const int8_t written : call.op.writes) {
-    if (written < 0) continue;
-    const Tensor& target = call.inputs[static_cast<size_t>(written)];
+  const auto for_each_target = [&](auto visit) {
+    for (const int8_t written : call.op.writes) {
+      if (written >= 0) visit(call.inputs[static_cast<size_t>(written)]);
+    }
+  };
+  for_each_target([&](const Tensor& target) {
     TUTTI_CHECK(!target.storage()->is_read_only(), "{}: the tensor {} is read-only memory and cannot be written; clone() it",
                 call.op.name, describe(target));
-    for (size_t d = 0; d < target.strides().size(); ++d) {
-      TUTTI_CHECK(target.strides()[d] != 0 || target.extents()[d] < 2,
-                  "{}: dim {} of the tensor {} is expanded: its elements are the same memory and cannot be written one by one; "
-                  "clone() it", call.op.name, d, describe(target));
-    }
-    target.storage()->bump_version();
-  }
+    refuse_overlap(call.op.name, target);
+  });
+  for_each_target([](const Tensor& target) { target.storage()->bump_version(); });
 }
 
 void finish_rebinding(const OpCall& call, std::span<const Tensor> outputs) {

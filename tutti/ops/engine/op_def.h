@@ -64,6 +64,8 @@ class RecipeBuilder {
   Expr reduce(codegen::ReduceOp op, Expr value, codegen::TreeKind tree = codegen::TreeKind::halving);
   // (m, l): maximum and sum of exponentials of `value` over the row, numerics contract N10.
   std::pair<Expr, Expr> softmax_stats(Expr value);
+  // (m, r): the sum without the first maximum, whose exponential is 1: l = 1 + r without the rounding of a small r.
+  std::pair<Expr, Expr> softmax_rest(Expr value, codegen::TreeKind tree = codegen::TreeKind::aligned);
   Expr row_length(DType dtype);  // number of elements of the row, converted
   Expr linear_index() { return pool.leaf(ScalarOp::linear_index, DType::i64); }
   Expr inner_index() { return pool.leaf(ScalarOp::inner_index, DType::i64); }

@@ -51,6 +51,10 @@ codegen::ParamValue param_of(const Scalar& scalar, DType dtype) {
   return value;
 }
 
+bool is_summed(const Tensor& grad, const OutputMeta& meta) { return !(grad.sizes() == meta.sizes); }
+
+Tensor widened(const Tensor& x) { return x.defined() && is_floating(x.dtype()) ? cast(x, compute_dtype(x.dtype())) : x; }
+
 Tensor reduce_like(const Tensor& grad, const OutputMeta& meta) {
   if (!grad.defined()) return grad;
   if (grad.sizes() == meta.sizes) return cast(grad, meta.dtype);

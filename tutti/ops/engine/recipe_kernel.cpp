@@ -36,6 +36,11 @@ std::pair<Expr, Expr> RecipeBuilder::softmax_stats(Expr value) {
   return {m, reduce(codegen::ReduceOp::softmax_sum, value, codegen::TreeKind::aligned)};
 }
 
+std::pair<Expr, Expr> RecipeBuilder::softmax_rest(Expr value, codegen::TreeKind tree) {
+  const Expr m = reduce(codegen::ReduceOp::softmax_max, value, tree);
+  return {m, reduce(codegen::ReduceOp::softmax_rest, value, tree)};
+}
+
 Expr RecipeBuilder::row_length(DType dtype) { return cast(pool.leaf(ScalarOp::row_length, DType::i64), dtype); }
 
 void RecipeBuilder::out(Expr value) { results.push_back(value); }
