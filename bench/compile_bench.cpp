@@ -112,6 +112,21 @@ void add_empty_call(std::vector<CompileRow>& rows) {
   add_rows(rows, "nothing, of 20 tensors", "[8, 8] each", 0, [](const std::vector<Tensor>& list) { return list[0]; }, tensors);
 }
 
+// What a held tensor costs a call that does nothing with it: its checks, and finding its memory.
+void add_held(std::vector<CompileRow>& rows) {
+  std::vector<Tensor> tensors;
+  for (const int held : {0, 256}) {
+    while (static_cast<int>(tensors.size()) < held) tensors.push_back(random({8, 8}));
+    const auto compiled = compile([&](const Tensor& x) {
+      for (const Tensor& t : tensors) add(t, 1.0);
+      return x;
+    }, {.name = "held"});
+    const Tensor x = random({8, 8});
+    Tensor kept = compiled(x);
+    rows.push_back({fmt::format("nothing, holds {}", held), "[8, 8] each", "compiled", measure([&] { kept = compiled(x); }), 0, 0});
+  }
+}
+
 bool same_bits(const train::ShardGradients& a, const train::ShardGradients& b) {
   const auto same = [](const Tensor& x, const Tensor& y) {
     const Tensor p = to_contiguous(x), q = to_contiguous(y);
@@ -136,6 +151,7 @@ std::vector<CompileRow> run_compile_bench(int threads) {
   add_adamw(rows);
   add_adamw_of_a_model(rows);
   add_empty_call(rows);
+  add_held(rows);
   return rows;
 }
 

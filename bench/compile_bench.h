@@ -15,7 +15,7 @@ struct CompileRow {
   int64_t kernels = 0;            // kernel launches of a call, compiled
   double gflops = 0;              // of the matrix products, where there are some
 };
-// Arithmetic at memory speed: a chain, softmax, norms, an optimizer step, a loss; and an empty call with 20 tensors.
+// Arithmetic at memory speed: a chain, softmax, norms, an optimizer step, a loss; empty calls with 20 tensors, and with tensors that the function holds.
 std::vector<CompileRow> run_compile_bench(int threads);
 // Matrix products and what follows them in a model: eager, apart and compiled in turns. InternalError when a bit differs.
 std::vector<CompileRow> run_product_bench(int threads);

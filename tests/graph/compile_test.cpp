@@ -293,6 +293,27 @@ TEST(CompileErrors, GradientsOfGradientsThroughAFunctionThatWrites) {
   }
 }
 
+// One result of several is used: the others add no zeros (0 * inf is no number), and what leads to them only stays undefined.
+TEST(CompileBackward, ResultsThatAreNotUsedSendNothing) {
+  using Pair = std::pair<Tensor, Tensor>;
+  const auto fn = [](const Tensor& x, const Tensor& y) { return Pair(mul(exp(x), 2.0), add(mul(log(y), x), log(x))); };
+  const auto f = compile(fn);
+  const auto gradients = [&](const auto& function, bool first, bool second) {
+    const Tensor x = full({3}, 0.0), y = full({3}, 2.0);
+    requires_grad_(x), requires_grad_(y);
+    const auto [a, b] = function(x, y);
+    if (first && second) backward(add(sum(a), sum(b)));
+    else backward(sum(first ? a : b));
+    return Pair(grad_of(x), grad_of(y));
+  };
+  for (const auto& [first, second] : {std::pair(true, false), std::pair(false, true), std::pair(true, true), std::pair(true, false)}) {
+    const Pair eager = gradients(fn, first, second), compiled = gradients(f, first, second);
+    expect_same(compiled.first, eager.first);
+    expect_same(compiled.second, eager.second);
+    EXPECT_EQ(compiled.second.defined(), second);
+  }
+}
+
 TEST(CompileErrors, IntegerDivisionByZeroInsideAKernel) {
   const auto f = compile([](const Tensor& a, const Tensor& b) { return add(floordiv(a, b), 1); });
   const Tensor a = Tensor::of<int64_t>({7, 8, 9}), b = Tensor::of<int64_t>({2, 0, 3});

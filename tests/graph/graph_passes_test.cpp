@@ -9,6 +9,7 @@
 #include "tutti/graph/access.h"
 #include "tutti/graph/compile.h"
 #include "tutti/graph/passes/plan_memory.h"
+#include "tutti/graph/recipe_facts.h"
 #include "tutti/ops.h"
 
 namespace tutti {
@@ -110,6 +111,31 @@ TEST(Fuse, AKernelNeverWaitsForItself) {
   const auto f = compile(fn, {.epilogues = graph::Epilogues::off});
   graph_test::expect_same(f(values({8, 8}, 1)), fn(values({8, 8}, 1)));
   EXPECT_EQ(f.statistics().last.kernels, 2) << f.explain();
+}
+
+// An op whose elements depend on where they stand does not share the kernel of the rows whose sums it reads: that counts the
+// elements of the rows.
+TEST(Fuse, OpsThatCountTheirElementsTakeSumsOfRows) {
+  int ops = 0;
+  for (const OpDef* op : op_table()) {
+    if (op->samples == nullptr || op->num_inputs != 1 || op->recipe.build == nullptr || op->recipe.kind != codegen::LoopKind::pointwise) continue;
+    for (const Sample& sample : op->samples()) {
+      const Tensor& like = sample.inputs[0];
+      if (!is_floating(like.dtype()) || like.numel() < 2) continue;
+      const DType dtype = like.dtype();
+      if (!graph::RecipeFacts({*op, sample.inputs, sample.attrs}, {&dtype, 1}).counts()) break;
+      Extents sizes = like.extents();
+      sizes.push_back(7);
+      const Tensor x = values(sizes, 1, dtype);
+      const auto fn = [&](const Tensor& t) { return mul(call_op(*op, sample.attrs, sum(t, {.dims = {-1}})), 3.0); };
+      graph_test::expect_same(compile(fn)(x), fn(x));
+      ++ops;
+      break;
+    }
+  }
+  EXPECT_GE(ops, 1);
+  const auto normed = [](const Tensor& t) { return mul(t, dropout(sum(t, {.dims = {-1}, .keepdim = true}), 0.5, {.key = 7})); };
+  graph_test::expect_same(compile(normed)(values({12, 40}, 2)), normed(values({12, 40}, 2)));
 }
 
 TEST(Fuse, SiblingsThatReadTheSameShareAKernel) {

@@ -4,11 +4,13 @@
 #include "tests/graph/support/control_support.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
+#include "tutti/graph/control.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/cat.h"
+#include "tutti/ops/comparison.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/expand.h"
@@ -35,7 +37,8 @@ TEST(Symbolic, ASecondSizeMakesAFamilyAndFurtherOnesAreItsMembers) {
     return exp(add(x, 1.0));
   });
   for (int64_t n = 2; n < 20; ++n) expect_same(f(values({n, 3}, 1)), exp(add(values({n, 3}, 1), 1.0)));
-  EXPECT_EQ(runs, 2) << f.explain();
+  EXPECT_EQ(runs, 2 + f.statistics().looks) << f.explain();
+  EXPECT_EQ(f.statistics().looks, 4);  // at calls 2, 4, 8, 16 of the family
   EXPECT_EQ(f.statistics().compiles, 2);
   EXPECT_EQ(f.statistics().members, 16);
 }
@@ -71,7 +74,7 @@ TEST(Symbolic, ABlockWithGradientsInAnyBatchAndLength) {
   }
   EXPECT_EQ(f.statistics().compiles, 2) << f.explain();
   EXPECT_EQ(f.statistics().members, 4);
-  EXPECT_EQ(runs, 2 + 6);
+  EXPECT_EQ(runs, 2 + f.statistics().looks + 6);
 }
 
 TEST(Symbolic, GradientsThatTheFunctionSets) {
@@ -282,6 +285,20 @@ TEST(SymbolicErrors, AFunctionThatNeedsOneSizeSaysWhere) {
   for (int64_t n = 2; n < 6; ++n) expect_same(g(values({n}, 1)), read(values({n}, 1)));
   EXPECT_EQ(g.statistics().compiles, 4);
   expect_part(g.explain(), "no symbols: s0 = dim 0 of tensor 0");
+}
+
+TEST(Symbolic, ChecksAreMadeForEverySize) {
+  int runs = 0;
+  const auto f = compile([&](const Tensor& x) {
+    ++runs;
+    check(gt(sum(x), 0.0), "the sum must be positive");
+    return mul(x, 2.0);
+  });
+  for (int64_t n = 2; n < 9; ++n) {
+    expect_same(f(full({n}, 1.0)), full({n}, 2.0));
+    EXPECT_THROW(f(full({n}, -1.0)), UsageError) << n;
+  }
+  EXPECT_EQ(runs, 2 + f.statistics().looks);
 }
 
 }  // namespace

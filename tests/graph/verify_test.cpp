@@ -69,7 +69,7 @@ TEST(Verify, AWriteThatTheTraceDidNotMakeIsFound) {
     if (writes) add_(x, 1.0);
     return y;
   }, {.verify = 1});
-  f(values({4}, 1));
+  f(values({4}, 1)), f(values({4}, 1));
   writes = true;
   expect_part(error_of<CaptureError>([&] { f(values({4}, 1)); }), "argument 0 has ");
 }
@@ -158,9 +158,9 @@ TEST(FirstCall, RunsEagerlyWhileKernelsAreCompiled) {
   }
   EXPECT_EQ(f.statistics().compiles, 2);
   EXPECT_EQ(f.statistics().members, 1);
-  const int before = runs;
+  const int64_t before = runs - f.statistics().looks;
   f(values({7}, 3));
-  EXPECT_EQ(runs, before);
+  EXPECT_EQ(runs - f.statistics().looks, before);
   EXPECT_GE(f.statistics().eager_calls, 3);
 }
 

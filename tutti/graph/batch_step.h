@@ -28,8 +28,8 @@ double cycles_of(const KernelStep& step);
 // A batch of `kernels`, whose trace says what they are.
 BatchStep make_batch(std::vector<KernelStep> kernels, const char* graph_key);
 
-// Runs all on the operands at bases[buffer]; in parallel when the work is worth waking the threads. Throws
-// IntegerDivideByZero for the first kernel that reports one; all have run then.
-void run_batch(const BatchStep& batch, std::span<char* const> bases);
+// Runs all on the operands at bases[buffer]; in parallel when the work is worth waking the threads. Gives the first kernel that
+// reports an error, or null; all have run then.
+[[nodiscard]] const KernelStep* run_batch(const BatchStep& batch, std::span<char* const> bases);
 
 }  // namespace tutti::graph

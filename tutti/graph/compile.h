@@ -8,15 +8,18 @@
 //
 // What a trace cannot see: host code in the function (printing, counting, reading a clock) runs while tracing only; a plain
 // number that the function holds by reference is taken as it was. Pass such numbers as arguments. Tensors that the
-// function holds are read at every call.
+// function holds are read at every call; when a variable, a member or an element of a vector that it reads becomes another
+// tensor, the function is traced again (docs/compiler.md says what is seen, and when).
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
 #include "tutti/graph/compiled.h"
+#include "tutti/tensor/handle_watch.h"
 
 namespace tutti {
 
@@ -24,7 +27,7 @@ namespace tutti {
 template <class Fn>
 class Compiled {
  public:
-  Compiled(Fn fn, CompileOptions options) : fn_(std::make_shared<Fn>(std::move(fn))), core_(std::make_shared<graph::CompiledCore>(std::move(options))) {}
+  Compiled(Fn fn, CompileOptions options) : fn_(std::make_shared<Fn>(std::move(fn))), core_(std::make_shared<graph::CompiledCore>(std::move(options), !std::is_empty_v<Fn>)) {}
 
   // Throws what `fn` throws, CaptureError when it cannot be captured, RecompileLimit.
   template <class... Args>
@@ -35,7 +38,9 @@ class Compiled {
     graph::Flattener flatten(arguments);
     (flatten(args), ...);
     const auto trace = [&](const graph::StandIns& stand_ins, std::vector<Tensor>& results) -> std::shared_ptr<const void> {
+      std::optional<HandleNotes::Pause> copying(std::in_place);  // the function does not hold its arguments
       std::tuple<std::decay_t<Args>...> traced(args...);
+      copying.reset();
       graph::Rebuilder rebuild(stand_ins);
       rebuild(traced);
       if constexpr (std::is_void_v<Result>) {

@@ -21,7 +21,8 @@ void keep_newest(std::vector<T>& list, size_t count) {
   if (list.size() > count) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(count));
 }
 
-CompiledCore::CompiledCore(CompileOptions options) : options_(std::move(options)), background_(std::make_unique<BackgroundBuilds>()) {
+CompiledCore::CompiledCore(CompileOptions options, bool may_hold)
+    : options_(std::move(options)), may_hold_(may_hold), background_(std::make_unique<BackgroundBuilds>()) {
   TUTTI_CHECK(options_.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1", options_.recompile_limit);
   TUTTI_CHECK(options_.activation_memory_budget >= 0 && options_.activation_memory_budget <= 1,
               "compile: activation_memory_budget is {}; expected 0 (compute again what may be) to 1 (keep what costs time)", options_.activation_memory_budget);
@@ -45,7 +46,9 @@ std::shared_ptr<const Specialization> CompiledCore::find(const Leaves& arguments
 }
 
 CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun) {
-  std::shared_ptr<const Specialization> found = find(arguments);
+  std::shared_ptr<const Specialization> found;
+  do found = find(arguments);
+  while (found && is_due(*found->watch) && !reads_the_same(*found->watch, arguments, trace));
   if (!found) found = compile(arguments, trace);
   if (!found) {
     std::unique_lock lock(mutex_);
@@ -68,7 +71,7 @@ std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specializ
   // A product on blocks is Tutti's, and eagerly a library's: only strict mode promises that they agree.
   const StrictScope strict;
   const Verification eager(*specialization, arguments, fn);
-  std::vector<Tensor> results = replay(specialization, arguments, rerun);
+  std::vector<Tensor> results = replay(specialization, arguments, rerun);  // throws what the function throws
   eager.compare(options_.name, results);
   std::unique_lock lock(mutex_);
   ++statistics_.verified_calls;
@@ -78,9 +81,11 @@ std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specializ
 std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& arguments, TraceFn trace) {
   std::lock_guard one(compile_mutex_);
   if (background_->has(arguments)) return nullptr;
-  if (auto made = find(arguments)) return made;  // by another thread, meanwhile
   std::shared_ptr<const Specialization> made;
-  if (further_member(arguments, made)) return made;
+  while ((made = find(arguments)) != nullptr) {  // by another thread, meanwhile
+    if (!is_due(*made->watch) || reads_the_same_here(*made->watch, arguments, trace)) return made;
+  }
+  if (further_member(arguments, trace, made)) return made;
   using OnLimit = CompileOptions::OnLimit;
   const std::string reason = reason_for(arguments);
   const bool at_limit = traces_ >= options_.recompile_limit;
@@ -104,15 +109,18 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   ++statistics_.compiles;
   ++traces_;
   reasons_.push_back(reason);
+  replaced_.clear();
   keep_newest(reasons_, kMaxTold);
   keep_newest(fixed_, kMaxTold);
   keep_newest(families_, static_cast<size_t>(options_.recompile_limit) + 1);
   return made;
 }
 
-bool CompiledCore::further_member(const Leaves& arguments, std::shared_ptr<const Specialization>& made) {
-  for (const auto& family : families_) {
+bool CompiledCore::further_member(const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made) {
+  const std::vector<std::shared_ptr<const Family>> families = families_;  // some may be dropped
+  for (const auto& family : families) {
     if (!family->takes(arguments)) continue;
+    if (is_due(family->watch()) && !reads_the_same_here(family->watch(), arguments, trace)) continue;
     double trace_ms = 0;
     const Build build = family->member(arguments, build_options(), &trace_ms);
     if (!build) continue;
@@ -191,6 +199,7 @@ std::shared_ptr<const Specialization> CompiledCore::finish(const Leaves& argumen
 
 std::string CompiledCore::reason_for(const Leaves& arguments) const {
   std::shared_lock lock(mutex_);
+  if (!replaced_.empty()) return replaced_;
   if (entries_.empty()) return "first call";
   const std::string difference = entries_.back().specialization->guards.first_difference(arguments);
   return !difference.empty() ? difference : "a tensor that the function holds has another shape, requires_grad or gradient, or shares other memory with the arguments";

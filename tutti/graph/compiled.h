@@ -58,6 +58,12 @@ struct CompileOptions {
     segment,  // it runs in segments, see docs/compiler.md: up to the read, and then what is compiled for the value that was read
   };
   OnBreak on_break = OnBreak::error;
+  // When the function runs once more on tensors without elements, to see whether it still reads the tensors that it held.
+  enum class Look : uint8_t {
+    seldom,      // when something traced is used for the second, 4th, 8th, 16th, ... time, and whenever a Tensor object that it reads is lost
+    every_call,  // which finds everything, for the time of a trace
+  };
+  Look look = Look::seldom;
   int verify = 0;                 // n > 0: every n-th call, the first one too, is compared with an eager run, see verify.h
   int jobs = 0;                   // kernels compiled at once; 0: the cores this process may use
 };
@@ -73,6 +79,7 @@ struct CompileStatistics {
   int64_t members = 0;       // specializations made for further sizes of a trace
   int64_t eager_calls = 0;   // past the limit, or while kernels are compiled
   int64_t verified_calls = 0;
+  int64_t looks = 0;         // times that it ran once more for CompileOptions::look
   int64_t continuations = 0; // segments that were compiled for a value that the function read
   double trace_ms = 0, compile_ms = 0;
   graph::PartitionStatistics partition;       // of the newest specialization
@@ -84,6 +91,7 @@ namespace graph {
 
 struct Progress;
 struct Specialization;
+class HeldWatch;
 class Family;
 class BackgroundBuilds;
 using Rerun = std::function<void(std::vector<Tensor>&)>;
@@ -91,7 +99,8 @@ using Build = std::function<std::shared_ptr<const Specialization>()>;
 
 class CompiledCore {
  public:
-  explicit CompiledCore(CompileOptions options);
+  // may_hold: the function has state of its own, so what it reads may become other tensors.
+  CompiledCore(CompileOptions options, bool may_hold);
   ~CompiledCore();
 
   struct Outcome {
@@ -99,7 +108,7 @@ class CompiledCore {
     std::shared_ptr<const void> structure;
     std::vector<Tensor> results;
   };
-  // Any thread. One thread compiles, others that need the same wait; a failed compile leaves nothing behind.
+  // Any thread. One thread compiles or looks, others that need the same wait; a failed compile leaves nothing behind.
   Outcome call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun);
   // Inside another trace a compiled function is a part of that.
   static bool calls_inline();
@@ -110,8 +119,15 @@ class CompiledCore {
  private:
   std::shared_ptr<const Specialization> find(const Leaves& arguments) const;
   std::shared_ptr<const Specialization> compile(const Leaves& arguments, TraceFn trace);
+  // Counts a call for the watch. Whether the function has to be looked at before that goes on.
+  bool is_due(HeldWatch& watch) const;
+  // Whether the function reads what it read; if not, everything from that trace is dropped. progress: in the middle of a call in
+  // segments. The second is for who has compile_mutex_.
+  bool reads_the_same(HeldWatch& watch, const Leaves& arguments, TraceFn trace, const Progress* progress = nullptr);
+  bool reads_the_same_here(HeldWatch& watch, const Leaves& arguments, TraceFn trace, const Progress* progress = nullptr);
+  void drop(const HeldWatch& watch, const std::string& reason);
   // False when no family takes the arguments; `made` stays null while another thread compiles.
-  bool further_member(const Leaves& arguments, std::shared_ptr<const Specialization>& made);
+  bool further_member(const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made);
   // A call that begins with `at`, which ends in a read.
   Outcome in_segments(std::shared_ptr<const Specialization> at, const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun);
   // What follows `at` for what was read last.
@@ -129,6 +145,7 @@ class CompiledCore {
   void count(const Specialization& made, double trace_ms);
 
   const CompileOptions options_;
+  const bool may_hold_;
   mutable std::shared_mutex mutex_;  // of specializations_ and what follows
   // What can be called now; members of a family know it.
   struct Entry {
@@ -138,6 +155,7 @@ class CompiledCore {
   std::vector<Entry> entries_;
   std::vector<std::shared_ptr<const Family>> families_;
   std::vector<std::string> reasons_;  // why the function was traced, each time
+  std::string replaced_;              // why something was dropped, until the function is traced for it
   std::vector<std::string> fixed_;    // why sizes that vary are no symbols
   std::vector<std::pair<int, int>> fixed_dims_;  // those of tensor, dim
   int traces_ = 0;         // that count towards the limit

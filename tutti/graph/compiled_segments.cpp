@@ -22,9 +22,17 @@ CompiledCore::Outcome CompiledCore::in_segments(std::shared_ptr<const Specializa
 std::shared_ptr<const Specialization> CompiledCore::continuation(const Specialization& at, const Progress& progress, const Leaves& arguments,
                                                                  TraceFn trace) {
   const Tensor& value = progress.read.back();
-  if (auto next = at.continuations->find(value, arguments)) return next;
+  const auto find = [&](bool locked) -> std::shared_ptr<const Specialization> {
+    while (auto next = at.continuations->find(value, arguments)) {
+      HeldWatch& watch = *next->watch;
+      if (!is_due(watch) || (locked ? reads_the_same_here(watch, arguments, trace, &progress) : reads_the_same(watch, arguments, trace, &progress))) return next;
+      at.continuations->drop(watch);
+    }
+    return nullptr;
+  };
+  if (auto next = find(false)) return next;
   std::lock_guard one(compile_mutex_);
-  if (auto next = at.continuations->find(value, arguments)) return next;  // made by another thread, meanwhile
+  if (auto next = find(true)) return next;  // made by another thread, meanwhile
   using OnLimit = CompileOptions::OnLimit;
   const size_t limit = is_floating(value.dtype()) ? static_cast<size_t>(options_.recompile_limit) : kMaxContinuations;
   if (is_floating(value.dtype()) && options_.on_limit != OnLimit::forget && at.continuations->entries().size() >= limit) {

@@ -15,6 +15,11 @@ std::shared_ptr<const Specialization> Continuations::find(const Tensor& value, c
   return nullptr;
 }
 
+void Continuations::drop(const HeldWatch& watch) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(entries_, [&](const Entry& e) { return e.next->watch.get() == &watch; });
+}
+
 void Continuations::add(const Tensor& value, std::shared_ptr<const Specialization> next, size_t limit) {
   const std::lock_guard lock(mutex_);
   if (entries_.size() >= limit) entries_.erase(entries_.begin());

@@ -138,9 +138,7 @@ void check(const Tensor& condition, const std::string& message) {
   if (Trace* trace = Trace::current()) {
     auto body = std::make_shared<graph::ControlBody>(graph::ControlBody{.kind = graph::ControlBody::Kind::check, .text = text});
     body->ordered = true;
-    graph::Node node = graph::control_node(std::move(body));
-    node.inputs.push_back(trace->value_of(condition));
-    trace->append(std::move(node), {}, condition.device());
+    trace->record_check(std::move(body), condition);
     return;
   }
   graph::require_all(condition, text);

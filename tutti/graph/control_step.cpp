@@ -35,9 +35,19 @@ ControlStep::ControlStep(const ControlBody& body, const BuildOptions& options)
   }
 }
 
+void ControlStep::check(std::span<const Tensor> inputs) const {
+  if (kind_ == ControlBody::Kind::check) require_all(inputs[0], text_);
+  if (kind_ != ControlBody::Kind::choose) return;
+  const auto count = static_cast<int64_t>(parts_.size());
+  const int64_t part = chosen_part(inputs[0]);
+  TUTTI_CHECK(part >= 0 && part < count, "{}: the index is {}; expected 0 to {}, one of the branches", text_, part, count - 1);
+}
+
+int64_t ControlStep::chosen_part(const Tensor& which) const { return which.dtype() == DType::boolean ? !is_true(which) : which.item_int(); }
+
 void ControlStep::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
   switch (kind_) {
-    case ControlBody::Kind::check: return require_all(inputs[0], text_);
+    case ControlBody::Kind::check: return;
     case ControlBody::Kind::choose: return run_choice(inputs, outputs);
     case ControlBody::Kind::repeat: return run_repeat(inputs, outputs);
     case ControlBody::Kind::walk: return run_walk(inputs, outputs);
@@ -55,11 +65,7 @@ std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> c
 }
 
 void ControlStep::run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  const Tensor& which = inputs[0];
-  const int64_t part = which.dtype() == DType::boolean ? !is_true(which) : which.item_int();
-  const auto count = static_cast<int64_t>(parts_.size());
-  TUTTI_CHECK(part >= 0 && part < count, "{}: the index is {}; expected 0 to {}, one of the branches", text_, part, count - 1);
-  const std::vector<Tensor> results = run_part(static_cast<size_t>(part), inputs, outputs);
+  const std::vector<Tensor> results = run_part(static_cast<size_t>(chosen_part(inputs[0])), inputs, outputs);
   for (size_t k = 0; k < results.size(); ++k) copy_into(outputs[k], results[k]);
 }
 

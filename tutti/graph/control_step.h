@@ -19,13 +19,17 @@ class ControlStep {
  public:
   ControlStep(const ControlBody& body, const BuildOptions& options);
 
-  // Writes the outputs of the node, which are dense. Throws what the parts throw; UsageError when a check fails or there
-  // is no part of the number that input 0 says.
+  // UsageError when what must be true is not, or there is no part of the number that input 0 says.
+  void check(std::span<const Tensor> inputs) const;
+  // Writes the outputs of the node, which are dense, after check(). Throws what the parts throw.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  // What the user called.
+  const char* name() const { return kind_ == ControlBody::Kind::check ? "check" : text_.c_str(); }
   // The steps of the parts, for people.
   std::string to_string() const;
 
  private:
+  int64_t chosen_part(const Tensor& which) const;
   void run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   void run_repeat(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   void run_walk(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;

@@ -86,13 +86,14 @@ class Executable {
   ~Executable();
 
   // Runs it on the memory of the sources; returns one tensor per result (undefined where the graph says so). Any thread.
-  // Throws what the ops throw; given memory may have been written by then, as in an eager run.
+  // Throws what the first op that fails throws, with its name and line. Given memory has been written then by the ops before it
+  // in program order and by none behind it, as in an eager run.
   // into: empty, or per result a dense tensor that it is written to where it is a buffer of its own; undefined: fresh memory.
   // keys: of random numbers, per slot of the trace.
   std::vector<Tensor> run(std::span<const GivenMemory> given, std::span<const Tensor> into = {}, std::span<const RandomKey> keys = {}) const;
 
   // Whether a run writes memory that it is given, or gives it back.
-  bool writes_given() const { return !written_.empty() || resizes_; }
+  bool writes_given() const { return writes_given_ || resizes_; }
   const ExecutableStatistics& statistics() const { return statistics_; }
   const Graph& graph() const { return graph_; }
   // The steps in order, for people.
@@ -112,6 +113,7 @@ class Executable {
   void add_blocks(const Group& call, const std::vector<bool>& escapes);
   void plan_buffers();
   void plan_waits();
+  void plan_writes();
   void compile_kernels(int jobs);
   std::unique_ptr<Frame> make_frame() const;
   Tensor tensor_of(const Value& v, const Frame& frame) const;
@@ -122,6 +124,9 @@ class Executable {
   bool is_inside(const CallStep& step) const;
   void run_kernel(const KernelStep& step, const Frame& frame) const;
   void run_call(size_t index, const CallStep& step, Frame& frame) const;
+  void run_step(size_t index, Frame& frame) const;
+  void begin_writes(size_t step, const Frame& frame) const;
+  [[noreturn]] void refuse_zero(const KernelStep& kernel) const;
   void run_with_blocks(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const;
 
   Graph graph_;
@@ -131,9 +136,10 @@ class Executable {
   std::vector<int64_t> arena_offsets_;    // per buffer; -1: not in the arena
   std::vector<bool> is_result_;           // made buffers that the caller gets: memory of their own
   std::vector<int32_t> only_result_;      // per buffer: the one result that is all of it; -1: none, or several
-  std::vector<int32_t> written_;          // given buffers that a call writes
+  std::vector<std::vector<int32_t>> first_writes_;  // per step: given buffers that it writes first
   bool check_epilogues_ = false;
   int64_t arena_bytes_ = 0;
+  bool writes_given_ = false;
   bool resizes_ = false;                  // some step gives memory back, or takes it again
   ExecutableStatistics statistics_;
   mutable std::mutex frames_mutex_;

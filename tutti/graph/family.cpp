@@ -30,6 +30,8 @@ std::shared_ptr<Family> Family::trace(const Symbols& symbols, const Leaves& argu
   Program& program = made->recording_->program;
   if (!program.refusal().empty()) throw NotSymbolic(program.refusal());
   program.note_guards("the function");
+  made->watch_ = std::make_shared<HeldWatch>(specializer->reads(), made->symbols_);
+  specializer->watched_by(made->watch_);
   made->recording_->outcome = specializer->recorded();
   made->recording_->captured = {specializer->captured().begin(), specializer->captured().end()};
   for (const Captured& c : specializer->captured()) made->recording_->held.push_back(HeldView::of(c.tensor, arguments.tensors));
@@ -62,6 +64,7 @@ Build Family::member(const Leaves& arguments, const BuildOptions& options, doubl
   const SymValues values(recording_->program.symbols(), symbols_.values_in(arguments));
   const auto specializer = with_reach([&](Reach reach) {
     auto made = std::make_shared<Specializer>(options, arguments, reach);
+    made->watched_by(watch_);
     return made->replay(recording_->program, recording_->outcome, values) ? made : nullptr;
   });
   if (!specializer) return nullptr;

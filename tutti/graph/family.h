@@ -22,6 +22,7 @@ class Family {
   Build member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const;
 
   const Symbols& symbols() const { return symbols_; }
+  HeldWatch& watch() const { return *watch_; }
   // Why symbol `index` can have one value only; empty when it can have others.
   std::string what_fixes(size_t index) const;
   // Symbols and guards, for people.
@@ -33,6 +34,7 @@ class Family {
   Family(Symbols symbols, const Leaves& arguments);
   Symbols symbols_;
   Guards guards_;
+  std::shared_ptr<HeldWatch> watch_;
   std::unique_ptr<Recording> recording_;
 };
 

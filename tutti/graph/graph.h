@@ -49,6 +49,13 @@ struct Origin {
 
 struct ControlBody;
 
+// Whether what a node reads can make it throw, and when it knows; see failure.h.
+enum class Fails : uint8_t {
+  never,
+  before_writing,  // it looks at its operands first
+  while_writing,   // its kernel reports it at the end
+};
+
 struct Node {
   const OpDef* op = nullptr;
   Attrs attrs;
@@ -58,6 +65,7 @@ struct Node {
   std::vector<Value> after = {};  // values that must be there before it runs, though it does not read them
   std::shared_ptr<const ControlBody> control = nullptr;  // of a node that decides while it runs, see control_body.h
   std::vector<KeyWord> keys = {};  // words of attrs that each call has anew
+  Fails fails = Fails::never;
 };
 
 struct Graph {
@@ -72,7 +80,7 @@ std::string indented(const std::string& text, const char* prefix);
 // One line per node, for people.
 std::string to_string(const Graph& graph);
 
-// Whether a node keeps its place among the ordered ones, and stays when nobody reads its outputs.
+// Whether a node keeps its place among the ordered ones. It stays when nobody reads its outputs, as one that can fail does.
 bool is_ordered(const Node& node);
 // Whether a node does more than give its outputs: it writes memory, or other ranks notice it.
 bool has_effect(const Node& node);

@@ -66,6 +66,17 @@ PartitionStatistics JointTrace::partition(const JointSplit& split, Trace& trace,
   return graph::partition(trace.graph(), options, {.first_node = split.nodes, .results = grad_values(trace), .runs_later = true});
 }
 
+std::vector<int32_t> JointBackward::cotangent_buffers(const Graph& graph) const {
+  std::vector<int32_t> buffers(cotangent_dtypes.size(), -1);
+  for (size_t b = 0; b < graph.buffers.size(); ++b) {
+    if (graph.buffers[b].kind != Buffer::Kind::given) continue;
+    const Trace::Source& source = sources[static_cast<size_t>(graph.buffers[b].source)];
+    const bool is_cotangent = source.kind == Trace::Source::Kind::later && static_cast<size_t>(source.index) < buffers.size();
+    if (is_cotangent) buffers[static_cast<size_t>(source.index)] = static_cast<int32_t>(b);
+  }
+  return buffers;
+}
+
 std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) const {
   auto made = std::make_unique<JointBackward>();
   made->argument_leaves = argument_leaves;
@@ -108,6 +119,7 @@ std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& t
     graph.nodes.push_back(std::move(node));
   }
   for (const Value& v : results) graph.results.push_back(rename(v));
+  if (cotangent_dtypes.size() > 1) made->partial = std::make_unique<const PartialBackwards>(graph, made->cotangent_buffers(graph), options);
   made->executable = std::make_unique<Executable>(std::move(graph), options);
   return made;
 }

@@ -12,6 +12,28 @@ using codegen::StrideClass;
 KernelWriter::KernelWriter(const Group& group, const Graph& graph, const std::vector<bool>& escapes)
     : group_(group), graph_(graph), escapes_(escapes) {
   for (const int32_t n : group.nodes) write(graph.nodes[static_cast<size_t>(n)]);
+  keep_report();
+}
+
+void KernelWriter::keep_report() {
+  const bool has_report = std::any_of(reported_.begin(), reported_.end(), [&](const Output& out) { return !is_used(out.value.id()); });
+  if (!has_report) return;
+  for (const Output& out : reported_) {
+    const bool is_stored = std::any_of(outputs.begin(), outputs.end(), [&](const Output& o) { return o.access.same_place(out.access); });
+    if (!is_stored) outputs.push_back(out);
+  }
+}
+
+bool KernelWriter::is_used(int32_t expr) const {
+  const std::vector<ExprNode>& nodes = body.pool.nodes();
+  std::vector<bool> used(nodes.size(), false);
+  for (const Output& out : outputs) used[static_cast<size_t>(out.value.id())] = true;
+  for (const codegen::Reduction& r : body.reductions) used[static_cast<size_t>(r.value)] = true;
+  for (size_t i = nodes.size(); i-- > 0;) {  // operands stand before what is made of them
+    if (!used[i]) continue;
+    for (int k = 0; k < arity_of(nodes[i].op); ++k) used[static_cast<size_t>(nodes[i].operands[k])] = true;
+  }
+  return used[static_cast<size_t>(expr)];
 }
 
 Expr KernelWriter::element(const Access& access) {
@@ -40,6 +62,8 @@ void KernelWriter::write(const Node& node) {
     const int count = node.op->recipe.params(call.call, values);
     params.insert(params.end(), values, values + count);
   }
+  const bool reports = node.fails == Fails::while_writing;
+  if (reports) reporter = static_cast<int32_t>(&node - graph_.nodes.data());
   const bool per_row = is_per_row(own, group_.space);
   for (size_t k = 0; k < node.outputs.size(); ++k) {
     const DType dtype = node.outputs[k].dtype;
@@ -49,7 +73,9 @@ void KernelWriter::write(const Node& node) {
     std::erase_if(known_, [&](const Known& old) { return old.access.same_place(access); });
     known_.push_back({access, is_floating(dtype) ? stored(value, dtype) : value});
     std::erase_if(outputs, [&](const Output& old) { return old.access.same_place(access); });
-    if (escapes_[static_cast<size_t>(access.buffer)]) outputs.push_back({access, per_row || (own.per_row >> k & 1), value});
+    const Output out{access, per_row || (own.per_row >> k & 1), value};
+    if (escapes_[static_cast<size_t>(access.buffer)]) outputs.push_back(out);
+    if (reports) reported_.push_back(out);
   }
   ops += (ops.empty() ? "" : "+") + std::string(node.op->name);
 }
@@ -66,6 +92,7 @@ LoopNest KernelWriter::nest() const {
 
 void KernelWriter::finish(KernelStep& step) {
   step.ops = ops;
+  step.reporter = reporter;
   step.run.leaf = group_.leaf;
   step.params = std::move(params);
   step.keyed = std::move(keyed);

@@ -21,6 +21,7 @@ class KernelWriter {
   std::vector<codegen::ParamValue> params;
   std::vector<KeyedParams> keyed;
   std::string ops;
+  int32_t reporter = -1;
 
   // The group's space with the operands of the kernel: inputs, then outputs.
   LoopNest nest() const;
@@ -34,11 +35,15 @@ class KernelWriter {
   };
   Expr element(const Access& access);
   void write(const Node& node);
+  // Stores what the reporter gives, when no output is computed from it: only what is stored is computed.
+  void keep_report();
+  bool is_used(int32_t expr) const;
 
   const Group& group_;
   const Graph& graph_;
   const std::vector<bool>& escapes_;
   std::vector<Known> known_;
+  std::vector<Output> reported_;  // what the reporter gives
 };
 
 }  // namespace tutti::graph

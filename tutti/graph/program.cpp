@@ -109,6 +109,11 @@ bool Program::Replay::run(const Fact& fact) {
   return fact.question(at(fact.of), about) == fact.answer;
 }
 
+bool Program::Replay::run(const Check& check) {
+  trace_.repeat_check(check.body, at(check.condition), check.origin);
+  return true;
+}
+
 bool Program::Replay::run(const Later& later) {
   const Tensor of = at(later.of);
   tensors_[static_cast<size_t>(later.made.impl()->traced)] = trace_.add_later(of.extents(), later.dtype, of.device());

@@ -44,12 +44,18 @@ class Program {
     Shape about;
     bool answer;
   };
+  // A check(), which is no call of an op.
+  struct Check {
+    std::shared_ptr<const ControlBody> body;
+    Tensor condition;
+    Origin origin;
+  };
   // A cotangent for `of`.
   struct Later {
     Tensor of, made;
     DType dtype;
   };
-  using Item = std::variant<Call, Fact, Later>;
+  using Item = std::variant<Call, Fact, Check, Later>;
 
   // ---- while recording ----
   // A tensor of the trace that stands for `called` with these sizes.
@@ -87,6 +93,7 @@ class Program {
     bool run(size_t begin, size_t end);
     bool run(const Call& call);
     bool run(const Fact& fact);
+    bool run(const Check& check);
     bool run(const Later& later);
     const Program& program_;
     Trace& trace_;

@@ -1,4 +1,6 @@
 // Calls of a specialization, and the autograd node of what they return.
+#include <algorithm>
+
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/joint.h"
 #include "tutti/ops/binary.h"
@@ -35,14 +37,21 @@ struct CompiledNode final : autograd::Node {
       return;
     }
     const JointBackward& backward = *spec->backward;
+    std::vector<bool> defined;
+    for (const Tensor& g : grads) defined.push_back(g.defined());
+    const bool is_partial = std::find(defined.begin(), defined.end(), false) != defined.end();
+    const PartialBackwards::Partial* partial = is_partial ? &backward.partial->of(defined) : nullptr;
     std::vector<Tensor> later;
     for (size_t k = 0; k < grads.size(); ++k) {
-      const Tensor g = grads[k].defined() ? cast(grads[k], backward.cotangent_dtypes[k]) : full(to_shape(sizes[k]), 0.0, backward.cotangent_dtypes[k]);
+      const DType dtype = backward.cotangent_dtypes[k];
+      const bool is_read = defined[k] || partial->needs_zeros[k];
+      const Tensor g = defined[k] ? cast(grads[k], dtype) : full(is_read ? to_shape(sizes[k]) : Shape{0}, 0.0, dtype);
       before_host_read(g);
       later.push_back(to_contiguous(g));
     }
     later.insert(later.end(), saved.begin(), saved.end());
-    const std::vector<Tensor> results = backward.executable->run(spec->memory_of(backward.sources, arguments, later, carried), {}, keys);
+    const Executable& executable = is_partial ? *partial->executable : *backward.executable;
+    const std::vector<Tensor> results = executable.run(spec->memory_of(backward.sources, arguments, later, carried), {}, keys);
     for (size_t i = 0; i < results.size(); ++i) input_grads[i] = results[i];
   }
 
@@ -52,6 +61,7 @@ struct CompiledNode final : autograd::Node {
                 "or sets gradients, because it would have to run again; call the function itself where they are wanted");
     TUTTI_CHECK(read_versions() == versions_read, "backward of a compiled function: gradients of gradients (create_graph) run the function again, and an argument "
                 "or a tensor that it holds was changed in place after the forward; write to a clone() instead");
+    refuse_replaced(spec->watch->is_lost());
     const autograd::Order start = autograd::next_order();
     std::vector<Tensor> all, outputs, cotangents;
     {
@@ -67,7 +77,16 @@ struct CompiledNode final : autograd::Node {
       cotangents.push_back(cotangent);
     }
     int use = 0;
-    for (autograd::Outgoing& out : autograd::backward_since(start, outputs, cotangents)) autograd::send_from(*this, use++, out.to, std::move(out.grad));
+    for (autograd::Outgoing& out : autograd::backward_since(start, outputs, cotangents)) {
+      const auto is_it = [&](const autograd::Edge& edge) { return edge.leaf.defined() && edge.leaf.is_same(out.to.leaf); };
+      refuse_replaced(out.to.leaf.defined() && std::none_of(edges.begin(), edges.end(), is_it));
+      autograd::send_from(*this, use++, out.to, std::move(out.grad));
+    }
+  }
+
+  static void refuse_replaced(bool is_replaced) {
+    TUTTI_CHECK(!is_replaced, "backward of a compiled function: gradients of gradients (create_graph) run the function again, and a tensor that it holds "
+                "was replaced by another one after the forward; write it in place before the forward, or pass it as an argument");
   }
 
   void release_saved() override {
@@ -83,7 +102,7 @@ struct CompiledNode final : autograd::Node {
     std::vector<StorageRef> list;
     for (const Trace::Source& source : spec->backward->sources) {
       if (source.kind == Trace::Source::Kind::argument) list.push_back(arguments[static_cast<size_t>(source.index)].storage());
-      if (source.kind == Trace::Source::Kind::captured) list.push_back(spec->captured[static_cast<size_t>(source.index)].tensor.storage());
+      if (source.kind == Trace::Source::Kind::captured) list.push_back(spec->held_now(source.index).storage());
       if (source.kind == Trace::Source::Kind::carried) list.push_back(carried[static_cast<size_t>(source.index)].storage());
     }
     for (const Tensor& t : saved) list.push_back(t.storage());
@@ -110,7 +129,7 @@ void write_grads(const Specialization& spec, const Leaves& arguments, std::span<
   for (const GradWrite& w : spec.grad_writes) {
     const Tensor grad = w.result < 0 ? Tensor{} : results[static_cast<size_t>(w.result)];
     if (w.captured >= 0) {
-      set_grad(spec.captured[static_cast<size_t>(w.captured)].tensor, grad);
+      set_grad(spec.held_now(w.captured), grad);
       continue;
     }
     const Tensor& leaf = arguments.tensors[static_cast<size_t>(w.argument)];
@@ -129,7 +148,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   write_grads(*self, arguments, made);
   for (const Rebinding& r : self->rebindings) {
-    rebind(r.argument >= 0 ? arguments.tensors[static_cast<size_t>(r.argument)] : self->captured[static_cast<size_t>(r.captured)].tensor,
+    rebind(r.argument >= 0 ? arguments.tensors[static_cast<size_t>(r.argument)] : self->held_now(r.captured),
            made[static_cast<size_t>(r.result)]);
   }
   std::vector<Tensor> results;
@@ -137,7 +156,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
     const auto i = static_cast<size_t>(source.index);
     results.push_back(source.kind == ResultSource::Kind::graph      ? made[i]
                       : source.kind == ResultSource::Kind::argument ? arguments.tensors[i]
-                                                                    : self->captured[i].tensor);
+                                                                    : self->held_now(source.index));
   }
   if (!self->backward) return results;
   std::vector<Tensor> saved(made.begin() + self->backward->first_saved, made.end());
@@ -145,7 +164,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), std::move(progress), has_effects ? Rerun() : rerun());
   node->order = autograd::next_order();
   for (const int32_t i : self->backward->argument_leaves) node->edges.push_back(autograd::edge_of(arguments.tensors[static_cast<size_t>(i)]));
-  for (const int32_t i : self->backward->captured_leaves) node->edges.push_back(autograd::edge_of(self->captured[static_cast<size_t>(i)].tensor));
+  for (const int32_t i : self->backward->captured_leaves) node->edges.push_back(autograd::edge_of(self->held_now(i)));
   node->num_outputs = 0;
   for (size_t k = 0; k < results.size(); ++k) {
     if (!self->results[k].differentiable) continue;

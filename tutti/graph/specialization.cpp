@@ -71,7 +71,7 @@ std::vector<GivenMemory> Specialization::memory_of(const std::vector<Trace::Sour
       given.push_back({t.storage(), t.offset() * itemsize(t.dtype())});
     } else {
       const Captured& c = captured[i];
-      given.push_back({(c.grad_of >= 0 ? grad_of(captured[static_cast<size_t>(c.grad_of)].tensor) : c.tensor).storage(), 0});
+      given.push_back({(c.grad_of >= 0 ? grad_of(held_now(c.grad_of)) : held_now(source.index)).storage(), 0});
     }
   }
   return given;

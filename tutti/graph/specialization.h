@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "tutti/graph/executable.h"
+#include "tutti/graph/held_watch.h"
+#include "tutti/graph/partial_backward.h"
 #include "tutti/graph/symbols.h"
 #include "tutti/graph/trace.h"
 #include "tutti/runtime/function_ref.h"
@@ -52,12 +54,16 @@ bool has_place(const Captured& held, const HeldView& was);
 
 // The backward of a function whose results require grad. What it reads of the forward is kept from call to call of it.
 struct JointBackward {
-  std::unique_ptr<Executable> executable;
+  std::unique_ptr<Executable> executable;            // all results were used
+  std::unique_ptr<const PartialBackwards> partial;   // some were; null when there is one result
   std::vector<Trace::Source> sources;   // of the backward's graph; kind `later`: index counts cotangents, then saved buffers
   int32_t first_saved = 0;              // results of the forward from here on are what the backward reads
   std::vector<int32_t> argument_leaves; // inputs of the autograd node: arguments, then captured leaves
   std::vector<int32_t> captured_leaves;
   std::vector<DType> cotangent_dtypes;  // of the differentiable results, in order
+
+  // Per cotangent the buffer of `graph`, the backward's, that holds it; -1: it is not read.
+  std::vector<int32_t> cotangent_buffers(const Graph& graph) const;
 };
 
 class Continuations;
@@ -76,6 +82,7 @@ struct Specialization {
   std::vector<KeySlot> keys;
   std::vector<Captured> captured;
   std::vector<HeldView> held;  // per captured tensor
+  std::shared_ptr<HeldWatch> watch;  // over the trace that it comes from
   std::unique_ptr<Executable> forward;
   std::vector<ResultSource> results;
   std::vector<GradWrite> grad_writes;
@@ -90,6 +97,8 @@ struct Specialization {
   // Whether the arguments share memory with captured tensors just as they did in the trace, and captured leaves have
   // gradients where the trace read some.
   bool captured_state_holds(const Leaves& arguments) const;
+  // The captured tensor `i` of a call: today the one that the trace met, which `watch` keeps true.
+  const Tensor& held_now(int32_t i) const { return captured[static_cast<size_t>(i)].tensor; }
   // The memory of the sources for a call; `later` is empty in a forward.
   std::vector<GivenMemory> memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments, std::span<const Tensor> later,
                                      std::span<const Tensor> carried) const;
@@ -100,6 +109,8 @@ class Continuations {
  public:
   // Null when this value did not come yet, or came when what the function holds was otherwise.
   std::shared_ptr<const Specialization> find(const Tensor& value, const Leaves& arguments) const;
+  // Forgets what was made from a trace that is no longer true.
+  void drop(const HeldWatch& watch);
   // The oldest goes when there are `limit`.
   void add(const Tensor& value, std::shared_ptr<const Specialization> next, size_t limit);
   struct Entry {
@@ -118,6 +129,11 @@ using Build = std::function<std::shared_ptr<const Specialization>()>;
 
 // Traces. Throws what the function throws, and CaptureError. progress: the function may read elements, and goes on after these.
 Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms, const Progress* progress = nullptr);
+
+// Runs the function once more on stand-ins, for what it reads now; symbols: with symbolic sizes. Nothing when those cannot
+// follow it. Throws what the function throws.
+std::optional<HeldReads> reads_again(const Leaves& arguments, TraceFn trace, const BuildOptions& options, const std::optional<Symbols>& symbols,
+                                     const Progress* progress);
 
 // Runs one that ends in a read, and adds to `progress` what it gave.
 void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/autograd/backward.h"
+#include "tutti/tensor/handle_watch.h"
 #include "tutti/tensor/rebind.h"
 
 namespace tutti::graph {
@@ -39,6 +40,8 @@ Specializer::Specializer(const BuildOptions& options, const Leaves& arguments, R
 
 void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   const autograd::Order start = autograd::next_order();
+  std::optional<HandleNotes> notes;  // so that the next run knows of each tensor that somebody may be interested in
+  if (HandleNotes::current() == nullptr) notes.emplace();
   std::vector<Tensor> results;
   Restorer restorer(trace_);
   trace_.add_arguments(arguments_, stand_ins_, reach_, sizes.of_tensors);
@@ -55,6 +58,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   }
   if (trace_.stopped_at_read()) {
     note_grads();
+    note_reads();
     split_ = JointSplit::at_end_of(trace_);
     return;
   }
@@ -70,10 +74,12 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
     if (outcome_.results[i].differentiable) wanted.push_back(results[i]);
   }
   if (trace_.program() != nullptr) trace_.program()->begin_backward();
-  if (wanted.empty()) return;
-  outcome_.has_backward = true;
-  trace_.end_forward();
-  outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, wanted, start);
+  if (!wanted.empty()) {
+    outcome_.has_backward = true;
+    trace_.end_forward();
+    outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, wanted, start);
+  }
+  note_reads();
 }
 
 bool Specializer::replay(const Program& program, const Outcome& recorded, const SymValues& values) {
@@ -204,6 +210,22 @@ void Specializer::note_grads() {
   }
 }
 
+// What the function does, in numbers that do not depend on which run of it this is.
+void Specializer::note_reads() {
+  reads_ = HeldReads::of(trace_);
+  const auto add = [&](int64_t kind, int64_t index, const Tensor& held, int64_t result) {
+    const Value value = result >= 0 ? trace_.graph().results[static_cast<size_t>(result)] : Value{};
+    reads_.outcome.insert(reads_.outcome.end(), {kind, index, held.defined() ? trace_.index_of_captured(held) : -1, value.buffer, value.version});
+  };
+  for (size_t i = 0; i < outcome_.results.size(); ++i) {
+    const ResultSource& r = outcome_.results[i];
+    const bool is_made = r.kind == ResultSource::Kind::graph;
+    add(static_cast<int64_t>(r.kind), is_made ? r.differentiable : r.index, outcome_.held_results[i], is_made ? r.index : -1);
+  }
+  for (size_t i = 0; i < outcome_.grad_writes.size(); ++i) add(-1, outcome_.grad_writes[i].argument, outcome_.held_grad_leaves[i], outcome_.grad_writes[i].result);
+  for (size_t i = 0; i < outcome_.rebindings.size(); ++i) add(-2, outcome_.rebindings[i].argument, outcome_.held_rebound[i], outcome_.rebindings[i].result);
+}
+
 void Specializer::add_rebindings() {
   for (const Rebound& r : trace_.rebound()) {
     const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& t) { return t.is_same(r.tensor); });
@@ -222,10 +244,27 @@ Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& opt
     if (progress != nullptr) made->allow_reads(*progress);
     SymGraph none;
     made->trace(trace, Symbols().sizes_of(arguments, none));
+    made->watched_by(std::make_shared<HeldWatch>(made->reads()));
     return made;
   });
   *trace_ms = milliseconds_since(begin);
   return [specializer] { return specializer->build(); };
+}
+
+std::optional<HeldReads> reads_again(const Leaves& arguments, TraceFn trace, const BuildOptions& options, const std::optional<Symbols>& symbols,
+                                     const Progress* progress) {
+  try {
+    return with_reach([&](Reach reach) {
+      Program program;
+      SymGraph none;
+      Specializer looks(options, arguments, reach, symbols ? &program : nullptr);
+      if (progress != nullptr) looks.allow_reads(*progress);
+      looks.trace(trace, symbols ? symbols->sizes_of(arguments, program.symbols()) : Symbols().sizes_of(arguments, none));
+      return std::optional(looks.reads());
+    });
+  } catch (const NotSymbolic&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace tutti::graph

@@ -30,6 +30,8 @@ class Specializer {
 
   // Runs the function.
   void trace(TraceFn fn, const Symbols::Sizes& sizes);
+  const HeldReads& reads() const { return reads_; }
+  void watched_by(std::shared_ptr<HeldWatch> watch) { made_->watch = std::move(watch); }
   // Traces the calls of a program again. False when they would not be the same.
   bool replay(const Program& program, const Outcome& recorded, const SymValues& values);
   // Passes, plans and kernels. Once, on any thread.
@@ -44,6 +46,7 @@ class Specializer {
   int32_t add_to_graph(const Tensor& t);
   void add_grad_writes();
   void note_grads();
+  void note_reads();
   void add_rebindings();
 
   const BuildOptions options_;
@@ -54,6 +57,7 @@ class Specializer {
   std::shared_ptr<Specialization> made_;
   std::vector<Tensor> stand_ins_;
   Outcome outcome_;
+  HeldReads reads_;
   JointSplit split_;
 };
 

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "tutti/graph/failure.h"
+#include "tutti/graph/node_call.h"
+#include "tutti/tensor/handle_watch.h"
+
 namespace tutti::graph {
 namespace {
 
@@ -41,6 +45,27 @@ class TracedMemory final : public StoragePlaceholder {
 }
 
 const TracedMemory* traced_memory(const Tensor& t) { return dynamic_cast<const TracedMemory*>(t.storage()->placeholder()); }
+
+// Where an argument lies in its storage is no part of the kind of a call, and what lies in front of it is not in its buffer. So a
+// view of it follows it to another place, which is tried, or is refused.
+void refuse_position(Trace& trace, const OpCall& call, const Tensor& view) {
+  if (!trace.is_traced(view)) return;
+  const Buffer& buffer = trace.graph().buffers[static_cast<size_t>(traced_memory(view)->buffer)];
+  using Kind = Trace::Source::Kind;
+  if (buffer.kind != Buffer::Kind::given || trace.sources()[static_cast<size_t>(buffer.source)].kind != Kind::argument) return;
+  constexpr int64_t kFurther = 8;  // elements
+  Graph elsewhere;
+  std::vector<Value> values;
+  for (const Tensor& t : call.inputs) {
+    values.push_back({.buffer = static_cast<int32_t>(elsewhere.buffers.size()), .dtype = t.dtype(), .offset = t.offset() + kFurther, .sizes = t.extents(), .strides = t.strides()});
+    elsewhere.buffers.push_back({.nbytes = t.storage()->nbytes() + kFurther * itemsize(t.dtype()), .device = t.device()});
+  }
+  const std::vector<Tensor> moved = stand_ins(values, elsewhere);
+  if (call.op.view({call.op, moved, call.attrs}).offset() == view.offset() + kFurther) return;
+  throw CaptureError(36, fmt::format("'{}' calls {}, which names elements of an argument {} by their position in its storage; a call may pass one that lies "
+                                     "elsewhere. Take that view outside and pass it, call {} on a clone(), or use slice, unfold or diagonal",
+                                     trace.name(), call.op.name, describe(call.inputs[0]), call.op.name));
+}
 
 class CaptureStage final : public Stage {
  public:
@@ -191,7 +216,12 @@ Value Trace::captured_value(const Tensor& t) {
     const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) {
       return c.grad_before.defined() && c.grad_before.is_same(t);
     });
-    captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin()), requires_grad(t)});
+    captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin()), requires_grad(t),
+                         reader_, std::make_shared<const CallSite>(call_site())});
+    const Tensor& grad = captured_.back().grad_before;
+    for (Captured& c : captured_) {  // a gradient that was read before its leaf
+      if (grad.defined() && c.tensor.is_same(grad)) c.grad_of = static_cast<int32_t>(captured_.size()) - 1;
+    }
   }
   const Source& source = sources_[static_cast<size_t>(graph_.buffers[static_cast<size_t>(v.buffer)].source)];
   v.offset -= source.first_byte / itemsize(t.dtype());
@@ -204,6 +234,9 @@ Value Trace::captured_value(const Tensor& t) {
 Value Trace::value_of(const Tensor& handle) {
   const Tensor t = as_called(handle);
   const TracedMemory* memory = traced_memory(t);
+  if (memory == nullptr) {
+    if (HandleNotes* notes = HandleNotes::current()) notes->read(handle);
+  }
   if (memory != nullptr && memory->state != state_ && !reads_from(*memory->state)) refuse_foreign(*memory, name());
   Value v = memory == nullptr || memory->state != state_
                 ? captured_value(t)
@@ -244,8 +277,10 @@ void Trace::rebind_inputs(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 void Trace::record(const OpCall& call, std::span<Tensor> outputs) {
+  reader_ = call.op.name;
   if (program_ == nullptr) record(call, outputs, nullptr);
   else record_symbolic(call, outputs);
+  reader_ = "the function";
 }
 
 void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* given) {
@@ -256,6 +291,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* 
     if (!is_traced(call.inputs[0])) value_of(call.inputs[0]);  // meets a leaf of which only views are used
     if (given == nullptr && TraceContext::current().sequence >= 0) site_of(TraceContext::current());  // for the node of its gradient
     outputs[0] = op.view(call);
+    refuse_position(*this, call, outputs[0]);
     if (traced_memory(outputs[0]) != nullptr) outputs[0].impl()->stages |= mask_of(StageBit::capture);
     rebind_inputs(call, outputs);
     return;
@@ -279,6 +315,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* 
     }
     output = add_output(node, metas.meta[k].dtype, concrete(metas.meta[k].sizes), device);
   }
+  node.fails = fails_of(call, node.outputs);
   graph_.nodes.push_back(std::move(node));
   rebind_inputs(call, outputs);
 }

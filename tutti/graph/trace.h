@@ -56,6 +56,8 @@ struct Captured {
   Tensor grad_before;  // of a leaf: its gradient when the trace met it
   int32_t grad_of = -1;  // this was the gradient of that captured leaf: each call reads the one the leaf then has
   bool requires_grad = false;  // when the trace met it
+  const char* read_by = "";  // the op that read it first
+  std::shared_ptr<const CallSite> site = {};
 };
 
 class Trace : private HostReads {
@@ -105,6 +107,9 @@ class Trace : private HostReads {
   // Records a call of another trace; sizes are integers.
   void repeat(const OpCall& call, std::span<Tensor> outputs, const Origin& origin) { record(call, outputs, &origin); }
   bool decide(const Tensor& t, TensorQuestion question, const Shape& about) { return program_->decide(t, question, about); }
+  // Records that `condition` must be true.
+  void record_check(std::shared_ptr<const ControlBody> body, const Tensor& condition);
+  void repeat_check(std::shared_ptr<const ControlBody> body, const Tensor& condition, const Origin& origin);
   // Appends a node that is no call of an op; gives its outputs, dense.
   std::vector<Tensor> append(Node node, std::span<const OutputMeta> metas, Device device);
 
@@ -165,6 +170,7 @@ class Trace : private HostReads {
   std::vector<Rebound> rebound_;
   std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
   std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
+  const char* reader_ = "the function";  // the op that is being recorded
   int32_t later_ = 0;
   TraceKeys keys_;
   bool may_read_ = false;

@@ -1,4 +1,6 @@
 // What a trace inside a trace does differently, and nodes that are no calls of ops.
+#include "tutti/graph/control_body.h"
+#include "tutti/graph/failure.h"
 #include "tutti/graph/trace.h"
 
 namespace tutti::graph {
@@ -35,10 +37,28 @@ void Trace::refuse_outer_keys(const OpCall& call) const {
   }
 }
 
+void Trace::record_check(std::shared_ptr<const ControlBody> body, const Tensor& condition) {
+  const Origin here = origin();
+  if (program_ != nullptr) {
+    if (is_traced(condition) && condition.impl()->traced < 0) program_->refuse("a check takes a view that no op made");
+    program_->append(Program::Check{body, condition.alias(), here});
+  }
+  repeat_check(std::move(body), condition, here);
+}
+
+void Trace::repeat_check(std::shared_ptr<const ControlBody> body, const Tensor& condition, const Origin& origin) {
+  Node node = control_node(std::move(body));
+  node.inputs.push_back(value_of(condition));
+  node.origin = origin;
+  node.fails = fails_of(*node.control, node.inputs);
+  graph_.nodes.push_back(std::move(node));
+}
+
 std::vector<Tensor> Trace::append(Node node, std::span<const OutputMeta> metas, Device device) {
   node.origin = origin();
   std::vector<Tensor> outputs;
   for (const OutputMeta& m : metas) outputs.push_back(add_output(node, m.dtype, concrete(m.sizes), device));
+  if (node.control) node.fails = fails_of(*node.control, node.inputs);
   graph_.nodes.push_back(std::move(node));
   return outputs;
 }

@@ -104,7 +104,13 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
   for (const Captured& c : specialization.captured) undo.keep(c.tensor);
   const std::vector<SymInt> sizes(arguments.sizes.begin(), arguments.sizes.end());
   const uint64_t next_draw = RankContext::current().next_draw;
-  fn({copies_, sizes, arguments.keys}, results_);
+  try {
+    fn({copies_, sizes, arguments.keys}, results_);
+  } catch (const CaptureError&) {
+    throw;
+  } catch (const std::exception& e) {
+    thrown_ = e.what();  // the compiled call throws it, after what comes before it
+  }
   RankContext::current().next_draw = next_draw;  // the compiled call draws the same
   for (const Captured& c : specialization.captured) held_.push_back({c.tensor, copy_of(c.tensor), copy_of(grad_of(c.tensor))});
 }
@@ -123,6 +129,7 @@ std::string Verification::maker_of(size_t result) const {
 }
 
 std::string Verification::difference(std::span<const Tensor> results) const {
+  if (thrown_) return fmt::format("it returned, and op by op it throws \"{}\"", *thrown_);
   for (size_t i = 0; i < results.size(); ++i) {
     if (const std::string d = first_difference(readable(results[i]), readable(results_[i])); !d.empty()) return fmt::format("result {}{} {}", i, maker_of(i), d);
     for (size_t k = 0; k < copies_.size(); ++k) {

@@ -1,6 +1,7 @@
 // A compiled call beside an eager run of the same function: values, writes and sharing of memory must agree.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ class Verification {
   const Leaves& arguments_;
   std::vector<Tensor> copies_;   // of the arguments
   std::vector<Tensor> results_;  // of the eager run
+  std::optional<std::string> thrown_;  // by the eager run
   std::vector<Held> held_;
 };
 

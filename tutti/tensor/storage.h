@@ -82,7 +82,7 @@ class Storage {
   std::unique_ptr<StoragePlaceholder> placeholder_;
 };
 
-// A counted pointer to a Retainable (Storage, TensorImpl).
+// A counted pointer to a Retainable (Storage).
 template <class T>
 class Counted {
  public:

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tutti/core/number.h"
+#include "tutti/tensor/handle_watch.h"
 #include "tutti/tensor/host_read.h"
 
 namespace tutti {
@@ -19,9 +20,9 @@ bool is_dense(const Extents& sizes, const Extents& strides) {
   return true;
 }
 
-Counted<TensorImpl> make_impl(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset,
-                              DType dtype) {
-  auto impl = Counted<TensorImpl>::adopt(new TensorImpl);
+TensorHandle make_impl(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset,
+                       DType dtype) {
+  TensorHandle impl(new TensorImpl);
   impl->dtype = dtype;
   impl->device = storage->device();
   for (const int64_t s : sizes) impl->sizes.push_back(s);  // in place: copied as a whole, it would wait for its parts to be written
@@ -94,10 +95,12 @@ Tensor Tensor::from_memory(void* data, const Extents& sizes, DType dtype, std::f
 }
 
 Tensor Tensor::view_as(const Extents& sizes, const Extents& strides, int64_t offset) const {
+  if (HandleNotes* notes = HandleNotes::current()) notes->read(*this);  // another tensor on this memory is no copy of the handle
   return over(impl_->storage, sizes, strides, offset, dtype());
 }
 
 Tensor Tensor::alias() const {
+  if (HandleNotes* notes = HandleNotes::current()) notes->read(*this);
   Tensor t = over(impl_->storage, impl_->extents, impl_->strides, impl_->offset, dtype());
   t.impl_->sizes = impl_->sizes;
   t.impl_->stages = impl_->stages;

@@ -2,6 +2,7 @@
 //
 // Copying a Tensor shares the storage; clone() (tutti/ops) copies the data. Sizes are SymInts so that code over tensors
 // can be traced; extents() are their integers, for code that touches memory. Zero-size and 0-dim tensors are ordinary.
+// A handle that points elsewhere is another tensor: who must know when that happens watches it (handle_watch.h).
 // Thread safety: handles may be copied and read from several threads; writing a storage needs exclusion by the caller.
 #pragma once
 
@@ -11,42 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/core/device.h"
-#include "tutti/core/dtype.h"
-#include "tutti/core/shape.h"
-#include "tutti/tensor/storage.h"
+#include "tutti/tensor/tensor_impl.h"
 
 namespace tutti {
-
-// Rooms above attach their state to a tensor through this (autograd's record of a tensor, for example).
-class TensorExtension {
- public:
-  virtual ~TensorExtension() = default;
-};
-
-// Bits of the dispatch stages a tensor takes part in (see tutti/ops/dispatch.h).
-using StageMask = uint16_t;
-
-struct TensorImpl {
-  std::atomic<int32_t> references{1};
-  StageMask stages = 0;
-  int32_t traced = -1;  // the number by which a trace with symbolic sizes knows the tensor; -1: none does
-  DType dtype = DType::f32;
-  Device device;
-  Shape sizes;
-  Extents extents;  // the integers of sizes; while some are symbolic, this and what follows is of the traced call
-  Extents strides;  // in elements
-  int64_t offset = 0;  // in elements
-  int64_t numel = 0;
-  bool contiguous = true;
-  StorageRef storage;
-  std::unique_ptr<TensorExtension> autograd;
-
-  void retain() { references.fetch_add(1, std::memory_order_relaxed); }
-  void release() {
-    if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
-};
 
 class Tensor {
  public:
@@ -142,7 +110,7 @@ class Tensor {
   void fix_sizes() const;
   void fix_strides() const;
   void fix_offset() const;
-  Counted<TensorImpl> impl_;
+  TensorHandle impl_;
 };
 
 // "[2, 3] f32 cpu", for error messages.

@@ -1,6 +1,7 @@
 // Words that the tests of control flow share.
 #pragma once
 
+#include "tests/graph/support/places.h"
 #include "tests/graph/support/same.h"
 #include "tutti/core/error.h"
 

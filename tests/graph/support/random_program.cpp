@@ -2,6 +2,8 @@
 
 #include <random>
 
+#include "tests/graph/support/risky_ops.h"
+#include "tutti/autograd/tape.h"
 #include "tutti/graph/capture_error.h"
 #include "tutti/ops.h"
 #include "tutti/ops/engine/facets.h"
@@ -10,7 +12,7 @@ namespace tutti::graph_test {
 namespace {
 
 using Kind = Instruction::Kind;
-constexpr int kKinds = 10;
+constexpr int kKinds = 14;
 
 Tensor unary(uint32_t op, const Tensor& x) {
   switch (op % 13) {
@@ -76,6 +78,24 @@ Tensor row(uint32_t op, const Tensor& x, uint32_t b) {
   }
 }
 
+Tensor window(uint32_t op, const Tensor& x, uint32_t b, uint32_t c) {
+  const int64_t d = b % static_cast<uint32_t>(std::max(x.ndim(), 1)), size = 1 + c % 3, step = 1 + c / 3 % 3;
+  if (op % 2 == 0) return unfold(x, d, size, step);
+  const int64_t apart = static_cast<int64_t>(op / 2 % 3);
+  return as_strided(clone(detach(x)), {2, size}, {apart, step});  // it has no gradient, and names no memory of arguments
+}
+
+Tensor dropped(uint32_t op, const Tensor& x) {
+  return op % 2 == 0 ? dropout(x, 0.3) : dropout(x, 0.5, {.key = op, .step = 3});
+}
+
+Tensor ranked(uint32_t op, const Tensor& x, uint32_t b) {
+  TUTTI_CHECK(x.ndim() > 0, "nothing to rank");
+  const int64_t d = b % static_cast<uint32_t>(x.ndim());
+  const SortResult made = op % 2 == 0 ? sort(x, d) : topk(x, std::min<int64_t>(2, x.extent(static_cast<int>(d))), {.dim = d});
+  return op / 2 % 3 == 0 ? made.indices : made.values;
+}
+
 void write(uint32_t op, const Tensor& target, const Tensor& y) {
   switch (op % 4) {
     case 0: add_(target, y); break;
@@ -127,6 +147,7 @@ static std::vector<Tensor> run(const Program& program, const std::vector<Tensor>
     const auto pick = [&](uint32_t n) -> const Tensor& { return pool[n % pool.size()]; };
     const Tensor x = pick(in.a), y = pick(in.b), z = pick(in.c);
     const size_t before = pool.size();
+    std::function<Tensor()> risky;
     try {
       switch (in.kind) {
         case Kind::unary: pool.push_back(unary(in.op, x)); break;
@@ -139,6 +160,10 @@ static std::vector<Tensor> run(const Program& program, const std::vector<Tensor>
         case Kind::cast: pool.push_back(cast(x, dtype_of_number(in.op))); break;
         case Kind::matmul: pool.push_back(matmul(x, in.op % 2 ? transpose(y, 0, 1) : y)); break;
         case Kind::join: pool.push_back(in.op % 2 ? cat({x, y}, 0) : flip(x)); break;
+        case Kind::window: pool.push_back(window(in.op, x, in.b, in.c)); break;
+        case Kind::dropout: pool.push_back(dropped(in.op, x)); break;
+        case Kind::ranked: pool.push_back(ranked(in.op, x, in.b)); break;
+        case Kind::risky: risky = risky_call(in.op, x, y, in.c); break;
       }
       if (reads && in.c % 3 == 0 && gt(sum(y), 0.0).item_int() != 0) pool.push_back(neg(x));
     } catch (const CaptureError&) {
@@ -146,9 +171,9 @@ static std::vector<Tensor> run(const Program& program, const std::vector<Tensor>
     } catch (const UsageError&) {
       continue;
     }
-    if (text == nullptr) continue;
-    *text += fmt::format("  {}: kind {} op {} on {}, {}, {}", i, static_cast<int>(in.kind), in.op % 1000, in.a % before, in.b % before, in.c % before);
-    *text += pool.size() > before ? fmt::format(" -> {} {}\n", before, tutti::describe(pool.back())) : "\n";
+    if (text != nullptr) *text += fmt::format("  {}: kind {} op {} on {}, {}, {}", i, static_cast<int>(in.kind), in.op % 1000, in.a % before, in.b % before, in.c % before);
+    if (risky) pool.push_back(risky());
+    if (text != nullptr) *text += pool.size() > before ? fmt::format(" -> {} {}\n", before, tutti::describe(pool.back())) : "\n";
   }
   return pool;
 }
@@ -161,7 +186,11 @@ std::string describe(const Program& program) {
   std::string text;
   const std::vector<Tensor> arguments = arguments_of(program);
   for (const Tensor& t : arguments) text += "  argument " + tutti::describe(t) + " strides " + to_string(t.strides()) + "\n";
-  run(program, arguments, false, &text);
+  try {
+    run(program, arguments, false, &text);
+  } catch (const UsageError& e) {
+    text += fmt::format(" throws {}\n", e.what());
+  }
   return text;
 }
 

@@ -11,7 +11,13 @@ namespace tutti::graph_test {
 
 // What to do with earlier tensors; the numbers choose among them and among ops, whatever there is.
 struct Instruction {
-  enum class Kind : uint8_t { unary, binary, scalar, compare_where, view, write, row, cast, matmul, join };
+  enum class Kind : uint8_t {
+    unary, binary, scalar, compare_where, view, write, row, cast, matmul, join,
+    window,   // a view that may overlap itself
+    dropout,
+    ranked,   // one of the results of an op that gives two
+    risky,    // may refuse what its operands hold; see risky_ops.h
+  };
   Kind kind;
   uint32_t op, a, b, c;
 };
@@ -24,8 +30,9 @@ struct Program {
 Program make_program(uint64_t seed);
 // Fresh arguments: the same values at every call. Some share memory. growth: how much longer dims are than at first.
 std::vector<Tensor> arguments_of(const Program& program, int64_t growth = 0);
-// All tensors that the program makes. An instruction that its operands do not allow does nothing. reads: some instructions are
-// followed by a read of an element, which says whether one more tensor is made.
+// All tensors that the program makes. An instruction that the sizes and dtypes of its operands do not allow does nothing; one
+// that refuses what they hold ends the program with its error. reads: some instructions are followed by a read of an
+// element, which says whether one more tensor is made.
 std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& arguments, bool reads = false);
 // The program as it ran on these arguments, one line per instruction that did something.
 std::string describe(const Program& program);

@@ -56,7 +56,8 @@ class Batcher {
     const bool meets = std::any_of(touches.begin(), touches.end(), [&](const Touch& mine) {
       return std::any_of(touched_.begin(), touched_.end(), [&](const Touch& other) { return mine.meets(other); });
     });
-    if (waits || meets || !is_light(kernel) || kernels_.size() == kMaxKernels) flush();
+    if (waits || meets || (may_fail_ && writes_given(kernel)) || !is_light(kernel) || kernels_.size() == kMaxKernels) flush();
+    may_fail_ = may_fail_ || kernel.reporter >= 0;
     touched_.insert(touched_.end(), touches.begin(), touches.end());
     const bool light = is_light(kernel);
     kernels_.push_back(std::move(kernel));
@@ -66,11 +67,18 @@ class Batcher {
   bool is_light(const KernelStep& kernel) const {
     constexpr double kSmallBytes = 1 << 20;
     if (!kernel.keyed.empty()) return false;
-    if (kernel.bytes <= kSmallBytes) return true;
-    for (size_t k = kernel.spec.inputs.size(); k < kernel.operands.size(); ++k) {
-      if (graph_.buffers[static_cast<size_t>(kernel.operands[k].buffer)].kind != Buffer::Kind::given) return false;
-    }
-    return true;
+    return kernel.bytes <= kSmallBytes || writes_nothing_else(kernel);
+  }
+
+  bool is_given(const OperandPlace& place) const { return graph_.buffers[static_cast<size_t>(place.buffer)].kind == Buffer::Kind::given; }
+  bool writes_given(const KernelStep& kernel) const {
+    const auto first = kernel.operands.begin() + static_cast<std::ptrdiff_t>(kernel.spec.inputs.size());
+    return std::any_of(first, kernel.operands.end(), [&](const OperandPlace& p) { return is_given(p); });
+  }
+  // Than given memory.
+  bool writes_nothing_else(const KernelStep& kernel) const {
+    const auto first = kernel.operands.begin() + static_cast<std::ptrdiff_t>(kernel.spec.inputs.size());
+    return std::all_of(first, kernel.operands.end(), [&](const OperandPlace& p) { return is_given(p); });
   }
 
   void note_call(const CallStep& call) {
@@ -86,6 +94,7 @@ class Batcher {
     else if (!kernels_.empty()) made_.emplace_back(make_batch(std::move(kernels_), graph_key_));
     kernels_.clear();
     touched_.clear();
+    may_fail_ = false;
   }
 
   const Graph& graph_;
@@ -93,6 +102,7 @@ class Batcher {
   std::vector<Step> made_;
   std::vector<KernelStep> kernels_;  // of the batch that grows
   std::vector<Touch> touched_;       // by it
+  bool may_fail_ = false;            // one of them can report an error: all of them have run then
   std::set<int32_t> under_way_;      // buffers that a collective may still write
 };
 

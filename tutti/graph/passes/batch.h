@@ -8,7 +8,7 @@
 namespace tutti::graph {
 
 // Afterwards kernels that follow each other, touch no memory that another of them writes, and are small or write given memory
-// only, are one BatchStep; the order of all else is kept. A kernel that reads what a collective may still write begins a batch
+// only, are one BatchStep, in which none writes given memory behind one that can fail; the order of all else is kept. A kernel that reads what a collective may still write begins a batch
 // of its own: the ones before it need not wait. (Large temporaries stay apart because a batch keeps those of all its kernels.)
 std::vector<Step> batch(std::vector<Step> steps, const Graph& graph, const char* graph_key);
 

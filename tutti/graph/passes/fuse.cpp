@@ -4,7 +4,10 @@
 #include <map>
 
 #include "tutti/graph/dependencies.h"
+#include "tutti/graph/failure.h"
+#include "tutti/graph/node_call.h"
 #include "tutti/graph/passes/group_order.h"
+#include "tutti/graph/recipe_facts.h"
 
 namespace tutti::graph {
 namespace {
@@ -83,10 +86,21 @@ class Fuser {
     const NodeSpace& own = *spaces_[static_cast<size_t>(n)];
     if (!target.is_kernel || target.region != node.origin.region || static_cast<int>(target.nodes.size()) >= options_.max_nodes) return false;
     if (own.leaf > 0 && !target.space.row.empty() && own.leaf != target.leaf) return false;
+    const bool has_report = std::any_of(target.nodes.begin(), target.nodes.end(), [&](int32_t m) { return reports(m); });
+    if (has_report && (reports(n) || writes_given(node, graph_))) return false;
     const auto space = joint_space(target.space, own);
     if (!space || !row_is_innermost(*space)) return false;
+    if (is_per_row(own, *space) && counts(node)) return false;
     if (reaches(g, n)) return false;
     return operands_fit(target, n, *space);
+  }
+
+  bool reports(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)].fails == Fails::while_writing; }
+
+  bool counts(const Node& node) const {
+    InlineDims<DType> dtypes;
+    for (const Value& v : node.outputs) dtypes.push_back(v.dtype);
+    return RecipeFacts(NodeCall(node, graph_).call, dtypes).counts();
   }
 
   static std::optional<Space> joint_space(const Space& group, const NodeSpace& own) {

@@ -34,7 +34,8 @@ struct FuseOptions {
 
 // Groups in an order in which they can run. A node joins the kernel of a node whose elements it reads at the same points,
 // or one that reads the same elements, when no step between them would have to run inside the kernel. Rows that are not
-// the innermost dims of their space keep a kernel of their own, which runs in vectors across rows.
+// the innermost dims of their space keep a kernel of their own, which runs in vectors across rows. A kernel has at most one
+// node that fails while it writes, and writes no memory of the caller behind it.
 std::vector<Group> fuse(const Graph& graph, const FuseOptions& options);
 
 // Whether kernels can be made of the op's recipe; others are called by themselves.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/graph/block_step.h"
+#include "tutti/graph/failure.h"
 
 namespace tutti::graph {
 namespace {
@@ -46,9 +47,11 @@ class Attacher {
     const Node& call = groups_.call_of(product);
     if (kernel.region != group.region) return "one of them is recomputed for a backward pass";
     if (groups_.looks_before(kernel)) return "an op in it looks at its operands before it runs";
+    if (can_report(kernel) && can_fail(call)) return "an op in it and the call can both fail";
     const int32_t operand = call.inputs[0].buffer;
     if (reads(call.inputs.begin() + 1, call.inputs.end(), operand)) return "the call reads it as another operand too";
     for (const Group& epilogue : group.epilogue) {
+      if (can_report(kernel) && writes_outside(epilogue)) return "an op in it can fail, and the call's epilogue writes memory of the caller";
       for (const int32_t n : epilogue.nodes) {
         const std::vector<Value>& read = groups_.node(n).inputs;
         if (reads(read.begin(), read.end(), operand)) return "the call's epilogue reads it too";
@@ -61,6 +64,13 @@ class Attacher {
     const auto step = make_prologue(kernel, graph_, std::vector<bool>(graph_.buffers.size(), true), call.inputs[0]);
     if (std::holds_alternative<const char*>(step)) return std::get<const char*>(step);
     return stores_beside(kernel, g, operand) ? "something else reads what it stores beside" : nullptr;
+  }
+
+  bool can_report(const Group& kernel) const {
+    return std::any_of(kernel.nodes.begin(), kernel.nodes.end(), [&](int32_t n) { return groups_.node(n).fails == Fails::while_writing; });
+  }
+  bool writes_outside(const Group& kernel) const {
+    return std::any_of(kernel.nodes.begin(), kernel.nodes.end(), [&](int32_t n) { return writes_given(groups_.node(n), graph_); });
   }
 
   template <class It>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tutti/graph/failure.h"
+
 namespace tutti::graph {
 
 int64_t remove_unused(Graph& graph) {
@@ -14,7 +16,7 @@ int64_t remove_unused(Graph& graph) {
   std::vector<Node> kept;
   for (size_t n = before; n-- > 0;) {
     Node& node = graph.nodes[n];
-    const bool wanted = is_ordered(node) || std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
+    const bool wanted = can_fail(node) || std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
       return read[static_cast<size_t>(v.buffer)];
     });
     if (!wanted) continue;

@@ -5,8 +5,8 @@
 
 namespace tutti::graph {
 
-// Nodes stay that give a result, write given memory, talk to other ranks, or give what such a node reads. Returns how
-// many were left out.
+// Nodes stay that give a result, write given memory, can fail, talk to other ranks, or give what such a node reads. Returns
+// how many were left out.
 int64_t remove_unused(Graph& graph);
 
 }  // namespace tutti::graph

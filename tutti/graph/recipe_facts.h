@@ -1,0 +1,29 @@
+// What the recipe of a call says about it, read before any kernel is made of it.
+#pragma once
+
+#include "tutti/ops/engine/op_def.h"
+
+namespace tutti::graph {
+
+class RecipeFacts {
+ public:
+  // call.op has a recipe; outputs: their dtypes.
+  RecipeFacts(const OpCall& call, std::span<const DType> outputs);
+
+  // Whether integers are divided by something that may be zero, whatever the call's attrs are.
+  bool divides() const;
+  // Whether its elements depend on where they stand in the output.
+  bool counts() const;
+  // Whether output 0 is the sum of the two operands and nothing else.
+  bool adds() const;
+
+ private:
+  bool is_never_zero(int32_t divisor) const;
+  int32_t without_conversions(int32_t node) const;
+
+  KernelBody body_;
+  std::vector<Expr> results_;
+  codegen::ParamValue params_[16] = {};
+};
+
+}  // namespace tutti::graph

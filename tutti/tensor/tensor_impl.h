@@ -1,0 +1,100 @@
+// TensorImpl, what a tensor is, and TensorHandle, the counted pointer inside every Tensor object.
+//
+// A Tensor object is a place of the program: a variable, a member, an element of a vector. Somebody who read a tensor
+// through such places may ask to be told when one of them is lost, see handle_watch.h; for tensors that nobody asked about
+// that costs a test per copy and per end of a handle.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "tutti/core/device.h"
+#include "tutti/core/dtype.h"
+#include "tutti/core/shape.h"
+#include "tutti/tensor/storage.h"
+
+namespace tutti {
+
+// Rooms above attach their state to a tensor through this (autograd's record of a tensor, for example).
+class TensorExtension {
+ public:
+  virtual ~TensorExtension() = default;
+};
+
+class WatchedHandles;
+
+// Bits of the dispatch stages a tensor takes part in (see tutti/ops/dispatch.h).
+using StageMask = uint16_t;
+
+struct TensorImpl {
+  std::atomic<int32_t> references{1};
+  StageMask stages = 0;
+  DType dtype = DType::f32;
+  int32_t traced = -1;  // the number by which a trace with symbolic sizes knows the tensor; -1: none does
+  Device device;
+  std::atomic<WatchedHandles*> handles{nullptr};  // those that somebody watches; null: none ever were
+  std::atomic<uint64_t> handle_bits{0};           // bit_of() of each of them; a handle without its bit is none of them
+  Shape sizes;
+  Extents extents;  // the integers of sizes; while some are symbolic, this and what follows is of the traced call
+  Extents strides;  // in elements
+  int64_t offset = 0;  // in elements
+  int64_t numel = 0;
+  bool contiguous = true;
+  StorageRef storage;
+  std::unique_ptr<TensorExtension> autograd;
+
+  ~TensorImpl();
+  void retain() { references.fetch_add(1, std::memory_order_relaxed); }
+  void release() {
+    if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  static uint64_t bit_of(const void* handle) { return uint64_t{1} << (reinterpret_cast<uintptr_t>(handle) >> 3 & 63); }
+  bool may_watch(const void* handle) const { return (handle_bits.load(std::memory_order_relaxed) & bit_of(handle)) != 0; }
+  // A handle was copied, became another one, or points elsewhere or nowhere from now on.
+  void handle_copied(const void* from);
+  void handle_moved(const void* from, const void* to);
+  void handle_lost(const void* handle);
+};
+
+class TensorHandle {
+ public:
+  TensorHandle() = default;
+  // Takes over the reference that a new TensorImpl has.
+  explicit TensorHandle(TensorImpl* impl) : impl_(impl) {}
+  TensorHandle(const TensorHandle& other) : impl_(other.impl_) {
+    if (impl_ == nullptr) return;
+    impl_->retain();
+    if (impl_->handles.load(std::memory_order_relaxed) != nullptr) [[unlikely]] impl_->handle_copied(&other);
+  }
+  TensorHandle(TensorHandle&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) { moved_from(other); }
+  TensorHandle& operator=(const TensorHandle& other) noexcept { return *this = TensorHandle(other); }
+  TensorHandle& operator=(TensorHandle&& other) noexcept {
+    if (this == &other) return *this;
+    TensorImpl* const before = std::exchange(impl_, std::exchange(other.impl_, nullptr));
+    moved_from(other);
+    if (before == nullptr) return *this;
+    if (before != impl_ && before->may_watch(this)) [[unlikely]] before->handle_lost(this);
+    before->release();
+    return *this;
+  }
+  ~TensorHandle() {
+    if (impl_ == nullptr) return;
+    if (impl_->may_watch(this)) [[unlikely]] impl_->handle_lost(this);
+    impl_->release();
+  }
+
+  TensorImpl* get() const { return impl_; }
+  TensorImpl* operator->() const { return impl_; }
+  explicit operator bool() const { return impl_ != nullptr; }
+
+ private:
+  void moved_from(const TensorHandle& other) const {
+    if (impl_ != nullptr && impl_->may_watch(&other)) [[unlikely]] impl_->handle_moved(&other, this);
+  }
+  TensorImpl* impl_ = nullptr;
+};
+
+}  // namespace tutti
