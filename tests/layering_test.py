@@ -1,4 +1,4 @@
-"""A room includes only rooms below it. Reads the #include lines of tutti/, cli/ and bench/."""
+"""A room includes only rooms below it, and what comes from outside has its doors. Reads tutti/, cli/ and bench/."""
 import pathlib
 import re
 import sys
@@ -21,6 +21,12 @@ BELOW = {
 }
 # Headers that only .cpp files may include: they are heavy.
 HEAVY = re.compile(r"#include [<\"](llvm/|nlohmann/|toml|CLI/|pcre2|zlib|mpi)")
+# JSON from outside has one door, which checks it: runtime/json_document.h. Elsewhere the library only writes.
+JSON_DOOR = "tutti/runtime/json_parser.cpp"
+JSON_READ = re.compile(r'::(parse|accept|sax_parse|from_(cbor|msgpack|ubjson|bson|bjdata))\(|"_json\b|>>\s*\w*[jJ]son\b')
+# Caches have one door too (runtime/cache_folder.h), which alone knows where they are.
+CACHE_DOOR = "tutti/runtime/cache_folder.cpp"
+CACHE_PLACE = re.compile(r'getenv\("(TUTTI_CACHE_DIR|XDG_CACHE_HOME|HOME)"\)|variable\("(TUTTI_CACHE_DIR|XDG_CACHE_HOME|HOME)"\)')
 INCLUDE = re.compile(r'#include "tutti/([a-z_]+)[/.]')
 
 
@@ -30,7 +36,13 @@ def main(root: pathlib.Path) -> int:
     for path in files:
         relative = path.relative_to(root)
         room = relative.parts[1] if relative.parts[0] == "tutti" else None
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        text = path.read_text()
+        knows_json = "nlohmann" in text
+        for number, line in enumerate(text.splitlines(), 1):
+            if knows_json and JSON_READ.search(line) and str(relative) != JSON_DOOR:
+                wrong.append(f"{relative}:{number}: JSON is read past runtime/json_document.h: {line.strip()}")
+            if CACHE_PLACE.search(line) and str(relative) != CACHE_DOOR:
+                wrong.append(f"{relative}:{number}: a cache is looked for past runtime/cache_folder.h: {line.strip()}")
             if path.suffix == ".h" and HEAVY.search(line) and "codegen/llvm" not in str(relative):
                 wrong.append(f"{relative}:{number}: a header includes a heavy header: {line}")
             match = INCLUDE.search(line)
@@ -41,7 +53,7 @@ def main(root: pathlib.Path) -> int:
                 wrong.append(f"{relative}:{number}: {room} includes {target}, which does not stand below it")
     for line in wrong:
         print(line)
-    print(f"{len(files)} files, {len(wrong)} wrong includes")
+    print(f"{len(files)} files, {len(wrong)} faults")
     return 1 if wrong else 0
 
 

@@ -46,6 +46,27 @@ TEST(ConfigFuzz, DamagedFilesAreUnderstoodOrRefused) {
   }
 }
 
+TEST(ConfigFuzz, DeepNestingIsRefused) {
+  const auto repeated = [](std::string_view part) {
+    std::string text;
+    for (int i = 0; i < 100'000; ++i) text += part;
+    return text;
+  };
+  for (const std::string& text : {"[model]\nname = " + repeated("["), "[model]\nname = " + repeated("{a="), "[" + repeated("a.") + "a]\n", "[[" + repeated("a.") + "a]]\n",
+                                  "[model]\n" + repeated("a.") + "a = 1\n", "[model]\nname = {" + repeated("\"=\".") + "a = 1}\n"}) {
+    Config config;
+    try {
+      read_toml(config, text, "a.toml");
+      FAIL() << text.substr(0, 30);
+    } catch (const UsageError& error) {
+      EXPECT_EQ(std::string(error.what()).rfind("a.toml:", 0), 0u) << error.what();
+    }
+  }
+  Config config;
+  EXPECT_THROW(apply_override(config, "--data.paths=[" + repeated("[") + "]"), UsageError);
+  EXPECT_THROW(apply_override(config, "--data.paths=[{" + repeated("a.") + "a = 1}]"), UsageError);
+}
+
 TEST(ConfigFuzz, DamagedFlagsAreUnderstoodOrRefused) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);

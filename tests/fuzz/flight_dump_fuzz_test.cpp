@@ -29,7 +29,7 @@ void expect_understood_or_refused(const std::string& text, unsigned seed) {
     const FlightDump dump = read_flight_dump(text, "a_1");
     to_json(diagnose({&dump, 1}));
   } catch (const UsageError& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("a_1: ", 0), 0u) << "seed " << seed << ": " << error.what();
+    EXPECT_EQ(std::string(error.what()).rfind("a_1:", 0), 0u) << "seed " << seed << ": " << error.what();
   }
 }
 

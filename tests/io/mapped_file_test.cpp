@@ -75,14 +75,14 @@ TEST(MappedFile, RefusesAPipeWithoutWaitingForAWriter) {
   try {
     MappedFile file(path);
     FAIL() << "a pipe was mapped";
-  } catch (const EnvironmentError& error) {
+  } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("not a regular file"), std::string::npos) << error.what();
   }
 }
 
 TEST(MappedFile, RefusesAFolder) {
   TemporaryFolder folder;
-  EXPECT_THROW(MappedFile file(folder.path()), EnvironmentError);
+  EXPECT_THROW(MappedFile file(folder.path()), UsageError);
 }
 
 }  // namespace

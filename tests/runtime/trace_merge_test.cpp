@@ -167,16 +167,16 @@ TEST_F(TraceMerge, WrongFilesAreNamedWithTheirPlace) {
   EXPECT_NE(message({folder.path()}).find("cannot be read: it is a folder"), std::string::npos);
   EXPECT_EQ(message({}), "merging traces: no file was given");
   const std::string torn = folder.write("torn.json", FakeRank{.rank = 0}.text().substr(0, 40));
-  EXPECT_NE(message({torn}).find("torn.json: byte 41: not JSON; expected a trace that tutti wrote"), std::string::npos) << message({torn});
+  EXPECT_NE(message({torn}).find("torn.json:1:41: byte 41: not JSON: "), std::string::npos) << message({torn});
   const std::string other = folder.write("other.json", R"({"traceEvents": []})");
-  EXPECT_EQ(message({other}), other + ": the file has no 'tutti'; expected a trace that tutti wrote");
+  EXPECT_EQ(message({other}), other + ": has no 'tutti'");
   FakeRank odd{.rank = 0};
   odd.events.push_back({{"ph", "X"}, {"pid", "zero"}, {"ts", 1}});
-  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0].pid is \"zero\", not a whole number"), std::string::npos);
+  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0].pid: is \"zero\", expected a whole number"), std::string::npos);
   odd.events[0] = {{"ph", "X"}, {"pid", 0}, {"ts", "late"}};
-  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0].ts is no time"), std::string::npos);
+  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0].ts: is \"late\", expected a number"), std::string::npos);
   odd.events[0] = 7;
-  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0] is number, not an object"), std::string::npos);
+  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0]: is 7, expected an object"), std::string::npos);
   EXPECT_NE(message({folder.write("merged.json", FakeRank{.rank = 0}.text())}).find("is both read and written"), std::string::npos);
 }
 

@@ -43,6 +43,9 @@ BpeModel parse_tokenizer_json(std::string_view json, std::string_view config, st
 // The same model as tokenizer.json, readable by HuggingFace tokenizers.
 std::string tokenizer_json_of(const BpeModel& model);
 
+// What tokenizer.json cannot say: the tokens that begin and end a document, as a tokenizer_config.json names them.
+std::string tokenizer_config_json_of(const BpeModel& model);
+
 // The split patterns of published models.
 extern const char* const kGpt2SplitPattern;
 extern const char* const kQwenSplitPattern;

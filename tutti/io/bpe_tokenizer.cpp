@@ -111,6 +111,7 @@ std::unique_ptr<BpeTokenizer> BpeTokenizer::load(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(beside, error)) return parse(file.text(), path);
   const MappedFile config(beside);
+  TUTTI_CHECK(config.nbytes() > 0, "{}:1:1: byte 1: not JSON: the file is empty", beside);
   return std::make_unique<BpeTokenizer>(io::parse_tokenizer_json(file.text(), config.text(), path));
 }
 
@@ -119,6 +120,12 @@ std::unique_ptr<BpeTokenizer> BpeTokenizer::parse(std::string_view json, std::st
 }
 
 void BpeTokenizer::save(const std::string& path) const { write_file_atomically(path, to_json()); }
+
+void BpeTokenizer::save_with_markers(const std::string& folder) const {
+  const std::filesystem::path place(folder);
+  write_file_atomically((place / "tokenizer_config.json").string(), io::tokenizer_config_json_of(model_));
+  save((place / "tokenizer.json").string());
+}
 
 void BpeTokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids) const {
   const std::lock_guard lock(engine_->mutex);

@@ -22,8 +22,10 @@ class BpeTokenizer final : public Tokenizer {
   // The same from memory; `name` stands for the file in messages.
   static std::unique_ptr<BpeTokenizer> parse(std::string_view json, std::string_view name);
   std::string to_json() const { return io::tokenizer_json_of(model_); }
-  // Writes tokenizer.json atomically.
+  // Writes tokenizer.json atomically. It does not hold the markers: load() takes those of a tokenizer_config.json beside it.
   void save(const std::string& path) const;
+  // Writes tokenizer.json and a tokenizer_config.json that names the markers: load() gives back this tokenizer.
+  void save_with_markers(const std::string& folder) const;
 
   const BpeModel& model() const { return model_; }
 

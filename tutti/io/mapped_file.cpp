@@ -27,12 +27,19 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   const int opened = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hang
   if (opened < 0) fail("open", path_, errno);
   const Descriptor descriptor{opened};
+  map(descriptor.value);
+}
+
+MappedFile::MappedFile(int descriptor, std::string path) : path_(std::move(path)) { map(descriptor); }
+
+void MappedFile::map(int descriptor) {
   struct stat status{};
-  if (fstat(descriptor.value, &status) != 0) fail("examine", path_, errno);
-  TUTTI_CHECK_ENV(S_ISREG(status.st_mode), "cannot map '{}': it is not a regular file", path_);
+  if (fstat(descriptor, &status) != 0) fail("examine", path_, errno);
+  TUTTI_CHECK(!S_ISDIR(status.st_mode), "cannot map '{}': it is a folder; name the file in it", path_);
+  TUTTI_CHECK(S_ISREG(status.st_mode), "cannot map '{}': it is not a regular file", path_);
   nbytes_ = static_cast<size_t>(status.st_size);
   if (nbytes_ == 0) return;  // mmap refuses a length of zero
-  void* mapping = mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, descriptor.value, 0);
+  void* mapping = mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, descriptor, 0);
   if (mapping == MAP_FAILED) fail("map", path_, errno);
   data_ = static_cast<const std::byte*>(mapping);
 }

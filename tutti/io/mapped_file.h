@@ -12,8 +12,10 @@ namespace tutti {
 // shared_ptr where views outlive a scope. The file must not be shortened meanwhile: replace it instead (AtomicFile).
 class MappedFile {
  public:
-  // EnvironmentError naming path and reason when the file is missing, unreadable or not a regular file.
+  // EnvironmentError naming path and reason when the file is missing or unreadable, UsageError when it is no regular file.
   explicit MappedFile(std::string path);
+  // Maps a file that is open, and may be closed then; `path` names it in errors.
+  MappedFile(int descriptor, std::string path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -24,6 +26,8 @@ class MappedFile {
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), nbytes_}; }
 
  private:
+  void map(int descriptor);
+
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t nbytes_ = 0;

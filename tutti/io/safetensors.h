@@ -20,7 +20,7 @@ namespace tutti {
 class SafetensorsFile {
  public:
   // Maps the file and checks its whole header (safetensors_header.h). EnvironmentError naming the file and what is wrong
-  // when it cannot be read, is cut short, or is inconsistent.
+  // when it cannot be read, is cut short, or is inconsistent; UsageError where its header is none.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_->path(); }

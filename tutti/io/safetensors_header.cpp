@@ -8,16 +8,15 @@
 
 #include "tutti/core/error.h"
 #include "tutti/io/utf8.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti::io {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kLengthNbytes = 8;
 constexpr size_t kDataAlignment = 8;
-constexpr int kDeepestNesting = 3;  // header, tensor, offsets, number
+constexpr int kDeepestNesting = 3;  // header, tensor, offsets
 
 struct DTypeName {
   DType dtype;
@@ -40,14 +39,13 @@ class Reader {
   Reader(std::span<const std::byte> file, std::string_view path) : file_(file), path_(path) {}
 
   SafetensorsHeader read() {
-    const std::string_view text = header_text();
-    const Json root = parse(text);
-    check(root.is_object(), "the header is {}, expected an object", root.type_name());
-    for (const auto& [name, value] : root.items()) {
+    const JsonDocument json(header_text(), {.name = fmt::format("'{}', header", path_)}, {.depth = kDeepestNesting, .nbytes = kSafetensorsHeaderLimit});
+    if (!json.top().is_object()) json.top().fail("is {}, expected an object", json.top().shown());
+    for (const auto& [name, value] : json.top()) {
       if (name == kMetadata) {
         read_metadata(value);
       } else {
-        header_.entries.push_back(read_entry(name, value));
+        header_.entries.push_back(read_entry(std::string(name), value));
       }
     }
     check_cover();
@@ -74,49 +72,15 @@ class Reader {
     return {reinterpret_cast<const char*>(file_.data()) + kLengthNbytes, static_cast<size_t>(length)};
   }
 
-  // The JSON parser keeps the last of repeated keys without a word; here they are refused while it reads.
-  Json parse(std::string_view text) const {
-    std::vector<std::set<std::string>> keys_by_depth;
-    const Json::parser_callback_t refuse_repeats = [&](int depth, Json::parse_event_t event, Json& value) {
-      const size_t level = static_cast<size_t>(depth);
-      check(depth <= kDeepestNesting, "its header is nested deeper than any description of a tensor");
-      if (event == Json::parse_event_t::object_start) {
-        keys_by_depth.resize(std::max(keys_by_depth.size(), level + 2));
-        keys_by_depth[level + 1].clear();
-      } else if (event == Json::parse_event_t::key) {
-        check(keys_by_depth[level].insert(value.get<std::string>()).second, "the key {} is in its header twice", value.dump());
-      }
-      return true;
-    };
-    try {
-      return Json::parse(text, refuse_repeats);
-    } catch (const Json::parse_error& error) {
-      check(false, "its header is malformed JSON at byte {}", error.byte);
-    } catch (const Json::out_of_range&) {
-      check(false, "its header holds a number out of range");
-    }
-    return {};
+  void read_metadata(const JsonValue& metadata) {
+    if (!metadata.is_object()) metadata.fail("is {}, expected an object", metadata.shown());
+    for (const auto& [key, value] : metadata) header_.metadata.emplace(key, value.text());
   }
 
-  void read_metadata(const Json& metadata) {
-    check(metadata.is_object(), "{} is {}, expected an object", kMetadata, metadata.type_name());
-    for (const auto& [key, value] : metadata.items()) {
-      check(value.is_string(), "{} '{}' is {}, expected a string", kMetadata, key, value.type_name());
-      header_.metadata.emplace(key, value);
-    }
-  }
-
-  int64_t count_of(const Json& value, const std::string& name, const char* what) const {
-    check(value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX),
-          "tensor '{}' has {} {}, expected integers from 0 to 2^63 - 1", name, what, value.dump());
-    return value.get<int64_t>();
-  }
-
-  Extents read_shape(const Json& shape, const std::string& name) const {
-    check(shape.is_array() && shape.size() <= static_cast<size_t>(kMaxDims),
-          "tensor '{}' has shape {}, expected an array of at most {} sizes", name, shape.dump(), kMaxDims);
+  static Extents read_shape(const JsonValue& shape) {
+    if (!shape.is_array() || shape.size() > static_cast<size_t>(kMaxDims)) shape.fail("is {}, expected an array of at most {} sizes", shape.shown(), kMaxDims);
     Extents sizes;
-    for (const Json& size : shape) sizes.push_back(count_of(size, name, "a size of"));
+    for (const auto& [none, size] : shape) sizes.push_back(size.whole(0, INT64_MAX));
     return sizes;
   }
 
@@ -132,28 +96,23 @@ class Reader {
     return nbytes;
   }
 
-  SafetensorsEntry read_entry(const std::string& name, const Json& value) const {
-    check(value.is_object() && value.size() == 3 && value.contains("dtype") && value.contains("shape") &&
-              value.contains("data_offsets"),
-          "tensor '{}' is described by {}, expected exactly dtype, shape and data_offsets", name,
-          value.dump().substr(0, 200));
-    const Json& type = value["dtype"];
-    const std::optional<DType> dtype = type.is_string() ? dtype_of_name(type.get_ref<const std::string&>()) : std::nullopt;
-    check(dtype.has_value(),
-          "tensor '{}' has dtype {}; known are F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U8 BOOL", name, type.dump());
-    SafetensorsEntry entry{name, *dtype, read_shape(value["shape"], name), 0, 0};
-    const Json& offsets = value["data_offsets"];
-    check(offsets.is_array() && offsets.size() == 2, "tensor '{}' has data_offsets {}, expected [begin, end]", name,
-          offsets.dump().substr(0, 200));
-    entry.begin = count_of(offsets[0], name, "a data offset of");
-    entry.end = count_of(offsets[1], name, "a data offset of");
+  SafetensorsEntry read_entry(const std::string& name, const JsonValue& value) const {
+    if (value.size() != 3) value.fail("has {} keys, expected exactly dtype, shape and data_offsets", value.size());
+    const JsonValue type = value.at("dtype"), offsets = value.at("data_offsets");
+    const std::optional<DType> dtype = dtype_of_name(type.text());
+    if (!dtype) type.fail("is {}; known are F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U8 BOOL", type.shown());
+    SafetensorsEntry entry{name, *dtype, read_shape(value.at("shape")), 0, 0};
+    if (!offsets.is_array() || offsets.size() != 2) offsets.fail("is {}, expected [begin, end]", offsets.shown());
+    auto offset = offsets.begin();
+    entry.begin = (*offset).value.whole(0, INT64_MAX);
+    entry.end = (*++offset).value.whole(0, INT64_MAX);
     const int64_t data_nbytes = static_cast<int64_t>(file_.size()) - header_.data_start;
     check(entry.begin <= entry.end && entry.end <= data_nbytes,
           "tensor '{}' lies at bytes [{}, {}) of {} bytes of data; the file may be cut short", name, entry.begin, entry.end,
           data_nbytes);
     const std::optional<int64_t> expected = nbytes_of(entry);
     check(expected == entry.end - entry.begin, "tensor '{}' {} {} has {} bytes of data, expected {}", name, entry.shape,
-          type.get<std::string>(), entry.end - entry.begin,
+          type.text(), entry.end - entry.begin,
           expected ? std::to_string(*expected) : "more than any file holds");
     return entry;
   }

@@ -35,9 +35,10 @@ struct SafetensorsHeader {
   int64_t data_start = 0;  // bytes from the start of the file
 };
 
-// Reads the header of the file whose bytes are `file`. EnvironmentError naming `path` unless all of this holds: the header
-// is within the limit and the file; it is a JSON object without repeated keys; every dtype is known; every length is
-// shape times item size; the tensors cover the data from first byte to last without gap or overlap.
+// Reads the header of the file whose bytes are `file`. EnvironmentError naming `path` unless the header is within the limit
+// and the file, every length is shape times item size, and the tensors cover the data from first byte to last without gap
+// or overlap; UsageError naming path and key (runtime/json_document.h) unless it is a JSON object without repeated keys
+// that describes tensors of known dtypes.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path);
 
 // The first bytes of a file: length and JSON, padded so that data starts at a multiple of 8. UsageError when the header

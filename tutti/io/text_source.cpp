@@ -1,11 +1,10 @@
 #include "tutti/io/text_source.h"
 
-#include <nlohmann/json.hpp>
-
 #include "tutti/core/error.h"
 #include "tutti/io/gzip.h"
 #include "tutti/io/mapped_file.h"
 #include "tutti/io/text_files.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti {
 namespace {
@@ -35,19 +34,8 @@ void take_json_lines(std::string_view text, const std::string& file, const Take&
   for (int64_t number = 1; position < text.size(); ++number) {
     const std::string_view line = next_line(text, position);
     if (is_blank(line)) continue;
-    nlohmann::json value;
-    try {
-      value = nlohmann::json::parse(line);
-    } catch (const nlohmann::json::parse_error& error) {
-      throw UsageError(fmt::format("{}:{}:{}: malformed JSON; expected one object per line, such as {{\"text\": \"...\"}}",
-                                   file, number, error.byte));
-    }
-    TUTTI_CHECK(value.is_object(), "{}:{}: expected an object with the key \"text\", found {}", file, number,
-                value.type_name());
-    const auto found = value.find("text");
-    TUTTI_CHECK(found != value.end(), "{}:{}: the object has no key \"text\"", file, number);
-    TUTTI_CHECK(found->is_string(), "{}:{}: \"text\" is {}, expected a string", file, number, found->type_name());
-    take_unless_blank(found->get_ref<const std::string&>(), take);
+    const JsonDocument value(line, {.name = file, .line = number});
+    take_unless_blank(value.top().at("text").text(), take);
   }
 }
 

@@ -1,7 +1,7 @@
 #include "tutti/io/token_cache.h"
 
+#include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 
 #include "tutti/core/error.h"
@@ -9,16 +9,14 @@
 #include "tutti/io/data_cache.h"
 #include "tutti/io/mapped_file.h"
 #include "tutti/io/text_files.h"
-#include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/cache_folder.h"
 
 namespace tutti {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr char kMagic[8] = {'T', 'U', 'T', 'T', 'I', 'T', 'O', 'K'};
 constexpr uint64_t kVersion = 1;
-constexpr size_t kKeptFiles = 8;
+constexpr const char* kPrefix = "tokens-";
 
 // Followed by document_count + 1 offsets (int64) and token_count ids (int32), little endian as this machine.
 struct Header {
@@ -34,11 +32,28 @@ uint64_t checksum_of(std::span<const int64_t> offsets, std::span<const int32_t> 
   return hash64(tokens.data(), tokens.size_bytes(), hash64(offsets.data(), offsets.size_bytes(), 0));
 }
 
-// The corpus in the file, or nothing when it is not exactly what was written for `key`.
-std::optional<TokenCorpus> map_corpus(const std::string& path, uint64_t key) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return std::nullopt;
-  auto file = std::make_shared<const MappedFile>(path);
+template <class T>
+std::string_view bytes_of(std::span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+// Documents follow one another from the first token to the last, and a model has a row for each token.
+bool is_sound(std::span<const int64_t> offsets, std::span<const int32_t> tokens, int64_t vocab_size) {
+  return offsets.front() == 0 && offsets.back() == static_cast<int64_t>(tokens.size()) && std::is_sorted(offsets.begin(), offsets.end()) &&
+         std::all_of(tokens.begin(), tokens.end(), [&](int32_t id) { return id >= 0 && id < vocab_size; });
+}
+
+// The corpus in the file, or nothing when it is not exactly what was written for `key`. The checksum finds accidents;
+// what a file may do when somebody else has made it is_sound() decides.
+std::optional<TokenCorpus> map_corpus(const CacheFolder& folder, const std::string& name, uint64_t key, int64_t vocab_size) {
+  const CacheFile opened = folder.open(name);
+  if (!opened) return std::nullopt;
+  std::shared_ptr<const MappedFile> file;
+  try {
+    file = std::make_shared<const MappedFile>(opened.descriptor(), folder.path() / name);
+  } catch (const EnvironmentError&) {
+    return std::nullopt;  // a file system that cannot map files
+  }
   const std::span<const std::byte> bytes = file->bytes();
   Header header{};
   if (bytes.size() < sizeof(header)) return std::nullopt;
@@ -56,11 +71,11 @@ std::optional<TokenCorpus> map_corpus(const std::string& path, uint64_t key) {
                           static_cast<size_t>(header.document_count) + 1);
   const std::span tokens(reinterpret_cast<const int32_t*>(offsets.data() + offsets.size()),
                          static_cast<size_t>(header.token_count));
-  if (checksum_of(offsets, tokens) != header.checksum) return std::nullopt;
+  if (checksum_of(offsets, tokens) != header.checksum || !is_sound(offsets, tokens, vocab_size)) return std::nullopt;
   return TokenCorpus(offsets, tokens, file);
 }
 
-void write_corpus(const std::string& path, uint64_t key, const TokenCorpus& corpus) {
+bool write_corpus(const CacheFolder& folder, const std::string& name, uint64_t key, const TokenCorpus& corpus) {
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.version = kVersion;
@@ -68,11 +83,8 @@ void write_corpus(const std::string& path, uint64_t key, const TokenCorpus& corp
   header.document_count = corpus.document_count();
   header.token_count = corpus.token_count();
   header.checksum = checksum_of(corpus.offsets(), corpus.tokens());
-  AtomicFile file(path);
-  file.write(&header, sizeof(header));
-  file.write(corpus.offsets().data(), corpus.offsets().size_bytes());
-  file.write(corpus.tokens().data(), corpus.tokens().size_bytes());
-  file.commit();
+  const std::string_view parts[] = {bytes_of(std::span<const Header>(&header, 1)), bytes_of(corpus.offsets()), bytes_of(corpus.tokens())};
+  return folder.replace(name, parts);
 }
 
 TokenCorpus tokenize_files(std::span<const std::string> files, const Tokenizer& tokenizer,
@@ -90,18 +102,19 @@ TokenCorpus tokenize_files(std::span<const std::string> files, const Tokenizer& 
 TokenCorpus open_token_corpus(std::span<const std::string> paths, const Tokenizer& tokenizer,
                               const std::string& cache_folder, const TextSourceOptions& options) {
   const std::vector<std::string> files = expand_text_paths(paths);
-  if (cache_folder.empty()) return tokenize_files(files, tokenizer, options);
+  const CacheFolder folder(cache_folder);
+  if (!folder.is_usable()) return tokenize_files(files, tokenizer, options);
   const uint64_t key = hash64(fmt::format("{} {:016x}", kVersion, tokenizer.fingerprint()), io::data_key(files, options));
-  const std::string path = fmt::format("{}/tokens-{:016x}.bin", cache_folder, key);
-  if (std::optional<TokenCorpus> cached = map_corpus(path, key)) return *cached;
-  const io::DataCacheLock lock(cache_folder);
+  const std::string name = fmt::format("{}{:016x}.bin", kPrefix, key);
+  const auto cached = [&] { return map_corpus(folder, name, key, tokenizer.vocab_size()); };
+  if (std::optional<TokenCorpus> corpus = cached()) return *corpus;
+  const CacheLock lock = folder.lock(io::kDataLock, io::kDataPatience);
   // Another process may have written it while this one waited.
-  if (std::optional<TokenCorpus> cached = map_corpus(path, key)) return *cached;
-  write_corpus(path, key, tokenize_files(files, tokenizer, options));
-  io::keep_newest(cache_folder, "tokens-", kKeptFiles);
-  std::optional<TokenCorpus> written = map_corpus(path, key);
-  TUTTI_CHECK_ENV(written.has_value(), "'{}' does not hold what was just written to it; check the disk", path);
-  return *written;
+  if (std::optional<TokenCorpus> corpus = cached()) return *corpus;
+  TokenCorpus made = tokenize_files(files, tokenizer, options);
+  if (!write_corpus(folder, name, key, made)) return made;
+  folder.evict(kPrefix, {.files = io::kKeptFiles});
+  return cached().value_or(made);
 }
 
 }  // namespace tutti

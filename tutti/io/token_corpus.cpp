@@ -1,6 +1,7 @@
 #include "tutti/io/token_corpus.h"
 
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 
 namespace tutti {
 
@@ -10,6 +11,10 @@ std::span<const int32_t> TokenCorpus::document(int64_t index) const {
   const int64_t begin = offsets_[static_cast<size_t>(index)];
   const int64_t end = offsets_[static_cast<size_t>(index) + 1];
   return tokens_.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+uint64_t TokenCorpus::content_hash() const {
+  return hash64(tokens_.data(), tokens_.size_bytes(), hash64(offsets_.data(), offsets_.size_bytes(), 0));
 }
 
 void TokenCorpusBuilder::add(std::string_view document) {

@@ -27,6 +27,8 @@ class TokenCorpus {
   std::span<const int32_t> document(int64_t index) const;
   std::span<const int64_t> offsets() const { return offsets_; }
   std::span<const int32_t> tokens() const { return tokens_; }
+  // Equal hashes mean equal documents in equal order, and with one tokenizer's markers equal rows. Reads all tokens.
+  uint64_t content_hash() const;
 
  private:
   std::span<const int64_t> offsets_;

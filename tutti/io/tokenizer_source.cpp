@@ -10,6 +10,7 @@
 #include "tutti/io/byte_tokenizer.h"
 #include "tutti/io/data_cache.h"
 #include "tutti/io/text_files.h"
+#include "tutti/runtime/sealed_cache.h"
 
 namespace tutti {
 namespace {
@@ -17,7 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kBpePrefix = "bpe:";
-constexpr size_t kKeptFiles = 8;
+constexpr const char* kPrefix = "tokenizer-";
+constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 // Part of the names of cached tokenizers: raise it when the trainer learns something else from the same text.
 constexpr int kTrainerVersion = 1;
 
@@ -31,17 +33,6 @@ int64_t vocab_size_of(const std::string& spec) {
   return size;
 }
 
-// The tokenizer kept in the file, or nothing when it is absent or damaged.
-std::unique_ptr<Tokenizer> load_kept(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return nullptr;
-  try {
-    return BpeTokenizer::load(path);
-  } catch (const UsageError&) {
-    return nullptr;
-  }
-}
-
 std::unique_ptr<BpeTokenizer> learn(int64_t vocab_size, std::span<const std::string> paths,
                                     const TextSourceOptions& options) {
   return std::make_unique<BpeTokenizer>(train_bpe(read_documents(paths, options), {.vocab_size = vocab_size}));
@@ -49,17 +40,26 @@ std::unique_ptr<BpeTokenizer> learn(int64_t vocab_size, std::span<const std::str
 
 std::unique_ptr<Tokenizer> open_bpe(int64_t vocab_size, std::span<const std::string> paths, const std::string& folder,
                                     const TextSourceOptions& options) {
-  if (folder.empty()) return learn(vocab_size, paths, options);
+  const SealedCache cache(folder);
+  if (!cache.is_usable()) return learn(vocab_size, paths, options);
   const uint64_t key = hash64(fmt::format("{} {}", kTrainerVersion, vocab_size),
                               io::data_key(expand_text_paths(paths), options));
-  const std::string path = fmt::format("{}/tokenizer-{:016x}.json", folder, key);
-  if (std::unique_ptr<Tokenizer> kept = load_kept(path)) return kept;
-  const io::DataCacheLock lock(folder);
+  const std::string name = fmt::format("{}{:016x}", kPrefix, key), label = fmt::format("tokenizer {} {:016x}", kTrainerVersion, key);
+  const auto kept = [&]() -> std::unique_ptr<Tokenizer> {
+    try {
+      const std::optional<std::string> json = cache.read(name, label, kLargestFile);
+      return json ? BpeTokenizer::parse(*json, (cache.folder().path() / name).string()) : nullptr;
+    } catch (const UsageError&) {
+      return nullptr;  // of a version that wrote something else under this label
+    }
+  };
+  if (auto tokenizer = kept()) return tokenizer;
+  const CacheLock lock = cache.folder().lock(io::kDataLock, io::kDataPatience);
   // Another process may have learned it while this one waited.
-  if (std::unique_ptr<Tokenizer> kept = load_kept(path)) return kept;
+  if (auto tokenizer = kept()) return tokenizer;
   std::unique_ptr<BpeTokenizer> learned = learn(vocab_size, paths, options);
-  learned->save(path);
-  io::keep_newest(folder, "tokenizer-", kKeptFiles);
+  cache.write(name, label, learned->to_json());
+  cache.folder().evict(kPrefix, {.files = io::kKeptFiles});
   return learned;
 }
 
@@ -75,5 +75,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec, std::span<con
               "tokenizer '{}' is neither 'byte', 'bpe:N' nor the path of a tokenizer.json that exists", spec);
   return BpeTokenizer::load(spec);
 }
+
+bool names_tokenizer_file(const std::string& spec) { return spec != "byte" && !spec.starts_with(kBpePrefix); }
 
 }  // namespace tutti

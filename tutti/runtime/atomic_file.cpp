@@ -66,15 +66,17 @@ void AtomicFile::write(const void* data, size_t nbytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(Outlives what) {
   TUTTI_CHECK(descriptor_ >= 0, "commit of '{}' after it was committed or failed", path_);
-  if (fsync(descriptor_) != 0) fail("sync", errno);
+  const bool syncs = what == Outlives::power_cut;
+  if (syncs && fsync(descriptor_) != 0) fail("sync", errno);
   const int descriptor = descriptor_;
   descriptor_ = -1;
   // Some file systems (NFS, quotas) report the failed write only here.
   if (close(descriptor) != 0) fail("close", errno);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) fail("replace", errno);
   temporary_.clear();
+  if (!syncs) return;
   const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) fail("open the folder of", errno);
   const int synced = fsync(folder);
@@ -84,10 +86,10 @@ void AtomicFile::commit() {
   if (synced != 0 && error != EINVAL) fail("sync the folder of", error);
 }
 
-void write_file_atomically(const std::string& path, std::string_view contents) {
+void write_file_atomically(const std::string& path, std::string_view contents, Outlives what) {
   AtomicFile file(path);
   file.write(contents);
-  file.commit();
+  file.commit(what);
 }
 
 }  // namespace tutti

@@ -11,6 +11,9 @@
 
 namespace tutti {
 
+// What a file that has been put in place outlives. Waiting for the disk takes tens of milliseconds, more when it is busy.
+enum class Outlives { power_cut, process };
+
 // Owned by one thread at a time. Every failure is an EnvironmentError naming the path and the system's reason.
 class AtomicFile {
  public:
@@ -22,8 +25,9 @@ class AtomicFile {
 
   void write(const void* data, size_t nbytes);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
-  // Waits until the bytes are on the disk, then puts the file in place. Nothing may be written afterwards.
-  void commit();
+  // Waits until the bytes are on the disk, unless the file need not outlive a power cut, then puts it in place. Nothing may
+  // be written afterwards.
+  void commit(Outlives what = Outlives::power_cut);
 
  private:
   void discard() noexcept;
@@ -36,6 +40,6 @@ class AtomicFile {
 };
 
 // The whole of `contents` as the file `path`, atomically.
-void write_file_atomically(const std::string& path, std::string_view contents);
+void write_file_atomically(const std::string& path, std::string_view contents, Outlives what = Outlives::power_cut);
 
 }  // namespace tutti

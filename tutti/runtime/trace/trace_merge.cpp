@@ -1,18 +1,16 @@
 #include "tutti/runtime/trace/trace_merge.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <climits>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti {
 namespace {
@@ -20,6 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kPiece = size_t{1} << 20;
+constexpr int64_t kLargestTime = int64_t{1} << 61;  // ns since 1970, until 2043; sums of them stay in 64 bits
+constexpr int64_t kLargestId = int64_t{1} << 53;
 
 // A call of a group in one trace.
 struct Call {
@@ -29,43 +29,35 @@ struct Call {
 
 struct RankFile {
   std::string path;
-  Json json;
+  JsonDocument json;
   RankClock clock;
   std::map<CallKey, Call> calls;
   std::set<int64_t> pids;
+  int64_t dropped = 0;
   int64_t rank() const { return *pids.begin(); }
 };
 
-[[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw UsageError(fmt::format("{}: {}; expected a trace that tutti wrote", file, what));
-}
+// A trace of a day of training has some GiB.
+constexpr JsonLimits kLimits{.depth = 32, .nbytes = (size_t{4} << 30) - 1};
 
-const Json& member(const std::string& file, const Json& object, const char* key, const std::string& where) {
-  if (!object.is_object()) fail(file, fmt::format("{} is {}, not an object", where, object.type_name()));
-  const auto it = object.find(key);
-  if (it == object.end()) fail(file, fmt::format("{} has no '{}'", where, key));
-  return *it;
-}
-
-int64_t whole(const std::string& file, const Json& object, const char* key, const std::string& where) {
-  const Json& value = member(file, object, key, where);
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-  if (!fits) fail(file, fmt::format("{}.{} is {}, not a whole number", where, key, value.dump(-1, ' ', false, Json::error_handler_t::replace)));
-  return value.get<int64_t>();
-}
-
-std::string text(const std::string& file, const Json& object, const char* key, const std::string& where) {
-  const Json& value = member(file, object, key, where);
-  if (!value.is_string()) fail(file, fmt::format("{}.{} is {}, not a text", where, key, value.type_name()));
-  return value.get<std::string>();
+// For what is written again. No deeper than the limit.
+Json copy_of(const JsonValue& value) {
+  if (value.is_null()) return nullptr;
+  if (value.is_boolean()) return value.boolean();
+  if (value.is_text()) return value.string();
+  if (value.is_number()) return value.is_whole() ? Json(value.whole()) : Json(value.number());
+  Json copy = value.is_array() ? Json::array() : Json::object();
+  for (const auto& [key, inner] : value) {
+    if (value.is_array()) copy.push_back(copy_of(inner));
+    else copy[std::string(key)] = copy_of(inner);
+  }
+  return copy;
 }
 
 // Nanoseconds of a time that is written in microseconds with three decimals.
-int64_t nanoseconds(const std::string& file, const Json& event, const char* key, const std::string& where) {
-  const Json& value = member(file, event, key, where);
-  const double us = value.is_number() ? value.get<double>() : NAN;
-  if (!(std::abs(us) < 1e15)) fail(file, fmt::format("{}.{} is no time", where, key));
+int64_t nanoseconds(const JsonValue& time) {
+  const double us = time.number();
+  if (!(std::abs(us) < 1e14)) time.fail("is {}, which is no time", time.shown());
   return std::llround(us * 1e3);
 }
 
@@ -78,46 +70,34 @@ bool synchronises(const std::string& name) {
   return names.contains(name);
 }
 
-void note_call(RankFile& file, const Json& event, const std::string& where) {
-  const Json& args = member(file.path, event, "args", where);
-  const std::string in_args = where + ".args";
-  const int64_t sequence = whole(file.path, args, "Seq", in_args);
+void note_call(RankFile& file, const JsonValue& event) {
+  const JsonValue args = event.at("args");
+  const int64_t sequence = args.at("Seq").whole();
   if (sequence <= 0) return;  // messages have no number that two ranks share
-  CallKey key{text(file.path, args, "Process Group Name", in_args), member(file.path, args, "Process Group Ranks", in_args).dump(), sequence, 0};
+  CallKey key{args.at("Process Group Name").string(), copy_of(args.at("Process Group Ranks")).dump(), sequence, 0};
   while (file.calls.contains(key)) ++std::get<3>(key);  // a group of that name was made again
-  Call call{whole(file.path, event, "pid", where), whole(file.path, event, "tid", where), nanoseconds(file.path, event, "ts", where), 0};
-  call.end_ns = call.begin_ns + nanoseconds(file.path, event, "dur", where);
-  if (synchronises(text(file.path, args, "Collective name", in_args))) file.clock.ends[key] = file.clock.base_ns + call.end_ns;
+  Call call{event.at("pid").whole(), event.at("tid").whole(), nanoseconds(event.at("ts")), 0};
+  call.end_ns = call.begin_ns + nanoseconds(event.at("dur"));
+  if (synchronises(args.at("Collective name").string())) file.clock.ends[key] = file.clock.base_ns + call.end_ns;
   file.calls[key] = call;
 }
 
 RankFile read(const std::string& path) {
-  RankFile file{.path = path, .json = {}, .clock = {}, .calls = {}, .pids = {}};
-  std::error_code ignored;
-  TUTTI_CHECK_ENV(!std::filesystem::is_directory(path, ignored), "{}: cannot be read: it is a folder; name the files in it", path);
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  const std::string bytes(std::istreambuf_iterator<char>(stream), {});
-  TUTTI_CHECK_ENV(stream.is_open() && !stream.bad(), "{}: cannot be read: {}", path, detail::errno_text(errno));
-  try {
-    file.json = Json::parse(bytes);
-  } catch (const Json::parse_error& e) {
-    fail(path, fmt::format("byte {}: not JSON", e.byte));
-  }
-  const Json& own = member(path, file.json, "tutti", "the file");
-  file.clock.base_ns = whole(path, file.json, "baseTimeNanoseconds", "the file");
-  file.clock.monotonic_ns = whole(path, own, "monotonicNanoseconds", "tutti");
-  file.clock.clock = text(path, own, "clock", "tutti");
-  whole(path, own, "droppedEvents", "tutti");
-  file.pids.insert(whole(path, member(path, file.json, "distributedInfo", "the file"), "rank", "distributedInfo"));
-  const Json& events = member(path, file.json, "traceEvents", "the file");
-  if (!events.is_array()) fail(path, "traceEvents is no array");
-  for (size_t i = 0; i < events.size(); ++i) {
-    const std::string where = fmt::format("traceEvents[{}]", i);
-    const std::string phase = text(path, events[i], "ph", where);
-    file.pids.insert(whole(path, events[i], "pid", where));
-    nanoseconds(path, events[i], "ts", where);
-    if (phase == "X" && events[i].value("cat", Json()) == "collective_comm") note_call(file, events[i], where);
+  RankFile file{.path = path, .json = JsonDocument::read(path, kLimits), .clock = {}, .calls = {}, .pids = {}};
+  const JsonValue top = file.json.top(), own = top.at("tutti");
+  file.clock.base_ns = top.at("baseTimeNanoseconds").whole(0, kLargestTime);
+  file.clock.monotonic_ns = own.at("monotonicNanoseconds").whole(0, kLargestTime);
+  file.clock.clock = own.at("clock").string();
+  file.dropped = own.at("droppedEvents").whole(0, kLargestTime);
+  file.pids.insert(top.at("distributedInfo").at("rank").whole(0, INT_MAX));
+  const JsonValue events = top.at("traceEvents");
+  if (!events.is_array()) events.fail("is {}, expected an array", events.shown());
+  for (const auto& [none, event] : events) {
+    const std::string_view phase = event.at("ph").text();
+    file.pids.insert(event.at("pid").whole(0, INT_MAX));
+    nanoseconds(event.at("ts"));
+    const auto category = event.find("cat");
+    if (phase == "X" && category && category->is_text() && category->text() == "collective_comm") note_call(file, event);
   }
   return file;
 }
@@ -143,7 +123,7 @@ class Merger {
       report_.ranks.push_back({static_cast<int>(files_[f].rank()), files_[f].path, offsets_[f]});
       merged.push_back({{"rank", files_[f].rank()}, {"clockOffsetNanoseconds", offsets_[f].ns}, {"alignedBy", name_of(offsets_[f].by)},
                         {"matchingCollectives", offsets_[f].matches}});
-      dropped += files_[f].json["tutti"]["droppedEvents"].get<int64_t>();
+      dropped += files_[f].dropped;
       world = std::max(world, files_[f].rank() + 1);
     }
     const Json head{{"schemaVersion", 1}, {"deviceProperties", Json::array()}, {"traceName", "merged"}, {"displayTimeUnit", "ms"},
@@ -170,18 +150,18 @@ class Merger {
 
   void events(size_t f, AtomicFile& file) {
     int64_t largest_id = next_id_;
-    for (Json& event : files_[f].json["traceEvents"]) {
-      const std::string& phase = event["ph"].get_ref<const std::string&>();
-      if (phase != "M") event["ts"] = microseconds(std::llround(event["ts"].get<double>() * 1e3) + shift(f));
+    for (const auto& [none, read] : files_[f].json.top().at("traceEvents")) {
+      Json event = copy_of(read);
+      if (read.at("ph").text() != "M") event["ts"] = microseconds(nanoseconds(read.at("ts")) + shift(f));
       // Arrows of two files must not meet.
-      if (const auto id = event.find("id"); id != event.end() && id->is_number_integer()) {
-        *id = id->get<int64_t>() + next_id_;
-        largest_id = std::max(largest_id, id->get<int64_t>());
+      if (const auto id = read.find("id"); id && id->is_whole()) {
+        const int64_t moved = id->whole(-kLargestId, kLargestId) + next_id_;
+        event["id"] = moved;
+        largest_id = std::max(largest_id, moved);
       }
       put(event, file);
     }
     next_id_ = largest_id + 1;
-    files_[f].json["traceEvents"].clear();
   }
 
   void arrows(AtomicFile& file) {
