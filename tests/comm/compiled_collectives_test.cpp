@@ -1,12 +1,12 @@
-// Functional collectives inside compiled functions: equal bits, order kept, everything waited for.
+// Functional collectives inside compiled functions, on every transport: equal bits, order kept, everything waited for.
 #include <gtest/gtest.h>
 
 #include "tests/comm/support/compiled_support.h"
+#include "tests/comm/support/transport_worlds.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/work_registry.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/run_ranks.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/matmul.h"
@@ -20,9 +20,12 @@ using compiled_test::expect_same;
 using compiled_test::values;
 using Kind = PointToPoint::Kind;
 
-TEST(CompiledCollectives, ReducedGatheredAndExchanged) {
+class CompiledCollectives : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Over, CompiledCollectives, testing::ValuesIn(world_transports()), [](const auto& info) { return info.param; });
+
+TEST_P(CompiledCollectives, ReducedGatheredAndExchanged) {
   for (const int ranks : {2, 3}) {
-    run_ranks(ranks, [&](ProcessGroup& group) {
+    run_over(GetParam(), ranks, [&](ProcessGroup& group) {
       const auto fn = [&](const Tensor& x) {
         const Tensor sum = all_reduce(exp(x), "sum", group);
         const Tensor all = all_gather_single(mul(x, 2.0), 1, group);
@@ -41,8 +44,8 @@ TEST(CompiledCollectives, ReducedGatheredAndExchanged) {
 }
 
 // A stage of a pipeline: receives two messages in the order opposite to that in which they are sent, computes, sends on.
-TEST(CompiledCollectives, APipelineStageWithReversedTagsIsOneGraph) {
-  run_ranks(2, [](ProcessGroup& group) {
+TEST_P(CompiledCollectives, APipelineStageWithReversedTagsIsOneGraph) {
+  run_over(GetParam(), 2, [](ProcessGroup& group) {
     const auto first = [&](const Tensor& x) {
       const Tensor a = isend(exp(x), 1, group, 5), b = isend(tanh(x), 1, group, 6);
       return std::vector<Tensor>{a, b, irecv(x, 1, group, 7)};
@@ -64,8 +67,9 @@ TEST(CompiledCollectives, APipelineStageWithReversedTagsIsOneGraph) {
   });
 }
 
-TEST(CompiledCollectives, BatchesOfMessagesKeepTheirMembers) {
-  run_ranks(3, [](ProcessGroup& group) {
+// Messages of one line and of many packets go in turns, small ones behind large ones.
+TEST_P(CompiledCollectives, BatchesOfMessagesKeepTheirMembers) {
+  run_over(GetParam(), 3, [](ProcessGroup& group) {
     const int next = (group.rank() + 1) % 3, before = (group.rank() + 2) % 3;
     const auto fn = [&](const Tensor& x) {
       const Tensor y = mul(x, x);
@@ -74,14 +78,16 @@ TEST(CompiledCollectives, BatchesOfMessagesKeepTheirMembers) {
       return sub(out[3], out[0]);
     };
     const auto f = compile(fn);
-    const Tensor x = values({5}, group.rank(), 1);
-    expect_same(f(x), fn(x));
-    expect_same(f(x), fn(x));
+    for (const int64_t count : {5, 300'000, 5}) {
+      const Tensor x = values({count}, group.rank(), 1);
+      expect_same(f(x), fn(x));
+      expect_same(f(x), fn(x));
+    }
   });
 }
 
-TEST(CompiledCollectives, GradientsGoThroughTheGroup) {
-  run_ranks(2, [](ProcessGroup& group) {
+TEST_P(CompiledCollectives, GradientsGoThroughTheGroup) {
+  run_over(GetParam(), 2, [](ProcessGroup& group) {
     const auto fn = [&](const Tensor& x, const Tensor& w) { return all_reduce(matmul(exp(x), w), "sum", group); };
     const auto f = compile(fn);
     const auto run = [&](auto&& call) {
@@ -97,8 +103,8 @@ TEST(CompiledCollectives, GradientsGoThroughTheGroup) {
 }
 
 // Nothing of a collective is merged with an equal one, left out, or moved across another.
-TEST(CompiledCollectives, EqualCallsStayTwoCallsAndUnusedOnesAreMade) {
-  run_ranks(2, [](ProcessGroup& group) {
+TEST_P(CompiledCollectives, EqualCallsStayTwoCallsAndUnusedOnesAreMade) {
+  run_over(GetParam(), 2, [](ProcessGroup& group) {
     const auto f = compile([&](const Tensor& x) {
       const Tensor a = all_reduce(x, "sum", group), b = all_reduce(x, "sum", group);
       all_reduce(mul(x, 3.0), "max", group);

@@ -1,5 +1,5 @@
-// Ranks that are killed inside every kind of call: the others hear of it at once, with all that is known, and
-// nothing is left behind.
+// Ranks that share memory and are killed inside calls that are cut into parts and pieces, and at random: the others hear
+// of it at once, with all that is known, and nothing is left behind. fault_suite_test.cpp has what holds over every transport.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -70,7 +70,7 @@ std::string describe(const Killing& run) {
 std::vector<std::string> names_of_call(Kind kind) {
   switch (kind) {
     case Kind::send: case Kind::recv: return {"send #", "recv #"};
-    case Kind::monitored_barrier: return {"monitored_barrier of group '0'"};
+    case Kind::monitored_barrier: return {"monitored_barrier #"};
     // The sizes go first, then the bytes.
     case Kind::broadcast_bytes: return {"broadcast #"};
     case Kind::all_gather_bytes: return {"all_gather_single #", "all_gather #"};
@@ -133,15 +133,13 @@ void expect_named_in_time(const Killing& run) {
   }
 }
 
-class Killed : public TestWithParam<Kind> {};
-INSTANTIATE_TEST_SUITE_P(In, Killed, ::testing::ValuesIn(all_kinds()),
+class KilledInParts : public TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(In, KilledInParts, ::testing::ValuesIn(all_kinds()),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(Killed, ARankIsNamedByAllOthers) {
+TEST_P(KilledInParts, ARankIsNamedByAllOthers) {
   const Traces before = look_for_traces();
-  // In the line, in many parts, in several pieces (reductions of more than 2 MiB). A moment right at the start, one later.
-  expect_named_in_time({.kind = GetParam(), .count = 5});
-  expect_named_in_time({.kind = GetParam(), .count = 5, .victim = 0, .delay = microseconds(1500)});
+  // In many parts, in several pieces (reductions of more than 2 MiB).
   expect_named_in_time({.kind = GetParam(), .count = 20'000, .victim = 3, .delay = microseconds(2500)});
   expect_named_in_time({.kind = GetParam(), .count = 600'000, .victim = 1, .delay = microseconds(30'000), .slot_bytes = 256 << 10});
   EXPECT_EQ(left_behind(before), "");

@@ -1,4 +1,5 @@
-// Ranks that are killed while a group is being made: the others hear of it long before the deadline, with rank and pid.
+// Ranks that are killed while a group is being made, over every transport whose groups the ranks make together: the others
+// hear of it long before the deadline, with rank, pid and host.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/comm/support/fault_ranks.h"
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/comm/support/traces.h"
 #include "tutti/comm/groups.h"
@@ -51,6 +53,7 @@ class DyingStore final : public PrefixStore {
 };
 
 struct Scene {
+  std::string transport = "shm";
   int victim = 2;
   std::function<void(DyingStore&)> arm = {};                    // on the victim, before it has a world
   std::function<void(ProcessGroup& world, DyingStore&)> then = {};  // on all
@@ -61,7 +64,7 @@ struct Scene {
 // Every survivor throws before its alarm and names the victim, in the making of a group or in the first call of one. The
 // deadlines are a minute away.
 void expect_named(const std::string& what, const Scene& run, bool in_the_making) {
-  SCOPED_TRACE(what);
+  SCOPED_TRACE(run.transport + ": " + what);
   const Traces before = look_for_traces();
   pid_t victim_pid = 0;
   {
@@ -79,12 +82,14 @@ void expect_named(const std::string& what, const Scene& run, bool in_the_making)
       } else if (run.serves_store) {
         TUTTI_CHECK_ENV(read(ports[0], &port, sizeof port) == sizeof port, "no pipe");
       }
+      if (run.transport == "hier") setenv("TUTTI_HOST_ID", fmt::format("host {}", rank / 2).c_str(), 1);
+      setenv("TUTTI_TRANSPORT", run.transport.c_str(), 1);  // of the groups made later, too: the best one would be shm
       RankContext context({.rank = rank, .world_size = kRanks, .threads = 1});
       const RankContext::Scope scope(context);
       const auto store = std::make_shared<DyingStore>(std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""}));
       if (rank == run.victim && run.arm) run.arm(*store);
       const auto world = init_process_group({.store = store, .rank = rank, .world_size = kRanks,
-                                             .group = {.name = "all", .transport = "shm", .timeout = std::chrono::minutes(1)}});
+                                             .group = {.name = "all", .transport = run.transport, .timeout = std::chrono::minutes(1)}});
       if (run.then) run.then(*world, *store);
       if (rank == run.victim) raise(SIGKILL);
       world->barrier();
@@ -101,9 +106,9 @@ void expect_named(const std::string& what, const Scene& run, bool in_the_making)
       }
       const auto says = [&](const std::string& part) { return result.error.find(part) != std::string::npos; };
       EXPECT_EQ(result.wait_status, 0) << "rank " << r << " hung";
-      EXPECT_TRUE(says(fmt::format("rank {} (pid {}", run.victim, victim_pid))) << "rank " << r << ": " << result.error;
+      EXPECT_TRUE(says(fmt::format("rank {} (pid {} on ", run.victim, victim_pid))) << "rank " << r << ": " << result.error;
       const bool made = says("while the group '") && says("' was made");
-      EXPECT_TRUE(made || (!in_the_making && says("waited for it in barrier #"))) << "rank " << r << ": " << result.error;
+      EXPECT_TRUE(made || (!in_the_making && (says("waited for it in barrier #") || says("waited for it in all_gather_bytes #0")))) << "rank " << r << ": " << result.error;
     }
   }
   EXPECT_EQ(left_behind(before), "");
@@ -112,54 +117,83 @@ void expect_named(const std::string& what, const Scene& run, bool in_the_making)
 void make_again(ProcessGroup&) { new_group(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
 void split_again(ProcessGroup& world) { world.split(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
 
-class KilledWhileMade : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Victim, KilledWhileMade, ::testing::Values(0, 2));  // who makes the memory, and one who gets it
+// Over mpi and threads every rank makes its side of a group on its own: a death is noticed in the first call, as in any.
+std::vector<std::string> transports_made_together() {
+  std::vector<std::string> names = transports_with("death");
+  std::erase_if(names, [](const std::string& name) { return name == "mpi"; });
+  return names;
+}
+
+// The victim: rank 0, which makes the memory where it is shared, and another one.
+class KilledWhileMade : public ::testing::TestWithParam<std::tuple<std::string, int>> {
+ public:
+  static std::string transport() { return std::get<0>(GetParam()); }
+  static int victim() { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Over, KilledWhileMade, ::testing::Combine(::testing::ValuesIn(transports_made_together()), ::testing::Values(0, 2)),
+                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
 
 TEST_P(KilledWhileMade, ARankOfANewGroupIsNamed) {
   const auto call = [&](int die_at, void (*make)(ProcessGroup&)) {
-    const int victim = GetParam();
-    return Scene{.victim = victim, .then = [=](ProcessGroup& world, DyingStore& store) {
+    return Scene{.transport = transport(), .victim = victim(), .then = [=, who = victim()](ProcessGroup& world, DyingStore& store) {
       world.barrier();
-      if (world.rank() == victim) store.arm(die_at);
+      if (world.rank() == who) store.arm(die_at);
       make(world);
     }};
   };
-  for (int die_at = 1; die_at <= 3; ++die_at) {
+  const int calls = transport() == "shm" ? 3 : 12;  // more than are made: then it dies in the first call of the group
+  for (int die_at = 1; die_at <= calls; ++die_at) {
     expect_named(fmt::format("new_group, at call {} of the store", die_at), call(die_at, make_again), die_at == 1);
   }
   expect_named("split", call(1, split_again), true);
 }
 
 TEST_P(KilledWhileMade, ARankThatNeverCallsIsNamed) {
-  expect_named("new_group", {.victim = GetParam(), .then = [victim = GetParam()](ProcessGroup& world, DyingStore&) {
+  expect_named("new_group", {.transport = transport(), .victim = victim(), .then = [who = victim()](ProcessGroup& world, DyingStore&) {
     world.barrier();
-    if (world.rank() == victim) raise(SIGKILL);
+    if (world.rank() == who) raise(SIGKILL);
     make_again(world);
   }}, true);
 }
 
+// On other hosts nobody knows more than that the store is gone: hier has no such row.
 TEST(KilledWithTheStore, TheRankThatServesTheStoreIsNamed) {
-  expect_named("new_group", {.victim = 0, .then = [](ProcessGroup& world, DyingStore& store) {
-    world.barrier();
-    if (world.rank() == 0) store.arm(1);
-    make_again(world);
-  }, .serves_store = true}, true);
+  for (const std::string& transport : transports_made_together()) {
+    if (transport == "hier") continue;
+    expect_named("new_group", {.transport = transport, .victim = 0, .then = [](ProcessGroup& world, DyingStore& store) {
+      world.barrier();
+      if (world.rank() == 0) store.arm(1);
+      make_again(world);
+    }, .serves_store = true}, true);
+  }
 }
 
 TEST_P(KilledWhileMade, ARankOfTheWorldIsNamedOnceItHasCome) {
   for (int die_at = 1; die_at <= 7; ++die_at) {
     expect_named(fmt::format("init_process_group, at call {} of the store", die_at),
-                 {.victim = GetParam(), .arm = [=](DyingStore& store) { store.arm_at_append(die_at); }}, die_at <= 2);
+                 {.transport = transport(), .victim = victim(), .arm = [=](DyingStore& store) { store.arm_at_append(die_at); }}, die_at <= 2);
   }
 }
 
-TEST_P(KilledWhileMade, AtAnyMoment) {
-  std::mt19937 random(static_cast<unsigned>(GetParam()) + 1);
-  for (int i = 0; i < 10; ++i) {
+// Not over hier: where the last process of a host that knows of the death ends between two groups, those on other hosts that have gone
+// on to the next one hear of it at the deadline (docs/comm.md); it is the outcome of one moment in some hundred.
+std::vector<std::string> transports_that_notice_at_once() {
+  std::vector<std::string> all = transports_made_together();
+  std::erase(all, "hier");
+  return all;
+}
+class KilledAtAnyMoment : public KilledWhileMade {};
+INSTANTIATE_TEST_SUITE_P(Over, KilledAtAnyMoment, ::testing::Combine(::testing::ValuesIn(transports_that_notice_at_once()), ::testing::Values(0, 2)),
+                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
+
+TEST_P(KilledAtAnyMoment, ARankIsNamed) {
+  std::mt19937 random(static_cast<unsigned>(victim()) + 1);
+  const int runs = transport() == "shm" ? 10 : 4;
+  for (int i = 0; i < runs; ++i) {
     const auto delay = std::chrono::microseconds(20'000 + random() % 20'000);
     int made[2];
     ASSERT_EQ(pipe(made), 0);
-    const Scene run{.victim = GetParam(), .then = [&](ProcessGroup& world, DyingStore&) {
+    const Scene run{.transport = transport(), .victim = victim(), .then = [&](ProcessGroup& world, DyingStore&) {
       world.barrier();
       if (world.rank() == 0) TUTTI_CHECK_ENV(write(made[1], "!", 1) == 1, "no pipe");
       std::vector<std::shared_ptr<ProcessGroup>> groups;
@@ -168,7 +202,7 @@ TEST_P(KilledWhileMade, AtAnyMoment) {
       char there = 0;
       ASSERT_EQ(read(made[0], &there, 1), 1);
       std::this_thread::sleep_for(delay);
-      kill(pids[static_cast<size_t>(GetParam())], SIGKILL);
+      kill(pids[static_cast<size_t>(victim())], SIGKILL);
     }};
     expect_named(fmt::format("run {}, {} us after the first", i, delay.count()), run, true);
     close(made[0]);

@@ -54,7 +54,7 @@ TEST(LeftOut, EveryStandInSaysWhatAndWhatToDo) {
       {"transport hier", [] { make_hier_transport({}); }},
       {"transport mpi", [] { make_mpi_transport({}); }},
       {"transport gloo", [] { make_gloo_transport({}); }},
-      {"transport gloo", [] { make_gloo_engine({}); }},
+      {"transport gloo", [] { make_gloo_transport({}); }},
       {"transport nccl", [] { make_nccl_backend({}); }},
       {"what starts 2 ranks as processes", [] { launch_local({.ranks = 2}); }},
       {"what starts 1 rank as a process", [] { launch_local({.ranks = 1}); }},

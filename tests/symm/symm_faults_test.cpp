@@ -123,9 +123,9 @@ TEST(SymmFaults, ADifferentVersionIsRefusedByName) {
   PeerRecord record{.rank = 2, .size = 3, .host = "h"};
   EXPECT_EQ(parse_record(to_text(record), 2).host, "h");
   std::string text = to_text(record);
-  text.replace(text.find(" 1 "), 3, " 9 ");
+  text.replace(text.find(" 2 "), 3, " 9 ");
   EXPECT_EQ(complaint_of([&] { parse_record(text, 2); }),
-            "symmetric memory: rank 2 speaks version 9 of the protocol, this rank version 1; all ranks must run the same release");
+            "symmetric memory: rank 2 speaks version 9 of the protocol, this rank version 2; all ranks must run the same release");
 }
 
 TEST(SymmFaults, ShortOrDamagedRecordsAreErrors) {

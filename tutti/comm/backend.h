@@ -61,6 +61,8 @@ class Backend {
   virtual std::string name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // What messages call a rank of the group: "rank 3 (pid 4711 on host7)", as far as that is known. Any thread.
+  virtual std::string describe_rank(int rank) const { return "rank " + std::to_string(rank); }
   // Whether a correct call of this kind would succeed. No side effects; any thread.
   virtual Answer can(const CallQuery& query) const = 0;
 

@@ -17,6 +17,9 @@ Tensor view_of(const std::string& bytes) {
   return Tensor::from_memory(const_cast<char*>(bytes.data()), {static_cast<int64_t>(bytes.size())}, DType::u8, {});
 }
 
+// In front of a byte string that is sent: a receiver that expects a tensor, or gets one, notices by length or mark.
+constexpr int64_t kBytesMark = 0x7365747962;
+
 // One 0 per rank: what stays where a transport moves no data.
 Tensor no_sizes(int ranks) { return Tensor::of<int64_t>(std::vector<int64_t>(static_cast<size_t>(ranks), 0)); }
 Tensor size_tensor(int64_t size) { return Tensor::of<int64_t>({size}); }
@@ -91,14 +94,16 @@ std::string ProcessGroup::scatter_bytes(const std::vector<std::string>& parts, i
 }
 
 void ProcessGroup::send_bytes(const std::string& bytes, int peer, uint32_t tag) {
-  send(size_tensor(static_cast<int64_t>(bytes.size())), peer, tag);
+  send(Tensor::of<int64_t>({kBytesMark, static_cast<int64_t>(bytes.size())}), peer, tag);
   send(view_of(bytes), peer, tag);
 }
 
 std::string ProcessGroup::recv_bytes(int peer, uint32_t tag) {
-  const Tensor size = size_tensor(0);
-  recv(size, peer, tag);
-  std::string result(static_cast<size_t>(checked_size("recv_bytes", size.item_int(), peer)), '\0');
+  const Tensor front = Tensor::of<int64_t>({0, 0});
+  recv(front, peer, tag);
+  const int64_t* said = front.data<int64_t>();
+  TUTTI_CHECK(said[0] == kBytesMark, "recv_bytes with tag {}: rank {} has sent a tensor i64 [2] instead of a byte string", tag, peer);
+  std::string result(static_cast<size_t>(checked_size("recv_bytes", said[1], peer)), '\0');
   recv(view_of(result), peer, tag);
   return result;
 }

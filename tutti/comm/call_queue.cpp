@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "tutti/comm/call_mismatch.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -16,8 +17,12 @@ constexpr std::chrono::microseconds kLongNap{50'000};
 // Who finds the lock taken yields so often, then sleeps between looks.
 constexpr int kYields = 100;
 constexpr std::chrono::microseconds kLockNap{30};
-// A wait that has not come to sleeping yet looks at the clock only now and then.
-constexpr uint32_t kFirstLooks = 192, kBetweenLooks = 64;
+// A wait that spins looks at the clock only now and then.
+constexpr uint32_t kBetweenLooks = 64;
+// A yield is a microsecond, or the turn of everybody else on a busy machine: after this time a wait sleeps, which is when
+// transports look after the peers, however few its attempts were.
+constexpr std::chrono::milliseconds kAwake{2};
+constexpr uint32_t kSleepsAtOnce = 1u << 20;
 
 }  // namespace
 
@@ -111,7 +116,10 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
     messages_.push_back(call);
     add_pending(1);
     try {
-      for (Message& message : call->messages) transport_->post(message);
+      for (Message& message : call->messages) {
+        transport_->post(message);
+        if (!message.error.empty()) break;  // the call is over
+      }
     } catch (...) {
       for (Message& message : call->messages) transport_->cancel(message);
       end_messages(std::prev(messages_.end()), WorkStatus::failed, std::current_exception());
@@ -191,6 +199,9 @@ bool CallQueue::advance_front(bool at_once) {
         transport_->start(call.collective->record, call.step, call.exchange, call);
         continue;
       }
+    } catch (const ListMismatchError&) {
+      if (call.inquire(group_, transport_->size())) continue;
+      failure = std::current_exception();
     } catch (...) {
       failure = std::current_exception();
       end_group_after(call, failure);
@@ -212,17 +223,24 @@ bool CallQueue::advance_messages() {
   }
   for (auto it = messages_.begin(); it != messages_.end();) {
     MessageCall& call = **it;
+    const auto wrong = std::find_if(call.messages.begin(), call.messages.end(), [](const Message& m) { return !m.error.empty(); });
+    const bool is_wrong = wrong != call.messages.end();
     const bool finished = std::all_of(call.messages.begin(), call.messages.end(), [](const Message& m) { return m.finished; });
-    if (!finished && !failure) {
+    if (!finished && !is_wrong && !failure) {
       ++it;
       continue;
     }
-    std::exception_ptr own = finished ? nullptr : failure;
+    // The first message that goes wrong ends the call: its peer may never come to the others. A transport that fails ends its messages
+    // with the reason; only those that are whole were in time.
+    std::exception_ptr own;
+    if (failure && (is_wrong || !finished)) {
+      own = failure;
+    } else if (is_wrong) {
+      const std::string which = call.messages.size() == 1 ? "" : fmt::format("message {} of {}: ", wrong - call.messages.begin() + 1, call.messages.size());
+      own = std::make_exception_ptr(UsageError(fmt::format("group '{}', rank {}: {}{}", group_, transport_->rank(), which, wrong->error)));
+    }
     for (Message& message : call.messages) {
       if (!message.finished) transport_->cancel(message);
-      if (!message.error.empty() && !own) {
-        own = std::make_exception_ptr(UsageError(fmt::format("group '{}', rank {}: {}", group_, transport_->rank(), message.error)));
-      }
     }
     try {
       if (!own && call.finish) call.finish();
@@ -245,7 +263,7 @@ void CallQueue::try_advance() {
     if (locked_.exchange(true, std::memory_order_acquire)) return;
     const Hold hold(*this, Hold::Taken());
     advance_all();
-    check_deadlines();
+    check_deadlines(Clock::now());
   }
   run_callbacks();
 }
@@ -276,23 +294,28 @@ void CallQueue::on_end(Pending& call, std::function<void()> callback) {
 
 bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds limit) {
   const bool bounded = limit < kLongestWait;
-  Clock::time_point now = bounded ? Clock::now() : Clock::time_point();
-  const Clock::time_point until = bounded ? deadline_after(limit, now) : Clock::time_point::max();
+  const Clock::time_point until = bounded ? deadline_after(limit) : Clock::time_point::max();
+  std::chrono::microseconds left = kLongNap;  // until the clock has something to say
+  Clock::time_point sleeps_from = Clock::time_point::max();
   bool in_time = true;
   {
     Hold hold(*this);
     for (uint32_t attempt = 0; !ended(); ++attempt) {
-      if (advance_all()) attempt = 0;
+      if (advance_all()) {
+        attempt = 0;
+        sleeps_from = Clock::time_point::max();
+      }
       if (ended()) break;
       hold.give_way();
       const bool others = progress_.advance_others(this);
       if (ended()) break;
-      const auto longest = others ? kShortNap : kLongNap;
-      const auto nap = bounded ? std::chrono::duration_cast<std::chrono::microseconds>(until - now) : longest;
-      transport_->pause(attempt, std::clamp(nap, std::chrono::microseconds(1), longest));
-      if (attempt < kFirstLooks && attempt % kBetweenLooks != kBetweenLooks - 1) continue;
-      now = check_deadlines();
-      if (bounded && now >= until && !ended()) {
+      const bool gave_way = transport_->pause(attempt, std::clamp(left, std::chrono::microseconds(1), others ? kShortNap : kLongNap));
+      if (!gave_way && attempt % kBetweenLooks != kBetweenLooks - 1) continue;
+      const Clock::time_point now = Clock::now(), next = std::min(until, check_deadlines(now));
+      sleeps_from = std::min(sleeps_from, now + kAwake);
+      if (now >= sleeps_from) attempt = std::max(attempt, kSleepsAtOnce);
+      left = std::min<std::chrono::microseconds>(kLongNap, std::chrono::ceil<std::chrono::microseconds>(next - now));
+      if (now >= until && !ended()) {
         in_time = false;
         break;
       }
@@ -317,6 +340,9 @@ void CallQueue::end_group_after(const Call& call, const std::exception_ptr& fail
   } catch (const PeerError& error) {
     if (!call.on_its_own) return;
     why = error.what();
+  } catch (const TimeoutError& error) {
+    if (!call.on_its_own) return;
+    why = error.what();
   } catch (const std::exception& error) {
     why = error.what();
   } catch (...) {
@@ -328,8 +354,7 @@ void CallQueue::end_group_after(const Call& call, const std::exception_ptr& fail
   transport_->abandon();
 }
 
-Clock::time_point CallQueue::check_deadlines() {
-  const auto now = Clock::now();
+Clock::time_point CallQueue::check_deadlines(Clock::time_point now) {
   const auto late_text = [&](const std::string& what, std::chrono::milliseconds timeout, const std::vector<int>& late) {
     std::string text = fmt::format("{} did not finish within {} ms; rank {} waited for", what, timeout.count(), transport_->rank());
     for (const int p : late) {
@@ -347,13 +372,15 @@ Clock::time_point CallQueue::check_deadlines() {
     Call& call = *queue_.front();
     const std::string what = fmt::format("collective #{} of group '{}', {},", call.collective->record.sequence, group_,
                                          describe(call.collective->record));
-    const std::string text = late_text(what, call.timeout, transport_->late_ranks());
+    const std::string text = fmt::format("{}{}", kDeadlinePassed, late_text(what, call.timeout, transport_->late_ranks()));
     transport_->fail(text);
     transport_->abandon();
     end_front(WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
   }
+  Clock::time_point next = queue_.empty() ? Clock::time_point::max() : queue_.front()->deadline;
   for (auto it = messages_.begin(); it != messages_.end();) {
     if (now < (*it)->deadline) {
+      next = std::min(next, (*it)->deadline);
       ++it;
       continue;
     }
@@ -368,7 +395,7 @@ Clock::time_point CallQueue::check_deadlines() {
                                        call.timeout, peers);
     it = end_messages(it, WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
   }
-  return now;
+  return next;
 }
 
 int64_t CallQueue::add_region(const std::vector<std::byte*>& bases, int64_t bytes) {

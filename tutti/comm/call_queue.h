@@ -59,10 +59,18 @@ class Call : public Pending, public Receiver {
     on_its_own = false;
   }
   bool next() {
-    on_its_own = true;
+    on_its_own = inquiry_ == nullptr;  // all ranks throw what an inquiry throws
     const bool more = collective->next(exchange);
     on_its_own = false;
     return more;
+  }
+  // The ranks' lists differ: what is left to do is to say where. False when the collective has no list.
+  bool inquire(const std::string& group, int ranks) {
+    inquiry_ = collective->inquire(group, ranks);
+    if (!inquiry_) return false;
+    collective = inquiry_.get();
+    step = -1;
+    return true;
   }
 
   // Set when somebody first looks at the clock: calls that end within microseconds never read it.
@@ -72,6 +80,9 @@ class Call : public Pending, public Receiver {
   int64_t step = -1;  // of the exchange under way; -1: not begun
   bool begun = false;
   bool on_its_own = false;  // the collective runs, or has thrown; what a transport throws, the other ranks know of
+
+ private:
+  std::unique_ptr<Collective> inquiry_;
 };
 
 // Messages posted together; done when all are.
@@ -142,7 +153,8 @@ class CallQueue final : public Driver {
   bool advance_all();
   bool advance_front(bool at_once);
   bool advance_messages();
-  Clock::time_point check_deadlines();  // and the time
+  // Ends what is late at `now`, and returns the next deadline.
+  Clock::time_point check_deadlines(Clock::time_point now);
   void end_group_after(const Call& call, const std::exception_ptr& failure);
   void end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure, bool took_time = true);
   void end_front(WorkStatus status, std::exception_ptr failure, bool took_time = true);

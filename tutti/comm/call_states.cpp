@@ -34,6 +34,7 @@ MessageState::MessageState(std::shared_ptr<CallQueue> queue, std::span<const Poi
     message.is_send = operation.kind == PointToPoint::Kind::isend;
     message.peer = operation.peer;
     message.tag = operation.tag;
+    message.dtype = operation.tensor.dtype();
     message.call = &record;
     if (message.is_send) {
       inputs_.emplace_back(operation.tensor);

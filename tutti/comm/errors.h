@@ -1,6 +1,9 @@
 // What collectives throw beside UsageError.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -17,5 +20,15 @@ class TimeoutError : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;
 };
+
+// Why a group has ended travels between ranks as text. It begins with this where a deadline has passed.
+inline constexpr std::string_view kDeadlinePassed = "deadline passed: ";
+
+// What a call that was under way ends with on every rank when its group ends: TimeoutError when a rank was late, whoever's
+// deadline came first, else PeerError. Later calls throw PeerError.
+[[noreturn]] inline void throw_ended(const std::string& reason) {
+  if (reason.starts_with(kDeadlinePassed)) throw TimeoutError(reason);
+  throw PeerError(reason);
+}
 
 }  // namespace tutti::comm

@@ -37,4 +37,17 @@ void check_message(const Message& message, int rank, int size) {
               "{} with tag {}: {} bytes without memory", what, message.tag, message.bytes);
 }
 
+std::string why_refused(const Message& receive, int from, int rank, DType sent_dtype, int64_t sent_bytes) {
+  const char* field = sent_dtype != receive.dtype ? "dtypes" : sent_bytes != receive.bytes ? "lengths" : nullptr;
+  if (field == nullptr) return "";
+  return fmt::format("rank {} refuses the message with tag {} from rank {}: the {} differ: rank {} sends {} elements of {}, rank {} receives {} of {}",
+                     rank, receive.tag, from, field, from, sent_bytes / itemsize(sent_dtype), name_of(sent_dtype), rank,
+                     receive.bytes / itemsize(receive.dtype), name_of(receive.dtype));
+}
+
+std::string withdrawn_text(const Message& receive, int from, int64_t bytes) {
+  return fmt::format("receive of {} bytes from rank {} with tag {}: the sender cancelled the message after {} bytes", receive.bytes, from,
+                     receive.tag, bytes);
+}
+
 }  // namespace tutti::comm

@@ -1,5 +1,7 @@
 #include "tutti/comm/group_registry.h"
 
+#include <algorithm>
+
 #include "tutti/core/error.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -10,6 +12,11 @@ GroupRegistry& GroupRegistry::current() { return RankContext::current().slot<Gro
 void GroupRegistry::add(const std::string& name, const std::shared_ptr<ProcessGroup>& group) {
   TUTTI_CHECK(group != nullptr, "process group '{}': null cannot be registered", name);
   const std::lock_guard lock(mutex_);
+  // Names of groups that have ended say so when they are asked for, but not for ever.
+  if (groups_.size() >= sweep_at_) {
+    std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max(kSweepAt, 2 * groups_.size());
+  }
   std::weak_ptr<ProcessGroup>& entry = groups_[name];
   TUTTI_CHECK(entry.expired(), "process group '{}' is already registered", name);
   entry = group;

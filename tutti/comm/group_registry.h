@@ -27,6 +27,8 @@ class GroupRegistry {
  private:
   mutable std::mutex mutex_;
   std::map<std::string, std::weak_ptr<ProcessGroup>> groups_;
+  static constexpr size_t kSweepAt = 16;
+  size_t sweep_at_ = kSweepAt;
 };
 
 }  // namespace tutti::comm

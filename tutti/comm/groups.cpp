@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/deadline.h"
 #include "tutti/comm/functional/work_registry.h"
+#include "tutti/comm/group_conflict.h"
+#include "tutti/comm/group_meeting.h"
 #include "tutti/comm/group_registry.h"
 #include "tutti/comm/nccl/make_nccl.h"
 #include "tutti/comm/recorder/dump_signal.h"
@@ -39,6 +42,16 @@ std::map<DeviceKind, std::string> parse_transports(const std::string& text) {
   return by_kind;
 }
 
+std::string chosen_transport(const GroupOptions& options) {
+  const char* chosen = std::getenv("TUTTI_TRANSPORT");
+  return !options.transport.empty() || chosen == nullptr ? options.transport : chosen;
+}
+
+// A fake group has no other ranks that could be asked.
+bool has_peers(const ProcessGroup& group) {
+  return !group.can({.kind = CollectiveKind::barrier}) || group.backend(DeviceKind::cpu).name() != "fake";
+}
+
 std::string best_transport(const WorldState& state, const std::vector<int>& members) {
   if (state.ranks_are_threads) return "threads";
   std::set<std::string> hosts;
@@ -47,10 +60,29 @@ std::string best_transport(const WorldState& state, const std::vector<int>& memb
   return hosts.size() == members.size() ? "gloo" : "hier";
 }
 
-std::vector<pid_t> pids_of(const WorldState& state, const std::vector<int>& members) {
-  std::vector<pid_t> pids;
-  for (const int rank : members) pids.push_back(state.pids.empty() ? 0 : state.pids[static_cast<size_t>(rank)]);
-  return pids;
+// Picks, of what is known of each world rank, what belongs to the members; the default where nothing is known.
+template <class T>
+std::vector<T> of_members(const std::vector<T>& by_world_rank, const std::vector<int>& members) {
+  std::vector<T> own;
+  for (const int rank : members) own.push_back(by_world_rank.empty() ? T{} : by_world_rank[static_cast<size_t>(rank)]);
+  return own;
+}
+
+// "rank 3 (pid 4711 on host7)" of each, called `ranks`, which are the world's `world_ranks`.
+std::vector<std::string> described(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < ranks.size(); ++i) names.push_back(state.describe_rank(ranks[i], world_ranks[i]));
+  return names;
+}
+
+// Members on other hosts, called `ranks`; none where nothing is known of them.
+std::vector<FarMember> far_members(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks) {
+  std::vector<FarMember> far;
+  for (size_t i = 0; i < ranks.size() && !state.pids.empty(); ++i) {
+    const auto r = static_cast<size_t>(world_ranks[i]);
+    if (state.pids[r] == 0 && r < state.identities.size()) far.push_back({state.describe_rank(ranks[i], world_ranks[i]), state.hosts[r], state.identities[r].pid});
+  }
+  return far;
 }
 
 int ranks_on_my_host(const WorldState& state, int world_rank) {
@@ -98,17 +130,23 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
                        .rank = rank,
                        .size = static_cast<int>(world_ranks.size()),
                        .world_ranks = world_ranks,
-                       .pids = pids_of(state, world_ranks),
+                       .pids = of_members(state.pids, world_ranks),
+                       .identities = of_members(state.identities, world_ranks),
                        .local_ranks = ranks_on_my_host(state, world_ranks[static_cast<size_t>(rank)]),
                        .store = state.rendezvous.store,
                        .deadline = deadline_after(options.timeout)};
+  if (seat.store) MemberWatch::take_back_word(*seat.store);
   auto group = std::make_shared<ProcessGroup>(name, key, rank, world_ranks, state.rendezvous.store);
   group->description = options.description;
   group->set_check_nan(options.check_nan.value_or(checks_nan_by_default()));
-  const char* chosen = std::getenv("TUTTI_TRANSPORT");
-  auto by_kind = parse_transports(!options.transport.empty() || chosen == nullptr ? options.transport : chosen);
+  auto by_kind = parse_transports(chosen_transport(options));
   by_kind.try_emplace(DeviceKind::cpu, best_transport(state, world_ranks));
-  for (const auto& [kind, transport] : by_kind) group->set_backend(kind, make_backend(state, kind, transport, seat, options));
+  try {
+    for (const auto& [kind, transport] : by_kind) group->set_backend(kind, make_backend(state, kind, transport, seat, options));
+  } catch (const PeerError& error) {
+    if (seat.store) MemberWatch::leave_word(*seat.store, error.what());
+    throw;
+  }
   return group;
 }
 
@@ -135,6 +173,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     RollCall present = call_roll(store, key, options.group.name, rank, size, options.group.timeout);
     state.hosts = std::move(present.hosts);
     state.pids = std::move(present.pids);
+    state.identities = std::move(present.identities);
     std::vector<int> everyone;
     for (int r = 0; r < size; ++r) everyone.push_back(r);
     state.world = make_group(state, key, rank, everyone, options.group);
@@ -169,6 +208,7 @@ void destroy_process_group() {
   state.rendezvous = {};
   state.hosts.clear();
   state.pids.clear();
+  state.identities.clear();
   state.ordinals.clear();
 }
 
@@ -179,15 +219,32 @@ std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, con
   check_members("new_group", world_ranks, all->size());
   const int rank = position(world_ranks, all->rank());
   TUTTI_CHECK(rank >= 0, "new_group: rank {} is not among the members {}; only members call", all->rank(), list(world_ranks));
+  checks::timeout("new_group", options.timeout);
   WorldState& state = WorldState::current();
-  int64_t ordinal = 0;
-  {
-    const std::lock_guard lock(state.mutex);
-    ordinal = ++state.ordinals[list(world_ranks)];
-  }
-  const std::string key = fmt::format("{}/group/{}/{}", all->key(), list(world_ranks), ordinal);
+  const std::lock_guard one_at_a_time(state.making);
+  Store& store = *state.rendezvous.store;
+  GroupConflicts conflicts(store, all->key(), all->rank(), state.ordinals);
   GroupOptions own = options;
-  if (own.name.empty()) own.name = fmt::format("group:{}:[{}]", ordinal, list(world_ranks));
+  std::string key;
+  const std::vector<pid_t> pids = of_members(state.pids, world_ranks);
+  const std::vector<FarMember> far = far_members(state, world_ranks, world_ranks);
+  MemberWatch watch(store, own.name.empty() ? fmt::format("group:[{}]", list(world_ranks)) : own.name, pids, world_ranks, far);
+  watch.guard([&] {
+    const GroupInMaking& mine = conflicts.begin(world_ranks);
+    key = conflicts.key(mine);
+    if (own.name.empty()) own.name = fmt::format("group:{}:[{}]", mine.ordinal, list(world_ranks));
+    if (!has_peers(*all)) return;
+    const MeetingSeat seat{.store = store, .title = fmt::format("new_group of ranks [{}]", list(world_ranks)), .group = own.name, .key = key, .members = world_ranks,
+                           .names = described(state, world_ranks, world_ranks), .place = rank, .pids = pids, .far = far, .timeout = own.timeout};
+    const auto wishes = meet_members(seat, {.ranks = world_ranks, .name = own.name, .transport = chosen_transport(own)},
+                                     [&] { conflicts.look(); });
+    conflicts.end();
+    leave_meeting(seat);
+    for (size_t m = 1; m < wishes.size(); ++m) {
+      const std::string terms = differing_terms(world_ranks[0], wishes[0], world_ranks[m], wishes[m]);
+      TUTTI_CHECK(terms.empty(), "{}: {}", seat.title, terms);
+    }
+  });
   auto group = make_group(state, key, rank, world_ranks, own);
   GroupRegistry::current().add(own.name, group);
   return group;
@@ -200,13 +257,33 @@ std::shared_ptr<ProcessGroup> merge(const std::vector<int>& a, const std::vector
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks, const GroupOptions& options) {
+  const std::string title = fmt::format("split of group '{}'", name_);
+  checks::timeout(options.name.empty() ? title : fmt::format("group '{}'", options.name), options.timeout);
   const int64_t ordinal = splits_.fetch_add(1) + 1;
-  if (position(ranks, rank_) < 0) {
-    TUTTI_CHECK(ranks.empty(), "split of group '{}': rank {} is not among the ranks {} it gives; give an empty list to be in no group", name_,
-                rank_, list(ranks));
-    return nullptr;
+  std::vector<GroupWish> wishes(static_cast<size_t>(size()));
+  wishes[static_cast<size_t>(rank_)] = {.ranks = ranks, .name = options.name, .transport = chosen_transport(options)};
+  if (has_peers(*this)) {
+    TUTTI_CHECK(store_ != nullptr, "{}: its ranks have no store to meet in", title);
+    std::vector<int> everyone(static_cast<size_t>(size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const MeetingSeat seat{.store = *store_, .title = title, .group = fmt::format("{}:split:{}", name_, ordinal),
+                           .key = fmt::format("{}/splits/{}", key_, ordinal), .members = everyone,
+                           .names = described(WorldState::current(), everyone, world_ranks_), .place = rank_,
+                           .pids = of_members(WorldState::current().pids, world_ranks_),
+                           .far = far_members(WorldState::current(), everyone, world_ranks_), .timeout = options.timeout};
+    MemberWatch watch(*store_, seat.group, seat.pids, everyone, seat.far);
+    watch.guard([&] {
+      wishes = meet_members(seat, wishes[static_cast<size_t>(rank_)], [] {});
+      leave_meeting(seat);
+    });
+  } else {
+    for (const int rank : ranks) {
+      if (rank >= 0 && rank < size()) wishes[static_cast<size_t>(rank)] = wishes[static_cast<size_t>(rank_)];
+    }
   }
-  check_members("split", ranks, size());
+  const std::string wrong = why_no_split(wishes);
+  TUTTI_CHECK(wrong.empty(), "{}: {}", title, wrong);
+  if (ranks.empty()) return nullptr;
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(world_ranks_[static_cast<size_t>(rank)]);
   GroupOptions own = options;

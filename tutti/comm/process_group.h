@@ -45,6 +45,14 @@ struct Health {
   std::string failure;  // why not
 };
 
+// What a rank knows of the monitored barriers of its group, numbered from 1.
+struct MonitoredBarriers {
+  int64_t made = 0;              // by this rank
+  std::vector<int64_t> reached;  // on rank 0: the last one that each rank has come to
+  int64_t told = 0;              // on the others: the last one whose outcome rank 0 has told,
+  int64_t first_missing = -1;    // and the rank that did not come to it
+};
+
 class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  public:
   // For those who bring their own backends; init_process_group, new_group and split make groups with transports.
@@ -103,7 +111,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
                            const CallOptions& options = {});
   Work barrier(const CallOptions& options = {});
   // Rank 0 waits for everybody, at most `timeout`, and names the ranks that did not come: the first one, or all of them
-  // (`wait_all_ranks`; the limit then holds for each in turn). Its message is thrown on the other ranks that came, too.
+  // (`wait_all_ranks`). The other ranks throw as well, those that come later too: call n of one rank meets call n of the
+  // others, so a barrier that failed does not disturb the next.
   void monitored_barrier(std::chrono::milliseconds timeout, bool wait_all_ranks = false);
 
   // ---- messages; tags below 2^31
@@ -164,7 +173,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   friend symm::SymmGroup symm_group(ProcessGroup& group);
   Backend& backend_for(const char* op, const Tensor& tensor) const;
   Backend& backend_for(const char* op, Tensors tensors) const;
-  void meet_monitored(std::chrono::milliseconds timeout, bool wait_all_ranks);
+  void arrive_monitored(int64_t number, std::chrono::milliseconds timeout);
+  void watch_arrivals(int64_t number, std::chrono::milliseconds timeout, bool wait_all_ranks);
   void inspect(CollectiveKind kind, Tensors inputs) const;
   void inspect(CollectiveKind kind, const Tensor& input) const { inspect(kind, {&input, 1}); }
 
@@ -178,6 +188,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   std::atomic<bool> check_nan_{false};
   std::atomic<int64_t> splits_{0};
   std::atomic<int64_t> shrinks_{0};
+  std::mutex monitored_mutex_;  // one monitored_barrier at a time
+  MonitoredBarriers monitored_;
   std::atomic<bool> coalescing_{false};
   std::mutex symm_mutex_;
   symm::SymmGroup symm_;  // made when first asked for

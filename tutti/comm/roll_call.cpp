@@ -1,22 +1,33 @@
 #include "tutti/comm/roll_call.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <sstream>
 
 #include "tutti/comm/deadline.h"
 #include "tutti/comm/shm/host_identity.h"
 #include "tutti/comm/shm/member_watch.h"
+#include "tutti/comm/store_meeting.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/runtime/host.h"
 
 namespace tutti::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAround{100};
+std::string here_key(const std::string& key, const std::string& host) { return fmt::format("{}/here/{:016x}", key, hash64(host)); }
 
-std::string key_of(const std::string& key, int rank) { return fmt::format("{}/rank/{}", key, rank); }
+// What a rank says about itself: its pid, the name of its host, and the host's identity, which may have any characters.
+std::string introduce(const std::string& host) { return fmt::format("{}\n{}\n{}", getpid(), host_name(), host); }
+
+void read_introduction(const std::string& text, PeerIdentity& identity, std::string& host) {
+  std::istringstream lines(text);
+  lines >> identity.pid;
+  lines.get();
+  std::getline(lines, identity.host);
+  std::getline(lines, host, '\0');
+}
 
 // "0 4711\n2 4713\n" by rank.
 std::vector<pid_t> pids_in(const std::string& text, int size) {
@@ -29,40 +40,27 @@ std::vector<pid_t> pids_in(const std::string& text, int size) {
   return pids;
 }
 
-std::string not_there(Store& store, const std::string& key, int size) {
-  const Store::Keys came = store.list_keys(key + "/rank/");
-  std::string missing;
-  for (int r = 0; r < size; ++r) {
-    if (std::find(came.begin(), came.end(), key_of(key, r)) == came.end()) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
-  }
-  return missing;
-}
-
 }  // namespace
 
 RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size, std::chrono::milliseconds timeout) {
-  const auto deadline = deadline_after(timeout);
-  const std::string host = host_identity(), here = fmt::format("{}/here/{:016x}", key, hash64(host)), complete = key + "/complete";
+  const std::string host = host_identity(), here = here_key(key, host);
   // The others of this host watch whoever stands in this list.
   store.append(here, fmt::format("{} {}\n", rank, getpid()));
-  store.set(key_of(key, rank), host);
-  // One small key to wait for, because every rank asks for it again and again.
-  if (store.add(key + "/came", 1) == size) store.set(complete, "1");
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    try {
-      store.wait({complete}, std::clamp(left, std::chrono::milliseconds(0), kLookAround));
-      break;
-    } catch (const StoreTimeout&) {
-      MemberWatch(store, group, pids_in(store.get(here), size)).look_around();
-      if (left > kLookAround) continue;
-      throw StoreTimeout(fmt::format("group '{}': ranks {} of {} did not come within {} ms (store {})", group, not_there(store, key, size), size,
-                                     timeout.count(), store.address()));
-    }
+  const StoreMeeting meeting{.store = store, .key = key, .alarm = key + "/alarm", .rank = rank, .size = size, .deadline = deadline_after(timeout),
+                             .look_around = [&] { MemberWatch(store, group, pids_in(store.get(here), size)).look_around(); }};
+  RollCall present;
+  const Met met = meet_in_store(meeting, introduce(host), [&](const std::vector<int>& missing) {
+    throw StoreTimeout(fmt::format("group '{}': ranks {} of {} did not come within {} ms (store {})", group, fmt::join(missing, ", "), size,
+                                   timeout.count(), store.address()));
+  });
+  for (const std::string& text : met.values) {
+    read_introduction(text, present.identities.emplace_back(), present.hosts.emplace_back());
+    present.pids.push_back(present.hosts.back() == host ? present.identities.back().pid : 0);
   }
-  Store::Keys keys;
-  for (int r = 0; r < size; ++r) keys.push_back(key_of(key, r));
-  return {.hosts = store.multi_get(keys), .pids = pids_in(store.get(here), size)};
+  if (met.is_last) {
+    for (const std::string& host_of_rank : present.hosts) store.delete_key(here_key(key, host_of_rank));
+  }
+  return present;
 }
 
 }  // namespace tutti::comm

@@ -1,5 +1,7 @@
 #include "tutti/comm/run_ranks.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -12,6 +14,7 @@
 #include "tutti/comm/store/hash_store.h"
 #include "tutti/comm/world_state.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
@@ -36,6 +39,7 @@ std::shared_ptr<ProcessGroup> join(const std::shared_ptr<Store>& store, const st
   state.rendezvous = rendezvous(store, rank, ranks);
   state.ranks_are_threads = true;
   state.hosts.assign(static_cast<size_t>(ranks), host_identity());
+  state.identities.assign(static_cast<size_t>(ranks), {getpid(), host_name()});
   std::vector<int> everyone;
   for (int r = 0; r < ranks; ++r) everyone.push_back(r);
   GroupOptions own = options;

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/deadline.h"
@@ -21,7 +22,7 @@ std::string list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::
 
 // Returns when all survivors have said that they leave out the same ranks.
 void agree(Store& store, const std::string& title, const std::string& key, int rank, const std::vector<int>& survivors, const std::string& failed,
-           MemberWatch& watch, std::chrono::milliseconds timeout) {
+           MemberWatch& watch, std::chrono::milliseconds timeout, const std::function<std::string(int)>& describe_rank) {
   const auto key_of = [&](int r) { return fmt::format("{}/{}", key, r); };
   store.set(key_of(rank), failed);
   Store::Keys keys;
@@ -47,7 +48,10 @@ void agree(Store& store, const std::string& title, const std::string& key, int r
       TUTTI_CHECK(said == failed, "{}: rank {} leaves out [{}], rank {} leaves out [{}]; give the same list on all survivors", title, rank, failed, r, said);
     }
     if (missing.empty()) return;
-    if (left <= kLookAround) throw TimeoutError(fmt::format("{}: ranks {} did not call it within {} ms", title, list(missing), timeout.count()));
+    if (left > kLookAround) continue;
+    std::vector<std::string> names;
+    for (const int r : missing) names.push_back(describe_rank(r));
+    throw TimeoutError(fmt::format("{}: {} did not call it within {} ms", title, fmt::join(names, ", "), timeout.count()));
   }
 }
 
@@ -78,7 +82,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::shrink(std::vector<int> failed_ranks
   if (own.description.empty()) own.description = description;
   const std::string key = fmt::format("{}/shrink/{}", key_, ordinal);
   MemberWatch watch(*store_, own.name, pids);
-  agree(*store_, title, key, rank_, survivors, list(failed_ranks), watch, options.timeout);
+  agree(*store_, title, key, rank_, survivors, list(failed_ranks), watch, options.timeout,
+        [&](int r) { return state.describe_rank(r, world_ranks_[static_cast<size_t>(r)]); });
   const int rank = static_cast<int>(std::find(survivors.begin(), survivors.end(), rank_) - survivors.begin());
   auto group = make_group(state, key + "/group", rank, members, own);
   GroupRegistry::current().add(own.name, group);

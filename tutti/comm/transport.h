@@ -71,10 +71,13 @@ struct Message {
   uint32_t tag = 0;
   std::byte* data = nullptr;  // not written when sending
   int64_t bytes = 0;          // receiving: must equal what was sent
+  DType dtype = DType::u8;    // the same
   int64_t done_bytes = 0;     // kept by the transport
   uint64_t handle = 0;        // kept by the transport
   bool finished = false;      // set by the transport, also when it failed
-  std::string error;          // set by the transport: why it failed, e.g. the sender's size differs; "" when it has not
+  // Set by the transport: why it failed; "" when it has not. A message that does not fit the receive that takes it is refused:
+  // the receive fails, and so does what the sender has under way with that rank, or when that is nothing what it posts next.
+  std::string error;
   const CallRecord* call = nullptr;  // what it belongs to, for the texts of errors
 };
 
@@ -83,7 +86,7 @@ struct PeerIdentity {
   pid_t pid = 0;
   std::string host;
 };
-std::string describe(int rank, const PeerIdentity& identity);  // "rank 3 (pid 4711 on host7)"
+std::string describe(int rank, const PeerIdentity& identity);  // "rank 3 (pid 4711 on host7)"; without a pid "rank 3"
 
 struct TransportTraits {
   const char* name;
@@ -121,8 +124,9 @@ class Transport {
   virtual void cancel(Message& message) = 0;
 
   // Called between attempts that brought nothing, `attempt` counting from 0: spins, yields, or sleeps until something
-  // may have changed, at most `limit`; looks after the peers now and then and fails the group when one is gone.
-  virtual void pause(uint32_t attempt, std::chrono::microseconds limit) = 0;
+  // may have changed, at most `limit`; looks after the peers now and then and fails the group when one is gone. False when
+  // it has only spun, so that next to no time has passed.
+  virtual bool pause(uint32_t attempt, std::chrono::microseconds limit) = 0;
   // The ranks that have not come to the round under way, for the message of a deadline.
   virtual std::vector<int> late_ranks() const = 0;
   // What `rank` did last, as far as is known: "at collective #41, all_reduce(f32 [3], sum)"; "" when nothing is.

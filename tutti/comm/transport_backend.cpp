@@ -6,7 +6,6 @@
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/call_states.h"
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
 
 namespace tutti::comm {
 namespace {
@@ -14,7 +13,15 @@ namespace {
 // Several collectives as one call, one after another.
 class Sequence final : public Collective {
  public:
-  Sequence(const CallRecord& call, std::vector<std::unique_ptr<Collective>> parts) : parts_(std::move(parts)) { record = call; }
+  Sequence(const CallRecord& call, std::vector<ListedTensor> list, std::vector<std::unique_ptr<Collective>> parts)
+      : list_(std::move(list)), parts_(std::move(parts)) {
+    record = call;
+    record.tensors = static_cast<int32_t>(list_.size());
+    record.splits = hash_of(list_);
+  }
+  std::unique_ptr<Collective> inquire(const std::string& group, int ranks) const override {
+    return make_list_inquiry(record, group, list_, ranks);
+  }
   bool next(Exchange& exchange) override {
     for (; current_ < parts_.size(); ++current_) {
       if (parts_[current_]->next(exchange)) return true;
@@ -24,6 +31,7 @@ class Sequence final : public Collective {
   void receive(std::span<const Arrival> from) override { parts_[current_]->receive(from); }
 
  private:
+  const std::vector<ListedTensor> list_;
   std::vector<std::unique_ptr<Collective>> parts_;
   size_t current_ = 0;
 };
@@ -37,17 +45,10 @@ CallRecord record_of(CollectiveKind kind, const Tensor& tensor, int root = -1, R
   return record;
 }
 
-CallRecord record_of_many(CollectiveKind kind, Tensors tensors, ReduceKind reduce = ReduceKind::sum) {
-  CallRecord record = record_of(kind, tensors[0], -1, reduce);
-  record.tensors = static_cast<int32_t>(tensors.size());
-  uint64_t hash = 1;
-  for (const Tensor& t : tensors) {
-    const uint64_t head[] = {static_cast<uint64_t>(t.dtype()), static_cast<uint64_t>(t.ndim())};
-    hash = hash64(head, sizeof head, hash);
-    for (const int64_t extent : t.extents()) hash = hash64(&extent, sizeof extent, hash);
-  }
-  record.splits = hash;
-  return record;
+std::vector<ListedTensor> list_of(Tensors tensors) {
+  std::vector<ListedTensor> list;
+  for (const Tensor& t : tensors) list.push_back({t.dtype(), t.extents()});
+  return list;
 }
 
 bool all_equal_sizes(Tensors tensors) {
@@ -152,9 +153,9 @@ Work TransportBackend::launch(C Reusable::*kept, const CallOptions& options, Ten
   return {};
 }
 
-Work TransportBackend::sequence(const CallRecord& record, std::vector<std::unique_ptr<Collective>> parts, const CallOptions& options,
-                                Tensors results) {
-  auto state = std::make_shared<CollectiveState>(queue_, std::make_unique<Sequence>(record, std::move(parts)), timeout_of(options),
+Work TransportBackend::sequence(const CallRecord& record, std::vector<ListedTensor> list, std::vector<std::unique_ptr<Collective>> parts,
+                                const CallOptions& options, Tensors results) {
+  auto state = std::make_shared<CollectiveState>(queue_, std::make_unique<Sequence>(record, std::move(list), std::move(parts)), timeout_of(options),
                                                  std::vector<Tensor>(results.begin(), results.end()));
   queue_->submit(state);
   Work work(std::move(state));
@@ -220,7 +221,7 @@ Work TransportBackend::all_gather_single_coalesced(Tensors outputs, Tensors inpu
     part->take_parts(DenseOutput(outputs[i]), inputs[i].nbytes());
     parts.push_back(std::move(part));
   }
-  return sequence(record_of_many(CollectiveKind::all_gather_single_coalesced, inputs), std::move(parts), options, outputs);
+  return sequence(record_of(CollectiveKind::all_gather_single_coalesced, inputs[0]), list_of(inputs), std::move(parts), options, outputs);
 }
 
 Work TransportBackend::gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) {
@@ -324,7 +325,7 @@ Work TransportBackend::all_reduce_coalesced(Tensors tensors, const ReduceOp& op,
     part->begin_reduce({}, traits_, rank_, size_, tensor, op, -1);
     parts.push_back(std::move(part));
   }
-  return sequence(record_of_many(CollectiveKind::all_reduce_coalesced, tensors, op.kind()), std::move(parts), options, tensors);
+  return sequence(record_of(CollectiveKind::all_reduce_coalesced, tensors[0], -1, op.kind()), list_of(tensors), std::move(parts), options, tensors);
 }
 
 Work TransportBackend::reduce(const Tensor& tensor, int root, const ReduceOp& op, const CallOptions& options) {
@@ -379,7 +380,7 @@ Work TransportBackend::reduce_scatter_single_coalesced(Tensors outputs, Tensors 
     part->begin_scatter_parts({}, rank_, size_, outputs[i], inputs[i], op);
     parts.push_back(std::move(part));
   }
-  return sequence(record_of_many(CollectiveKind::reduce_scatter_single_coalesced, outputs, op.kind()), std::move(parts), options, outputs);
+  return sequence(record_of(CollectiveKind::reduce_scatter_single_coalesced, outputs[0], -1, op.kind()), list_of(outputs), std::move(parts), options, outputs);
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 
 #include "tutti/comm/backend.h"
 #include "tutti/comm/call_queue.h"
+#include "tutti/comm/collectives/list_inquiry.h"
 #include "tutti/comm/collectives/move.h"
 #include "tutti/comm/collectives/reduction.h"
 
@@ -21,6 +22,7 @@ class TransportBackend final : public Backend {
   std::string name() const override { return traits_.name; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  std::string describe_rank(int rank) const override { return describe(rank, queue_->transport().peer(rank)); }
   Answer can(const CallQuery& query) const override;
 
   Work broadcast(const Tensor& tensor, int root, const CallOptions& options) override;
@@ -70,7 +72,9 @@ class TransportBackend final : public Backend {
   Work reduction(const CallOptions& options, Tensors results, const Begin& begin) {
     return launch(&Reusable::reduction, options, results, begin);
   }
-  Work sequence(const CallRecord& record, std::vector<std::unique_ptr<Collective>> parts, const CallOptions& options, Tensors results);
+  // `record` describes the first tensor of the list.
+  Work sequence(const CallRecord& record, std::vector<ListedTensor> list, std::vector<std::unique_ptr<Collective>> parts, const CallOptions& options,
+                Tensors results);
   Work messages(const CallRecord& record, std::span<const PointToPoint> operations, const CallOptions& options);
   std::chrono::milliseconds timeout_of(const CallOptions& options) const;
 

@@ -22,10 +22,16 @@ struct GroupSeat {
   int size = 1;
   std::vector<int> world_ranks;    // of the members, in group-rank order
   std::vector<pid_t> pids = {};    // of the members on this host, in group-rank order; 0 elsewhere; empty: unknown
+  std::vector<PeerIdentity> identities = {};  // of the members, in group-rank order; empty: unknown
+  std::vector<int> shown_ranks = {};          // what messages call the members; empty: their ranks in the group
   int local_ranks = 0;             // of the job on this host; 0: unknown
   std::shared_ptr<Store> store;    // of the job
   Clock::time_point deadline = Clock::now() + std::chrono::minutes(5);
 };
+
+inline int shown_rank(const std::vector<int>& shown_ranks, int rank) {
+  return shown_ranks.empty() ? rank : shown_ranks[static_cast<size_t>(rank)];
+}
 
 struct TransportInfo {
   std::string name;

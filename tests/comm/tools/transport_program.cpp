@@ -5,13 +5,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <string_view>
 #include <thread>
 
 #include "tests/comm/support/capability_checks.h"
+#include "tests/comm/support/message_agreement.h"
 #include "tests/comm/support/transport_ranks.h"
 #include "tutti/comm/store/file_store.h"
 #include "tutti/comm/transport_backend.h"
@@ -58,17 +59,28 @@ void use_groups(const std::string& transport, const GroupSeat& seat) {
   }
 }
 
+std::vector<int> everyone(const GroupSeat& seat) {
+  std::vector<int> ranks(static_cast<size_t>(seat.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 void check_can(const std::string& transport, const GroupSeat& seat) {
-  std::vector<int> everyone;
-  for (int r = 0; r < seat.size; ++r) everyone.push_back(r);
-  ProcessGroup group(seat.name, seat.key, seat.rank, everyone, nullptr);
+  ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
   group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
   check_capabilities(group, true);
+}
+
+void check_messages_agree(const std::string& transport, const GroupSeat& seat) {
+  ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
+  group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
+  check_message_agreement(group);
 }
 
 void run(const std::string& transport, std::string_view what, const GroupSeat& seat) {
   if (what == "groups") return use_groups(transport, seat);
   if (what == "can") return check_can(transport, seat);
+  if (what == "messages") return check_messages_agree(transport, seat);
   const auto t = make_transport(transport, seat);
   if (what == "rounds") {
     check_rounds(*t, 5, 20, 3'000'000);
@@ -81,15 +93,6 @@ void run(const std::string& transport, std::string_view what, const GroupSeat& s
       std::printf("rank %d: %s\n", seat.rank, error.what());
     }
     exchange_one_block(*t, tensor_call(2, 8), 8);
-  } else if (what == "die") {
-    exchange_one_block(*t, barrier_call(1), 0);
-    if (seat.rank == 1) raise(SIGKILL);
-    try {
-      exchange_one_block(*t, barrier_call(2), 0);
-      throw std::runtime_error("no error");
-    } catch (const PeerError& error) {
-      std::printf("rank %d: %s\n", seat.rank, error.what());
-    }
   } else if (what == "idle") {
     exchange_one_block(*t, barrier_call(1), 0);
     double before = cpu_seconds();

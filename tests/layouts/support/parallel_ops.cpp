@@ -75,22 +75,22 @@ Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD,
 
 Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, const std::vector<int32_t>& labels, const TreeCut& part) {
   const Tensor targets = Tensor::of(labels);
-  ClassLoss result;
+  ClassStatistics all;
   {
     const NoGradScope no_grad;
     const ClassStatistics mine = class_statistics(detach(logits_TV), targets, part.begin);
     std::vector<ClassStatistics> nodes;
-    for (const Tensor& packed : place.tp.gather_each(stack({mine.maximum, mine.sum, mine.target}, 0)))
+    for (const Tensor& packed : place.tp.gather_each(stack({mine.maximum, mine.rest, mine.target}, 0)))
       nodes.push_back({contiguous(select(packed, 0, 0)), contiguous(select(packed, 0, 1)), contiguous(select(packed, 0, 2))});
     for (; nodes.size() > 1; nodes.resize(nodes.size() / 2)) {
       for (size_t i = 0; i < nodes.size() / 2; ++i) nodes[i] = combine(nodes[2 * i], nodes[2 * i + 1]);
     }
-    result = cross_entropy_of(nodes[0], targets);
+    all = nodes[0];
   }
   return function(
-      "vocabulary_parallel_loss", {logits_TV}, [&] { return result.loss; },
-      [logits = detach(logits_TV), targets, lse = result.logsumexp, first = part.begin](const Tensor& g) -> std::vector<Tensor> {
-        return {cross_entropy_shard_backward(logits, g, targets, lse, first)};
+      "vocabulary_parallel_loss", {logits_TV}, [&] { return cross_entropy_of(all, targets); },
+      [logits = detach(logits_TV), targets, all, first = part.begin](const Tensor& g) -> std::vector<Tensor> {
+        return {cross_entropy_shard_backward(logits, g, targets, all, first)};
       });
 }
 

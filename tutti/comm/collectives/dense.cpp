@@ -1,6 +1,7 @@
 #include "tutti/comm/collectives/dense.h"
 
 #include "tutti/ops/engine/index_loops.h"
+#include "tutti/tensor/overlap.h"
 
 namespace tutti::comm {
 namespace {
@@ -16,6 +17,7 @@ Tensor dense_like(const Tensor& t, bool with_values) {
 DenseInput::DenseInput(const Tensor& t) : tensor_(t.is_contiguous() ? t : dense_like(t, true)) {}
 
 DenseOutput::DenseOutput(const Tensor& t, bool with_values) : target_(t) {
+  refuse_overlap("a collective that writes", t);
   if (!t.is_contiguous()) copy_ = dense_like(t, with_values);
 }
 

@@ -33,7 +33,7 @@ class FakeTransport final : public Transport {
   void post(Message& message) override;
   void advance_messages() override;
   void cancel(Message&) override {}
-  void pause(uint32_t, std::chrono::microseconds) override {}
+  bool pause(uint32_t, std::chrono::microseconds) override { return false; }
   std::vector<int> late_ranks() const override { return {}; }
   std::string last_seen(int rank) const override;
   void fail(std::string_view reason) override;

@@ -137,7 +137,7 @@ bool HierTransport::advance_side(Side& side) {
   } catch (const UsageError&) {
     side.refused = std::current_exception();
     side.finished = true;
-  } catch (const PeerError&) {
+  } catch (const EnvironmentError&) {
     spread_failure();
     throw;
   }
@@ -255,7 +255,7 @@ void HierTransport::cancel(Message& message) {
 
 // ---- waiting and failing --------------------------------------------------------------------------------------------
 
-void HierTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
+bool HierTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
   // Asleep on one side, the other is not heard: so in turns, and briefly.
   const auto half = std::min(limit / 2, std::chrono::microseconds(attempt < 1000 ? 100 : 1000));
   const bool inner_waits = !active_ ? std::any_of(posted_.begin(), posted_.end(), [](const auto& p) { return p->is_inner; }) : !inner_side_.finished;
@@ -267,6 +267,7 @@ void HierTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
     outer_->pause(attempt, half);
   }
   spread_failure();
+  return true;
 }
 
 std::vector<int> HierTransport::late_ranks() const {

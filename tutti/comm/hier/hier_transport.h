@@ -34,7 +34,7 @@ class HierTransport final : public Transport {
   void post(Message& message) override;
   void advance_messages() override;
   void cancel(Message& message) override;
-  void pause(uint32_t attempt, std::chrono::microseconds limit) override;
+  bool pause(uint32_t attempt, std::chrono::microseconds limit) override;
   std::vector<int> late_ranks() const override;
   std::string last_seen(int rank) const override;
   void fail(std::string_view reason) override;

@@ -57,11 +57,13 @@ std::vector<Identity> identities(Transport& transport, Clock::time_point deadlin
   const Exchange exchange{.offers = {&offer, 1}, .takes = {&take, 1}};
   Identities received(transport.size());
   transport.start(call, 0, exchange, received);
-  for (uint32_t attempt = 0; !transport.advance(); ++attempt) {
-    transport.pause(attempt, std::chrono::milliseconds(10));
+  constexpr uint32_t kSleepsAtOnce = 1u << 20;
+  while (!transport.advance()) {
+    transport.pause(kSleepsAtOnce, std::chrono::milliseconds(10));
     if (Clock::now() < deadline) continue;
-    const std::string message = fmt::format("group '{}' was not complete by the deadline; missing: ranks {}", group,
-                                            fmt::join(transport.late_ranks(), ", "));
+    std::vector<std::string> late;
+    for (const int p : transport.late_ranks()) late.push_back(describe(p, transport.peer(p)));
+    const std::string message = fmt::format("group '{}' was not made by the deadline: {} did not come", group, fmt::join(late, ", "));
     transport.fail(message);
     throw TimeoutError(message);
   }
@@ -73,21 +75,35 @@ std::vector<Identity> identities(Transport& transport, Clock::time_point deadlin
 std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.store != nullptr, "group '{}': transport hier needs a store, where the ranks of a host meet", seat.name);
   std::unique_ptr<Transport> outer = make_transport(outer_name(), seat);
-  const std::vector<Identity> hosts = identities(*outer, seat.deadline, seat.name);
+  std::vector<Identity> hosts;
+  try {
+    hosts = identities(*outer, seat.deadline, seat.name);
+  } catch (const PeerError& error) {
+    throw PeerError(fmt::format("{}, while the group '{}' was made", error.what(), seat.name));
+  }
   GroupSeat inside = seat;
   std::vector<int> members;
   inside.world_ranks.clear();
   inside.pids.clear();
+  inside.identities.clear();
   for (int p = 0; p < seat.size; ++p) {
     if (hosts[static_cast<size_t>(p)] != hosts[static_cast<size_t>(seat.rank)]) continue;
     if (p == seat.rank) inside.rank = static_cast<int>(members.size());
     members.push_back(p);
     if (!seat.world_ranks.empty()) inside.world_ranks.push_back(seat.world_ranks[static_cast<size_t>(p)]);
     if (!seat.pids.empty()) inside.pids.push_back(seat.pids[static_cast<size_t>(p)]);
+    if (!seat.identities.empty()) inside.identities.push_back(seat.identities[static_cast<size_t>(p)]);
   }
   inside.size = static_cast<int>(members.size());
   inside.key = fmt::format("{}/host of {}", seat.key, members[0]);
-  std::unique_ptr<Transport> inner = make_transport("shm", inside);
+  inside.shown_ranks = members;
+  std::unique_ptr<Transport> inner;
+  try {
+    inner = make_transport("shm", inside);
+  } catch (const Error& error) {
+    outer->fail(error.what());  // those on other hosts wait in the first call
+    throw;
+  }
   if (inside.size == seat.size) return inner;
   return std::make_unique<HierTransport>(std::move(inner), std::move(outer), std::move(members), seat.name);
 }

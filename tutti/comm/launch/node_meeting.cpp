@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "tutti/comm/deadline.h"
@@ -12,6 +14,7 @@
 #include "tutti/comm/store/tcp_store.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/host.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti::comm {
 namespace {
@@ -27,15 +30,43 @@ std::string nnodes(const NodeOptions& nodes) {
 }
 
 std::string node_key(int restart, int node) { return fmt::format("{}/node/{:06}", restart, node); }
+std::string plan_key(int restart) { return fmt::format("{}/plan", restart); }
 
-std::string describe(const json& record) {
-  return fmt::format("node {} ({}, launcher pid {})", record["node"].get<int>(), record["host"].get<std::string>(), record["pid"].get<int>());
+constexpr JsonLimits kLimits{.depth = 8, .nbytes = size_t{16} << 20};
+
+JsonDocument read_value(const std::string& text, const std::string& key) { return JsonDocument(text, {.name = fmt::format("store key '{}'", key)}, kLimits); }
+
+// What a node says of itself.
+struct NodeRecord {
+  NodeMeeting::Node node;
+  std::string nnodes, run_id;
+  int64_t max_restarts = 0;
+};
+
+NodeRecord record_of(const JsonValue& value) {
+  const auto count = [&](const char* key) { return static_cast<int>(value.at(key).whole(0, INT_MAX)); };
+  return {.node = {.rank = count("node"), .local_ranks = count("local"), .host = value.at("host").string(), .pid = count("pid")},
+          .nnodes = value.at("nnodes").string(), .run_id = value.at("run-id").string(), .max_restarts = value.at("max-restarts").whole()};
 }
 
+json to_json(const NodeRecord& r) {
+  return {{"node", r.node.rank}, {"local", r.node.local_ranks}, {"host", r.node.host}, {"pid", r.node.pid},
+          {"nnodes", r.nnodes}, {"max-restarts", r.max_restarts}, {"run-id", r.run_id}};
+}
+
+// The name of a host need not be UTF-8.
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string describe(const NodeRecord& r) { return fmt::format("node {} ({}, launcher pid {})", r.node.rank, r.node.host, r.node.pid); }
+
 // What all nodes must be given alike; "" when they are.
-std::string contradiction(const json& a, const json& b) {
-  for (const char* flag : {"nnodes", "max-restarts", "run-id"}) {
-    if (a[flag] != b[flag]) return fmt::format("--{} is {} on {} but {} on {}; give all nodes the same", flag, a[flag].dump(), describe(a), b[flag].dump(), describe(b));
+std::string contradiction(const NodeRecord& a, const NodeRecord& b) {
+  const auto differ = [&](const char* flag, const auto& one, const auto& other) {
+    return one == other ? "" : fmt::format("--{} is {} on {} but {} on {}; give all nodes the same", flag, one, describe(a), other, describe(b));
+  };
+  for (const std::string& wrong : {differ("nnodes", text_of(a.nnodes), text_of(b.nnodes)), differ("max-restarts", a.max_restarts, b.max_restarts),
+                                   differ("run-id", text_of(a.run_id), text_of(b.run_id))}) {
+    if (!wrong.empty()) return wrong;
   }
   return "";
 }
@@ -84,30 +115,34 @@ bool NodeMeeting::join_store(const KeepWaiting& keep_waiting) {
 bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waiting, Plan& plan) {
   if (!store_ && !join_store(keep_waiting)) return false;
   const NodeOptions& nodes = options_.nodes;
-  const json mine = {{"node", nodes.node_rank}, {"local", options_.ranks}, {"host", host_name()}, {"pid", getpid()},
-                     {"nnodes", nnodes(nodes)}, {"max-restarts", options_.max_restarts}, {"run-id", options_.run_id}};
-  const json there = json::parse(store_->compare_set(node_key(restart, nodes.node_rank), "", mine.dump()));
-  TUTTI_CHECK(there == mine, "--node-rank {} belongs to {} already; give each node a rank of its own", nodes.node_rank, describe(there));
+  const NodeRecord mine{.node = {.rank = nodes.node_rank, .local_ranks = options_.ranks, .host = host_name(), .pid = getpid()},
+                        .nnodes = nnodes(nodes), .run_id = options_.run_id, .max_restarts = options_.max_restarts};
+  const std::string key = node_key(restart, nodes.node_rank), value = text_of(to_json(mine));
+  if (const std::string there = store_->compare_set(key, "", value); there != value) {
+    throw UsageError(fmt::format("--node-rank {} belongs to {} already; give each node a rank of its own", nodes.node_rank,
+                                 describe(record_of(read_value(there, key).top()))));
+  }
   if (server_ && !lead(restart, expected, keep_waiting)) return false;
   // Node 0 has a deadline and tells when it passes, so there is none here; a node 0 that dies closes the connection.
-  std::string text;
-  while (text.empty()) {
+  std::optional<std::string> text;
+  while (!text) {
     if (!keep_waiting()) return false;
     try {
-      text = store_->get(fmt::format("{}/plan", restart), kSlice);
+      text = store_->get(plan_key(restart), kSlice);
     } catch (const StoreTimeout&) {
     } catch (const EnvironmentError& error) {
       throw EnvironmentError(fmt::format("node {}: the launcher of node 0 at {} is gone: {}", nodes.node_rank, endpoint(), error.what()));
     }
   }
-  const json told = json::parse(text);
-  TUTTI_CHECK(!told.contains("wrong"), "{}", told["wrong"].get<std::string>());
-  TUTTI_CHECK_ENV(!told.contains("missing"), "{}", told["missing"].get<std::string>());
+  const JsonDocument document = read_value(*text, plan_key(restart));
+  const JsonValue told = document.top();
+  if (const auto wrong = told.find("wrong")) throw UsageError(wrong->string());
+  if (const auto missing = told.find("missing")) throw EnvironmentError(missing->string());
   plan.nodes.clear();
   bool am_there = false;
   int ranks = 0;
-  for (const json& record : told["nodes"]) {
-    const Node node{.rank = record["node"], .local_ranks = record["local"], .host = record["host"], .pid = record["pid"]};
+  for (const auto& [none, record] : told.at("nodes")) {
+    const Node node = record_of(record).node;
     if (node.rank == nodes.node_rank) {
       am_there = true;
       plan.first.rank = ranks;
@@ -122,11 +157,11 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
   plan.first.local_world_size = options_.ranks;
   plan.first.nodes = static_cast<int>(plan.nodes.size());
   plan.first.store_host = nodes.host;
-  plan.first.store_port = told["port"];
+  plan.first.store_port = static_cast<int>(told.at("port").whole(1, 65535));
   plan.first.job_key = key_;
   plan.first.restart = restart;
   plan.first.max_restarts = options_.max_restarts;
-  plan.first.run_id = told["run-id"];
+  plan.first.run_id = told.at("run-id").string();
   return true;
 }
 
@@ -136,7 +171,7 @@ bool NodeMeeting::lead(int restart, int expected, const KeepWaiting& keep_waitin
   const auto end = deadline_after(nodes.join);
   auto quiet_until = Clock::now() + nodes.quiet;
   size_t count = 0;
-  const auto tell = [&](const json& plan) { store_->set(fmt::format("{}/plan", restart), plan.dump()); };
+  const auto tell = [&](const std::string& plan) { store_->set(plan_key(restart), plan); };
   while (true) {
     if (!keep_waiting()) return false;
     const Store::Keys keys = store_->list_keys(fmt::format("{}/node/", restart));
@@ -146,27 +181,31 @@ bool NodeMeeting::lead(int restart, int expected, const KeepWaiting& keep_waitin
     if (static_cast<int>(count) >= nodes.min_nodes && Clock::now() >= quiet_until) break;
     if (Clock::now() >= end) {
       std::vector<int> came;
-      for (const std::string& key : keys) came.push_back(json::parse(store_->get(key))["node"]);
-      tell({{"missing", fmt::format("only {} of {} nodes came to {} within {} s: {}", count, nnodes(nodes), endpoint(), nodes.join.count() / 1000, list(came))}});
+      for (const std::string& key : keys) came.push_back(record_of(read_value(store_->get(key), key).top()).node.rank);
+      tell(text_of({{"missing", fmt::format("only {} of {} nodes came to {} within {} s: {}", count, nnodes(nodes), endpoint(), nodes.join.count() / 1000, list(came))}}));
       return true;
     }
     std::this_thread::sleep_for(kSlice / 4);
   }
-  tell(json::parse(plan_of(restart)));
+  tell(plan_of(restart));
   return true;
 }
 
 std::string NodeMeeting::plan_of(int restart) {
-  json records = json::array();
+  std::vector<NodeRecord> records;
+  json nodes = json::array();
   std::string run_id = options_.run_id;
-  for (const std::string& key : store_->list_keys(fmt::format("{}/node/", restart))) records.push_back(json::parse(store_->get(key)));
-  for (const json& record : records) {
-    if (const std::string wrong = contradiction(records[0], record); !wrong.empty()) return json{{"wrong", wrong}}.dump();
+  for (const std::string& key : store_->list_keys(fmt::format("{}/node/", restart))) {
+    records.push_back(record_of(read_value(store_->get(key), key).top()));
+    nodes.push_back(to_json(records.back()));
+  }
+  for (const NodeRecord& record : records) {
+    if (const std::string wrong = contradiction(records[0], record); !wrong.empty()) return text_of({{"wrong", wrong}});
   }
   if (run_id.empty()) run_id = "none";
   ranks_server_ = nullptr;
   ranks_server_ = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = key_.empty() ? options_.nodes.host : "", .job_key = key_});
-  return json{{"nodes", records}, {"port", ranks_server_->port()}, {"run-id", run_id}}.dump();
+  return text_of({{"nodes", nodes}, {"port", ranks_server_->port()}, {"run-id", run_id}});
 }
 
 void NodeMeeting::leave(int others) {

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <nlohmann/json.hpp>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti::comm {
 namespace {
@@ -26,12 +28,16 @@ std::string encode(const NewsItem& item) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-NewsItem decode(const std::string& text) {
-  const json object = json::parse(text);
-  NewsItem item{.kind = static_cast<NewsItem::Kind>(object["kind"].get<int>()), .node = object["node"], .number = object["number"], .interrupted = object["interrupted"]};
+NewsItem decode(const std::string& text, const std::string& key) {
+  const JsonDocument document(text, {.name = fmt::format("store key '{}'", key)}, {.depth = 8, .nbytes = size_t{16} << 20});
+  const JsonValue top = document.top();
+  const auto number = [&](const char* name, int most) { return static_cast<int>(top.at(name).whole(0, most)); };
+  NewsItem item{.kind = static_cast<NewsItem::Kind>(number("kind", static_cast<int>(NewsItem::Kind::ended))), .node = number("node", INT_MAX),
+                .number = number("number", INT_MAX), .interrupted = top.at("interrupted").boolean(), .failure = {}};
   if (item.kind == NewsItem::Kind::failure) {
-    item.failure = {.kind = static_cast<LaunchFailure::Kind>(object["cause"].get<int>()), .status = object["status"], .text = object["text"],
-                    .last_lines = object["lines"].get<std::vector<std::string>>()};
+    item.failure = {.kind = static_cast<LaunchFailure::Kind>(number("cause", static_cast<int>(LaunchFailure::Kind::lost))), .status = number("status", INT_MAX),
+                    .text = top.at("text").string(), .last_lines = {}};
+    for (const auto& [none, line] : top.at("lines")) item.failure.last_lines.push_back(line.string());
   }
   return item;
 }
@@ -86,7 +92,7 @@ void NodeNews::run() {
       reader_->set(key("beat", plan_.first.node), std::to_string(++beat));
       if (plan_.first.node == 0) watch_the_others();
       try {
-        const NewsItem item = decode(reader_->get(key("news", next), kBeat));
+        const NewsItem item = decode(reader_->get(key("news", next), kBeat), key("news", next));
         ++next;
         TUTTI_CHECK_ENV(item.node >= 0 && item.node < static_cast<int>(has_ended_.size()), "news of node {}, which is not there", item.node);
         if (item.kind == NewsItem::Kind::ended) has_ended_[static_cast<size_t>(item.node)] = true;

@@ -3,8 +3,6 @@
 
 namespace tutti::comm {
 
-std::unique_ptr<MessageEngine> make_gloo_engine(const GroupSeat&) { throw_left_out("transport gloo", TUTTI_GLOO_WHY_NOT); }
-
 std::unique_ptr<Transport> make_gloo_transport(const GroupSeat&) { throw_left_out("transport gloo", TUTTI_GLOO_WHY_NOT); }
 
 }  // namespace tutti::comm

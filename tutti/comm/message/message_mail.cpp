@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tutti/comm/exchange_check.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -30,6 +31,11 @@ void MessageMail::post(Message& message) {
   message.error.clear();
   message.done_bytes = 0;
   message.handle = 0;
+  if (std::string refusal = refusals_.take(message.peer); !refusal.empty()) {
+    message.error = std::move(refusal);
+    message.finished = true;
+    return;
+  }
   if (!message.is_send) {
     const auto envelope = std::find_if(aside_.begin(), aside_.end(), [&](const Envelope& e) { return fits(message, e.from, e.tag); });
     if (envelope == aside_.end()) {
@@ -44,7 +50,7 @@ void MessageMail::post(Message& message) {
   Small& small = small_[static_cast<size_t>(message.peer)];
   if (message.bytes <= inline_ && small.sent - small.known + cost_of(message.bytes) <= kUnreadBytes) {
     small.sent += cost_of(message.bytes);
-    line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .offset = 1, .bytes = message.bytes},
+    line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .offset = 1, .bytes = message.bytes, .dtype = message.dtype},
                {{message.data, message.bytes}});
     message.done_bytes = message.bytes;
     message.finished = true;
@@ -52,7 +58,7 @@ void MessageMail::post(Message& message) {
   }
   message.handle = static_cast<uint64_t>(id);
   sending_.emplace(id, Sending{&message, 0});
-  line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .bytes = message.bytes});
+  line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .bytes = message.bytes, .dtype = message.dtype});
 }
 
 void MessageMail::cancel(Message& message) {
@@ -75,6 +81,9 @@ void MessageMail::arrived(const PacketHead& head, Packet&& packet) {
     case PacketKind::mail: envelope_came(from, head, packet); break;
     case PacketKind::mail_data: data_came(from, head, packet); break;
     case PacketKind::mail_withdrawn: withdrawn(from, head.number); break;
+    case PacketKind::mail_refused:
+      was_refused(from, std::string(reinterpret_cast<const char*>(packet.data()) + sizeof head, static_cast<size_t>(packet.bytes) - sizeof head));
+      break;
     case PacketKind::mail_read: {
       Small& small = small_[static_cast<size_t>(from)];
       small.known = std::clamp(head.offset, small.known, small.sent);
@@ -108,16 +117,36 @@ void MessageMail::send_on(int64_t id, Sending& sending) {
   m.finished = m.done_bytes == m.bytes;
 }
 
+// What is under way with `by` ends with the text; when that is nothing, what is posted next does.
+void MessageMail::was_refused(int by, const std::string& text) {
+  std::vector<Message*> ended;
+  for (const auto& [id, sending] : sending_) {
+    if (sending.message->peer == by) ended.push_back(sending.message);
+  }
+  for (const auto& [key, receiving] : receiving_) {
+    if (key.first == by) ended.push_back(receiving.message);
+  }
+  for (Message* m : receivers_) {
+    if (m->peer == by || m->peer < 0) ended.push_back(m);
+  }
+  for (Message* m : ended) {
+    cancel(*m);
+    m->error = text;
+    m->finished = true;
+  }
+  if (ended.empty()) refusals_.keep(by, text);
+}
+
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
 void MessageMail::envelope_came(int from, const PacketHead& head, const Packet& packet) {
   const int64_t body = packet.bytes - static_cast<int64_t>(sizeof(PacketHead));
   const bool has_data = head.offset == 1;
-  if (head.bytes < 0 || body != (has_data ? head.bytes : 0)) {
+  if (head.bytes < 0 || body != (has_data ? head.bytes : 0) || static_cast<int>(head.dtype) >= kNumDTypes) {
     throw_bad_packet(from, fmt::format("{} bytes of a message of {}", body, head.bytes));
   }
   const std::byte* data = packet.data() + sizeof(PacketHead);
-  Envelope envelope{from, head.tag, head.number, head.bytes, has_data, {}};
+  Envelope envelope{from, head.tag, head.number, head.dtype, head.bytes, has_data, {}};
   const auto receiver = std::find_if(receivers_.begin(), receivers_.end(), [&](Message* m) { return fits(*m, from, head.tag); });
   if (receiver == receivers_.end()) {
     envelope.data.assign(data, data + body);
@@ -132,11 +161,12 @@ void MessageMail::envelope_came(int from, const PacketHead& head, const Packet& 
 void MessageMail::take_envelope(Message& message, const Envelope& envelope, const std::byte* data) {
   message.peer = envelope.from;
   if (envelope.has_data) has_read(envelope.from, cost_of(envelope.bytes));
-  if (envelope.bytes != message.bytes) {
-    message.error = fmt::format("receive of {} bytes from rank {} with tag {}: the sender's message has {} bytes",
-                                message.bytes, envelope.from, envelope.tag, envelope.bytes);
+  message.error = why_refused(message, envelope.from, line_.rank(), envelope.dtype, envelope.bytes);
+  if (!message.error.empty()) {
     message.finished = true;
-    if (!envelope.has_data) line_.send(envelope.from, {.kind = PacketKind::mail_skip, .number = envelope.id});
+    const int64_t length = static_cast<int64_t>(message.error.size());
+    line_.send(envelope.from, {.kind = PacketKind::mail_refused, .number = envelope.id, .bytes = length},
+               {{reinterpret_cast<const std::byte*>(message.error.data()), length}});
   } else if (envelope.has_data) {
     if (envelope.bytes > 0) std::memcpy(message.data, data, static_cast<size_t>(envelope.bytes));
     message.done_bytes = envelope.bytes;
@@ -200,8 +230,7 @@ void MessageMail::withdrawn(int from, int64_t id) {
   const auto it = receiving_.find({from, id});
   if (it == receiving_.end()) return;
   Message& m = *it->second.message;
-  m.error = fmt::format("receive of {} bytes from rank {} with tag {}: the sender cancelled the message after {} bytes",
-                        m.bytes, from, m.tag, m.done_bytes);
+  m.error = withdrawn_text(m, from, m.done_bytes);
   m.finished = true;
   stop_receiving(it);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tutti/comm/message/packet_line.h"
+#include "tutti/comm/refusals.h"
 
 namespace tutti::comm {
 
@@ -37,6 +38,7 @@ class MessageMail {
     int from;
     uint32_t tag;
     int64_t id;
+    DType dtype;
     int64_t bytes;
     bool has_data;
     std::vector<std::byte> data;
@@ -54,6 +56,7 @@ class MessageMail {
   void envelope_came(int from, const PacketHead& head, const Packet& packet);
   void data_came(int from, const PacketHead& head, const Packet& packet);
   void withdrawn(int from, int64_t id);
+  void was_refused(int by, const std::string& text);
   // `data`: of a small message.
   void take_envelope(Message& message, const Envelope& envelope, const std::byte* data);
   void has_read(int from, int64_t bytes);
@@ -63,6 +66,7 @@ class MessageMail {
   void send_on(int64_t id, Sending& sending);
 
   PacketLine& line_;
+  Refusals refusals_;
   const int64_t chunk_;
   const int64_t inline_;
   int64_t next_id_ = 1;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "tutti/comm/call_mismatch.h"
 #include "tutti/comm/exchange_check.h"
 #include "tutti/core/error.h"
 
@@ -150,9 +151,8 @@ void MessageRound::compare() {
     for (int p = 0; p < size_; ++p) {
       records.push_back(p == rank_ ? *call_ : round_head(peers_[static_cast<size_t>(p)].heads.front()).record);
     }
-    const std::string message = mismatch_message(group_, records);
     drop();
-    throw UsageError(message);
+    throw_mismatch(group_, records);
   }
   compare_sizes();
 }

@@ -20,7 +20,7 @@ constexpr std::chrono::microseconds kLookAround{50'000};
 
 }  // namespace
 
-MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group)
+MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group, std::vector<PeerIdentity> identities)
     : engine_(std::move(engine)),
       group_(std::move(group)),
       traits_{.name = engine_->name(), .devices = {DeviceKind::cpu}, .one_round_bytes = inline_bytes(engine_->size())},
@@ -28,6 +28,8 @@ MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::s
       round_(line_, group_),
       mail_(line_),
       known_(static_cast<size_t>(engine_->size())) {
+  TUTTI_ASSERT(identities.empty() || identities.size() == known_.size(), "{} identities of {} ranks", identities.size(), known_.size());
+  for (size_t p = 0; p < identities.size(); ++p) known_[p].identity = std::move(identities[p]);
   known_[static_cast<size_t>(rank())].identity = {getpid(), host_name()};
 }
 
@@ -53,7 +55,7 @@ bool MessageTransport::advance() {
     read_packets();
     // What has come is enough or not, whatever happened after it was sent.
     if (round_.advance()) return true;
-    throw_if_failed();
+    throw_if_failed(true);
     return false;
   } catch (const UsageError& error) {
     // Seen by two ranks only: the others must not wait for them.
@@ -106,7 +108,7 @@ void MessageTransport::read(Packet&& packet) {
     case PacketKind::round: case PacketKind::data: case PacketKind::grant:
       return round_.arrived(head, std::move(packet));
     case PacketKind::mail: case PacketKind::mail_grant: case PacketKind::mail_skip: case PacketKind::mail_data:
-    case PacketKind::mail_withdrawn: case PacketKind::mail_read:
+    case PacketKind::mail_withdrawn: case PacketKind::mail_refused: case PacketKind::mail_read:
       return mail_.arrived(head, std::move(packet));
     case PacketKind::fail:
       end(body, head.number, false);
@@ -122,14 +124,15 @@ void MessageTransport::read(Packet&& packet) {
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
-void MessageTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
+bool MessageTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
   if (attempt < kYields) {
     sched_yield();
-    return;
+    return true;
   }
   const std::lock_guard lock(turn_);
   engine_->wait(std::min(limit, kLookAround));
   look_after_peers();
+  return true;
 }
 
 void MessageTransport::look_after_peers() {
@@ -158,7 +161,7 @@ void MessageTransport::look_after_peers() {
       return;
     }
     const std::string what = round_.is_idle() ? mail_.name_of_wait(p) : round_.name();
-    end(fmt::format("{}: {} while rank {} waited for it in {} of group '{}'", name_of_peer(p), why_gone(p), rank(), what, group_),
+    end(fmt::format("{}: {} while rank {} waited for it in {} of group '{}'", describe(p, known_[static_cast<size_t>(p)].identity), why_gone(p), rank(), what, group_),
         0, true);
     return;
   }
@@ -172,11 +175,6 @@ std::vector<int> MessageTransport::late_ranks() const {
 PeerIdentity MessageTransport::peer(int rank) const {
   const std::lock_guard lock(turn_);
   return known_[static_cast<size_t>(rank)].identity;
-}
-
-std::string MessageTransport::name_of_peer(int rank) const {
-  const PeerIdentity& identity = known_[static_cast<size_t>(rank)].identity;
-  return identity.pid == 0 ? fmt::format("rank {}", rank) : describe(rank, identity);  // it may never have spoken
 }
 
 std::string MessageTransport::last_seen(int rank) const {
@@ -212,7 +210,7 @@ std::string MessageTransport::failure() const {
 }
 
 // Whoever has the turn. Wrong usage is reported as such to those who were in that call, then as any failure.
-void MessageTransport::throw_if_failed() {
+void MessageTransport::throw_if_failed(bool in_a_round) {
   std::optional<Failure> failure;
   {
     const std::lock_guard lock(failure_mutex_);
@@ -223,6 +221,7 @@ void MessageTransport::throw_if_failed() {
   const bool by_usage = !round_.is_idle() && failure->usage_round == round_.number();
   round_.drop();
   if (by_usage) throw UsageError(failure->reason);
+  if (in_a_round) throw_ended(failure->reason);
   throw PeerError(failure->reason);
 }
 

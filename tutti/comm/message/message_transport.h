@@ -15,8 +15,8 @@ namespace tutti::comm {
 
 class MessageTransport final : public Transport {
  public:
-  // `group` is the name in messages.
-  MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group);
+  // `group` is the name in messages, and so are the ranks' identities; without them a rank is known once it has spoken.
+  MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group, std::vector<PeerIdentity> identities = {});
   // Tells the peers that nothing more comes.
   ~MessageTransport() override;
 
@@ -29,7 +29,7 @@ class MessageTransport final : public Transport {
   void post(Message& message) override;
   void advance_messages() override;
   void cancel(Message& message) override;
-  void pause(uint32_t attempt, std::chrono::microseconds limit) override;
+  bool pause(uint32_t attempt, std::chrono::microseconds limit) override;
   std::vector<int> late_ranks() const override;
   std::string last_seen(int rank) const override;
   void fail(std::string_view reason) override;
@@ -49,8 +49,7 @@ class MessageTransport final : public Transport {
   void read(Packet&& packet);
   void look_after_peers();
   void end(std::string_view reason, int64_t usage_round, bool tell_peers);
-  void throw_if_failed();
-  std::string name_of_peer(int rank) const;
+  void throw_if_failed(bool in_a_round = false);
 
   std::unique_ptr<MessageEngine> engine_;
   const std::string group_;

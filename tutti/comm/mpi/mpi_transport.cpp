@@ -6,20 +6,32 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "tutti/comm/message/message_transport.h"
 #include "tutti/comm/mpi/mpi_world.h"
+#include "tutti/comm/shm/liveness.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 
 namespace tutti::comm {
 namespace {
 
+// MPI may say nothing of a rank that has died, so those of this host are watched. What a rank sent before it died comes
+// within this time.
+constexpr std::chrono::milliseconds kLastPackets{200};
+
 class MpiEngine final : public MessageEngine, private MpiInbox {
  public:
-  MpiEngine(MpiWorld& world, uint64_t group, int rank, std::vector<int> world_ranks)
-      : world_(world), group_(group), rank_(rank), world_ranks_(std::move(world_ranks)), lost_(world_ranks_.size()) {
+  // pids[p]: of the group's rank p on this host, 0 elsewhere; empty: unknown.
+  MpiEngine(MpiWorld& world, uint64_t group, int rank, std::vector<int> world_ranks, std::vector<pid_t> pids)
+      : world_(world), group_(group), rank_(rank), world_ranks_(std::move(world_ranks)), lost_(world_ranks_.size()), dead_(world_ranks_.size()) {
+    pids.resize(world_ranks_.size());
+    for (size_t p = 0; p < pids.size(); ++p) {
+      if (pids[p] != 0) world_.know(world_ranks_[p], pids[p]);
+    }
+    liveness_ = std::make_unique<Liveness>(std::move(pids));
     world_.attach(group_, *this);
   }
   ~MpiEngine() override { world_.detach(group_); }
@@ -52,8 +64,15 @@ class MpiEngine final : public MessageEngine, private MpiInbox {
   }
 
   std::string lost(int rank) const override {
-    const std::lock_guard lock(mutex_);
-    return lost_[static_cast<size_t>(rank)];
+    {
+      const std::lock_guard lock(mutex_);
+      std::optional<Clock::time_point>& dead_since = dead_[static_cast<size_t>(rank)];
+      if (!dead_since && liveness_->is_dead(rank)) dead_since = Clock::now();
+      const std::string& why = lost_[static_cast<size_t>(rank)];
+      if (!why.empty() || !dead_since || Clock::now() < *dead_since + kLastPackets) return why;
+    }
+    world_.give_up(world_ranks_[static_cast<size_t>(rank)], "its process is gone");
+    return "its process is gone";
   }
 
  private:
@@ -80,6 +99,8 @@ class MpiEngine final : public MessageEngine, private MpiInbox {
   std::condition_variable news_;
   std::deque<Packet> packets_;
   std::vector<std::string> lost_;
+  mutable std::vector<std::optional<Clock::time_point>> dead_;  // since when
+  std::unique_ptr<Liveness> liveness_;
 };
 
 // The members give a group the same number: what it is called, who is in it, and how many such groups they made before.
@@ -111,7 +132,8 @@ std::unique_ptr<Transport> make_mpi_transport(const GroupSeat& seat) {
               "group '{}': its rank {} is rank {} of the world, but this process is rank {} of MPI_COMM_WORLD", seat.name, seat.rank,
               members[static_cast<size_t>(seat.rank)], world.rank());
   const uint64_t number = number_of_group(seat, members);
-  return std::make_unique<MessageTransport>(std::make_unique<MpiEngine>(world, number, seat.rank, std::move(members)), seat.name);
+  return std::make_unique<MessageTransport>(std::make_unique<MpiEngine>(world, number, seat.rank, std::move(members), seat.pids), seat.name,
+                                            seat.identities);
 }
 
 }  // namespace tutti::comm

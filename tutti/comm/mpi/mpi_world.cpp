@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tutti/comm/message/wire.h"
+#include "tutti/comm/shm/liveness.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -164,8 +165,8 @@ class World final : public MpiWorld {
       sleep = std::min(sleep * 2, is_busy ? kLongestWaitedFor : kLongestIdle);
       if (woken) last_news = Clock::now();
     }
-    // A send that nobody takes would make MPI_Finalize wait for ever.
-    if (started_here_ && sends_.empty()) MPI_Finalize();
+    // A send that nobody takes would make MPI_Finalize wait for ever, and so would a rank that is gone.
+    if (started_here_ && sends_.empty() && are_all_there()) MPI_Finalize();
   }
 
   void start() {
@@ -298,9 +299,22 @@ class World final : public MpiWorld {
     else if (retired_.count(address.group) == 0) unclaimed_[address.group].push_back(std::move(packet));
   }
 
-  void lose(int world_rank, int error, const char* call) {
+  void know(int world_rank, pid_t pid) override {
     const std::lock_guard lock(mutex_);
-    const std::string why = fmt::format("{}: {}", call, text_of(error));
+    pids_[world_rank] = pid;
+  }
+
+  bool are_all_there() {
+    const std::lock_guard lock(mutex_);
+    std::vector<pid_t> pids;
+    for (const auto& [world_rank, pid] : pids_) pids.push_back(pid);
+    return lost_.empty() && Liveness(std::move(pids)).find_dead() < 0;
+  }
+
+  void lose(int world_rank, int error, const char* call) { give_up(world_rank, fmt::format("{}: {}", call, text_of(error))); }
+
+  void give_up(int world_rank, const std::string& why) override {
+    const std::lock_guard lock(mutex_);
     if (!lost_.emplace(world_rank, why).second) return;
     for (const auto& [group, inbox] : inboxes_) inbox->lost(world_rank, why);
   }
@@ -325,6 +339,7 @@ class World final : public MpiWorld {
   std::map<uint64_t, std::vector<Packet>> unclaimed_;  // of groups that this process has not made yet
   std::set<uint64_t> retired_;                         // groups that have ended: latecomers are dropped
   std::map<int, std::string> lost_;
+  std::map<int, pid_t> pids_;                          // of ranks on this host
   std::thread thread_;  // last: starts when all else is there
 };
 

@@ -4,6 +4,8 @@
 // can form a group without the others, no communicator is ever made for one, and one tag is enough.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -37,6 +39,10 @@ class MpiWorld {
   virtual void detach(uint64_t group) = 0;
   // `from`: the sender's rank in the group. Copies the parts. Any thread.
   virtual void send(int world_rank, uint64_t group, int from, std::span<const ConstBlock> parts) = 0;
+  // The process of a rank of this host. MPI is not finalized once one of them is gone.
+  virtual void know(int world_rank, pid_t pid) = 0;
+  // Somebody has found that `world_rank` is gone: every group hears of it, and MPI is not finalized, which would wait for it.
+  virtual void give_up(int world_rank, const std::string& why) = 0;
   // The thread looks more often while somebody waits.
   virtual void add_waiter(int change) = 0;
 };

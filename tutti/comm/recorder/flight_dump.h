@@ -74,10 +74,10 @@ std::string to_json(const FlightDump& dump);
 
 inline constexpr int64_t kMaxFlightDumpBytes = int64_t{256} << 20;
 
-// UsageError "FILE: PLACE: what is wrong" for everything that is not a dump; PLACE is a byte or a path such as
-// entries[3].state. A file of another program that names no rank gets the number at the end of its name.
+// UsageError naming file and place for everything that is not a dump: a byte, or a path such as entries[3].state
+// (runtime/json_document.h). A file of another program that names no rank gets the number at the end of its name.
 FlightDump read_flight_dump(std::string_view json, const std::string& file);
-// EnvironmentError when the file cannot be read, UsageError when it is larger than kMaxFlightDumpBytes.
+// EnvironmentError when the file cannot be read, UsageError when it is larger than kMaxFlightDumpBytes or no regular file.
 FlightDump read_flight_dump_file(const std::string& file);
 
 }  // namespace tutti::comm

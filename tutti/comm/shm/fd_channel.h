@@ -17,7 +17,7 @@
 namespace tutti::comm {
 
 // What the first bytes of a packet say.
-enum class FdPacketKind : uint32_t { hello = 1, descriptors, failure, misuse };
+enum class FdPacketKind : uint32_t { hello = 1, descriptors, failure, misuse, timeout };
 
 struct FdPacketHeader {
   uint64_t magic = 0;  // also the version
@@ -26,7 +26,7 @@ struct FdPacketHeader {
   int32_t size = 0;
   int32_t root = 0;
   uint32_t descriptors = 0;  // that ride on this packet
-  uint32_t text_bytes = 0;   // behind the header: the socket's name (hello) or a reason (failure, misuse)
+  uint32_t text_bytes = 0;   // behind the header: the socket's name (hello) or a reason (failure, misuse, timeout)
 };
 
 struct FdPacket {

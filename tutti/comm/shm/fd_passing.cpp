@@ -35,6 +35,7 @@ struct Call {
   FdDeadline deadline;
   bool gathers;  // everyone gives a descriptor, not the hub alone
   const std::function<void()>& look;
+  std::function<std::string(int)> describe;  // may be empty
 
   std::string title() const { return fmt::format("passing descriptors ('{}', rank {} of {})", key, rank, size); }
   FdPacketHeader header(FdPacketKind kind) const {
@@ -46,6 +47,7 @@ struct Call {
     return std::clamp(left, std::chrono::milliseconds(0), kLookAround);
   }
   bool is_late() const { return steady_clock::now() >= deadline; }
+  std::string name_of(int r) const { return describe ? describe(r) : fmt::format("rank {}", r); }
   void look_around() const {
     if (look) look();
   }
@@ -65,10 +67,11 @@ std::string new_socket_name(const Call& call) {
   return fmt::format("{}{:016x}-{:016x}-{}", kNamePrefix, hash64(call.store.address()), hash64(call.key), random_token());
 }
 
-std::string list(const std::vector<int>& ranks) {
+// "ranks 1, 3", or what each is called.
+std::string list(const Call& call, const std::vector<int>& ranks) {
   std::string text;
-  for (const int r : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", r);
-  return text;
+  for (const int r : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", call.describe ? call.describe(r) : fmt::format("{}", r));
+  return call.describe ? text : "ranks " + text;
 }
 
 struct Guest {
@@ -201,7 +204,7 @@ class Hub {
       const bool came = r == call_.rank || std::any_of(guests_.begin(), guests_.end(), [&](const Guest& g) { return g.rank == r; });
       if (!came) late.push_back(r);
     }
-    throw TimeoutError(fmt::format("{}: ranks {} did not come before the deadline{}", call_.title(), list(late),
+    throw TimeoutError(fmt::format("{}: {} did not come before the deadline{}", call_.title(), list(call_, late),
                                    strangers_ == 0 ? "" : fmt::format("; {} processes of other users were sent away", strangers_)));
   }
 
@@ -225,7 +228,7 @@ HubRecord find_hub(const Call& call) {
     } catch (const StoreTimeout&) {
       call.look_around();
       if (call.is_late()) {
-        throw TimeoutError(fmt::format("{}: rank {} did not come before the deadline", call.title(), call.hub));
+        throw TimeoutError(fmt::format("{}: {} did not come before the deadline", call.title(), call.name_of(call.hub)));
       }
     }
   }
@@ -269,6 +272,7 @@ std::vector<UniqueFd> visit(const Call& call, std::span<const int> given, size_t
     TUTTI_CHECK_ENV(status == FdReadStatus::packet, "{}: {} sent {}", call.title(), name, problem);
     if (packet.header.kind == FdPacketKind::misuse) throw UsageError(packet.text);
     if (packet.header.kind == FdPacketKind::failure) throw PeerError(packet.text);
+    if (packet.header.kind == FdPacketKind::timeout) throw TimeoutError(packet.text);
     for (UniqueFd& fd : packet.fds) result.push_back(std::move(fd));
   }
   TUTTI_CHECK_ENV(result.size() == expected, "{}: {} sent {} descriptors; expected {}", call.title(), name,
@@ -289,6 +293,9 @@ void with_hub(const Call& call, const std::function<void(Hub&)>& part) {
   } catch (const UsageError& error) {
     hub.tell(FdPacketKind::misuse, error.what());
     throw;
+  } catch (const TimeoutError& error) {
+    hub.tell(FdPacketKind::timeout, error.what());
+    throw;
   } catch (const Error& error) {
     hub.tell(FdPacketKind::failure, error.what());
     throw;
@@ -298,9 +305,9 @@ void with_hub(const Call& call, const std::function<void(Hub&)>& part) {
 }  // namespace
 
 UniqueFd broadcast_fd(Store& store, const std::string& key, int rank, int size, int root, int fd, FdDeadline deadline,
-                      const std::function<void()>& look_around) {
+                      const std::function<void()>& look_around, const std::function<std::string(int)>& describe_rank) {
   const Call call{.store = store, .key = key, .rank = rank, .size = size, .hub = root, .deadline = deadline,
-                  .gathers = false, .look = look_around};
+                  .gathers = false, .look = look_around, .describe = describe_rank};
   check_group(call);
   if (rank != root) return std::move(visit(call, {}, 1)[0]);
   UniqueFd own = duplicate(call, fd);
@@ -316,7 +323,7 @@ UniqueFd broadcast_fd(Store& store, const std::string& key, int rank, int size, 
 std::vector<UniqueFd> all_gather_fds(Store& store, const std::string& key, int rank, int size, int fd,
                                      FdDeadline deadline, const std::function<void()>& look_around) {
   const Call call{.store = store, .key = key, .rank = rank, .size = size, .hub = 0, .deadline = deadline,
-                  .gathers = true, .look = look_around};
+                  .gathers = true, .look = look_around, .describe = {}};
   check_group(call);
   if (rank != 0) return visit(call, std::array{fd}, static_cast<size_t>(size));
   std::vector<UniqueFd> result;

@@ -12,6 +12,8 @@
 // `look_around` is called ten times a second while a rank waits for others to come; what it throws ends the call on all
 // ranks that have. It is where a caller that knows the processes of its ranks notices that one has died.
 //
+// `describe_rank` is what messages call a rank; without it "rank 2".
+//
 // Errors, on every rank that takes part: UsageError when ranks disagree about the group, TimeoutError at the deadline
 // naming the ranks that did not come, PeerError when a rank died or gave up, EnvironmentError when a socket cannot be
 // made (or the hub lives on another host).
@@ -32,7 +34,7 @@ using FdDeadline = std::chrono::steady_clock::time_point;
 // A descriptor of what `fd` of rank `root` stands for; root gets a duplicate. `fd` is looked at on root only and stays
 // the caller's. All results are close-on-exec.
 UniqueFd broadcast_fd(Store& store, const std::string& key, int rank, int size, int root, int fd, FdDeadline deadline,
-                      const std::function<void()>& look_around = {});
+                      const std::function<void()>& look_around = {}, const std::function<std::string(int)>& describe_rank = {});
 
 // Element r stands for what rank r gave; the own element is a duplicate.
 std::vector<UniqueFd> all_gather_fds(Store& store, const std::string& key, int rank, int size, int fd,

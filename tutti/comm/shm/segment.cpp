@@ -16,7 +16,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr uint64_t kMagic = 0x326d687369747475;  // also the version: a change of layout changes it
+constexpr uint64_t kMagic = 0x336d687369747475;  // also the version: a change of layout changes it
 constexpr size_t kPage = 4096;
 
 constexpr size_t pages(size_t nbytes) { return (nbytes + kPage - 1) / kPage * kPage; }

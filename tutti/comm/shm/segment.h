@@ -18,6 +18,7 @@ namespace tutti::comm {
 inline constexpr int kMaxShmRanks = 64;
 inline constexpr int64_t kInlineBytes = 88;
 inline constexpr int64_t kPipeBytes = 64 << 10;
+inline constexpr size_t kRefusalBytes = 512;
 
 // A record that may be read while it is written; the reader checks afterwards whether it was.
 class SharedRecord {
@@ -75,11 +76,14 @@ struct alignas(128) RankArea {
   DirectBlock blocks[2][kMaxShmRanks];
 };
 
-// A ring of bytes from one rank to another.
+// A ring of bytes from one rank to another, and what the one tells the other beside it: a ring may be full.
 struct alignas(128) Pipe {
   std::atomic<uint64_t> written;
+  std::atomic<uint32_t> is_withdrawn;  // the message that is partly written will not become whole
+  std::atomic<uint32_t> is_refused;    // `refusal` says why a message from the reader was refused; the reader clears it
   alignas(128) std::atomic<uint64_t> read;
   alignas(128) std::byte data[kPipeBytes];
+  char refusal[kRefusalBytes];
 };
 
 struct SegmentHeader {

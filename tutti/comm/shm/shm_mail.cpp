@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tutti/comm/exchange_check.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -32,10 +33,11 @@ int64_t bytes_in(const Pipe& pipe) {
 
 }  // namespace
 
-ShmMail::ShmMail(std::shared_ptr<Segment> segment, int rank)
+ShmMail::ShmMail(std::shared_ptr<Segment> segment, int rank, std::vector<int> shown_ranks)
     : segment_(std::move(segment)),
       rank_(rank),
       size_(segment_->world_size()),
+      shown_ranks_(std::move(shown_ranks)),
       outgoing_(static_cast<size_t>(size_)),
       incoming_(static_cast<size_t>(size_)) {}
 
@@ -45,7 +47,11 @@ void ShmMail::post(Message& message) {
   message.error.clear();
   message.done_bytes = 0;
   ++posted_;
-  if (message.is_send) outgoing_[static_cast<size_t>(message.peer)].queue.push_back(&message);
+  for (int p = 0; p < size_; ++p) {
+    if (message.peer < 0 || message.peer == p) read_refusal(p);
+  }
+  if (std::string refusal = refusals_.take(message.peer); !refusal.empty()) fail(message, refusal);
+  else if (message.is_send) outgoing_[static_cast<size_t>(message.peer)].queue.push_back(&message);
   else if (!deliver_aside(message)) receivers_.push_back(&message);
 }
 
@@ -54,33 +60,20 @@ void ShmMail::finish(Message& message) {
   --posted_;
 }
 
-void ShmMail::refuse(Message& message, int from, int64_t sent) {
-  message.error = fmt::format("receive of {} bytes from rank {} with tag {}: the sender's message has {} bytes",
-                              message.bytes, from, message.tag, sent);
-}
-
-bool ShmMail::deliver_aside(Message& message) {
-  for (auto it = aside_.begin(); it != aside_.end(); ++it) {
-    if (it->frame.tag != message.tag || (message.peer >= 0 && message.peer != it->from)) continue;
-    if (it->frame.bytes == message.bytes) std::copy(it->data.begin(), it->data.end(), message.data);
-    else refuse(message, it->from, it->frame.bytes);
-    message.peer = it->from;
-    message.done_bytes = it->frame.bytes;
-    aside_.erase(it);
-    finish(message);
-    return true;
-  }
-  return false;
+void ShmMail::fail(Message& message, const std::string& error) {
+  message.error = error;
+  finish(message);
 }
 
 bool ShmMail::advance() {
   bool moved = false;
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
+    moved |= read_refusal(p);
     moved |= write_to(p);
     moved |= read_from(p);
   }
-  return moved;
+  return std::exchange(has_refused_, false) || moved;
 }
 
 bool ShmMail::has_news() const {
@@ -92,48 +85,116 @@ bool ShmMail::has_news() const {
 
 bool ShmMail::has_news_of(int peer) const {
   if (is_idle() || peer == rank_) return false;
-  if (bytes_in(segment_->pipe(peer, rank_)) > 0) return true;
-  const Outgoing& out = outgoing_[static_cast<size_t>(peer)];
-  return (!out.queue.empty() || out.skip > 0) && room_in(segment_->pipe(rank_, peer)) >= static_cast<int64_t>(sizeof(Frame));
+  const Pipe& in = segment_->pipe(peer, rank_);
+  if (bytes_in(in) > 0 || in.is_refused.load(std::memory_order_acquire) != 0) return true;
+  if (in.is_withdrawn.load(std::memory_order_acquire) != 0 && incoming_[static_cast<size_t>(peer)].target != nullptr) return true;
+  return !outgoing_[static_cast<size_t>(peer)].is_idle() && room_in(segment_->pipe(rank_, peer)) >= static_cast<int64_t>(sizeof(Frame));
 }
+
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 bool ShmMail::write_to(int peer) {
   Outgoing& out = outgoing_[static_cast<size_t>(peer)];
   Pipe& pipe = segment_->pipe(rank_, peer);
   bool moved = false;
-  while (!out.queue.empty() || out.skip > 0) {
+  while (!out.is_idle()) {
     const int64_t room = room_in(pipe);
-    uint64_t at = pipe.written.load(std::memory_order_relaxed);
-    if (out.skip > 0) {
-      const int64_t part = std::min(room, out.skip);
-      if (part == 0) break;
+    const uint64_t at = pipe.written.load(std::memory_order_relaxed);
+    if (out.withdrawn) {
+      const int64_t part = std::min(room, out.owed);
       pipe.written.store(at + static_cast<uint64_t>(part), std::memory_order_release);
-      out.skip -= part;
-      moved = true;
-      continue;
-    }
-    Message& message = *out.queue.front();
-    if (!out.header_sent) {
+      out.owed -= part;
+      moved |= part > 0;
+      if (out.owed > 0 || !write_end(peer, End::withdrawn)) break;
+      out.withdrawn = false;
+      pipe.is_withdrawn.store(0, std::memory_order_release);
+    } else if (!out.header_sent) {
       if (room < static_cast<int64_t>(sizeof(Frame))) break;
-      const Frame frame{.tag = message.tag, .reserved = 0, .bytes = message.bytes};
+      const Message& message = *out.queue.front();
+      const Frame frame{.tag = message.tag, .dtype = message.dtype, .bytes = message.bytes};
       copy_in(pipe, at, reinterpret_cast<const std::byte*>(&frame), sizeof frame);
       pipe.written.store(at + sizeof frame, std::memory_order_release);
       out.header_sent = true;
-    } else if (message.done_bytes < message.bytes) {
+    } else if (Message& message = *out.queue.front(); message.done_bytes < message.bytes) {
       const int64_t part = std::min(room, message.bytes - message.done_bytes);
       if (part == 0) break;
       copy_in(pipe, at, message.data + message.done_bytes, part);
       pipe.written.store(at + static_cast<uint64_t>(part), std::memory_order_release);
       message.done_bytes += part;
-    }
-    moved = true;
-    if (out.header_sent && message.done_bytes == message.bytes) {
+    } else {
+      if (!write_end(peer, End::whole)) break;
       out.queue.pop_front();
       out.header_sent = false;
       finish(message);
     }
+    moved = true;
   }
   return moved;
+}
+
+bool ShmMail::write_end(int peer, End end) {
+  Pipe& pipe = segment_->pipe(rank_, peer);
+  if (room_in(pipe) < static_cast<int64_t>(sizeof end)) return false;
+  const uint64_t at = pipe.written.load(std::memory_order_relaxed);
+  copy_in(pipe, at, reinterpret_cast<const std::byte*>(&end), sizeof end);
+  pipe.written.store(at + sizeof end, std::memory_order_release);
+  return true;
+}
+
+bool ShmMail::read_refusal(int peer) {
+  if (peer == rank_) return false;
+  Pipe& pipe = segment_->pipe(peer, rank_);
+  if (pipe.is_refused.load(std::memory_order_acquire) == 0) return false;
+  const std::string text(pipe.refusal, strnlen(pipe.refusal, sizeof pipe.refusal));
+  pipe.is_refused.store(0, std::memory_order_release);
+  was_refused(peer, text);
+  return true;
+}
+
+// What is under way with `peer` ends with the text; when that is nothing, what is posted next does.
+void ShmMail::was_refused(int peer, const std::string& text) {
+  std::vector<Message*> ended;
+  for (Message* m : outgoing_[static_cast<size_t>(peer)].queue) ended.push_back(m);
+  if (Message* target = incoming_[static_cast<size_t>(peer)].target) ended.push_back(target);
+  for (Message* m : receivers_) {
+    if (m->peer == peer || m->peer < 0) ended.push_back(m);
+  }
+  for (Message* m : ended) {
+    cancel(*m);
+    m->error = text;
+  }
+  if (ended.empty()) refusals_.keep(peer, text);
+}
+
+// ---- receiving ------------------------------------------------------------------------------------------------------
+
+// True when it does: both ends are told. A sender that has not read an earlier refusal yet needs no second one.
+bool ShmMail::refuse(Message& message, int from, const Frame& frame) {
+  const std::string why = why_refused(message, name_of(from), name_of(rank_), frame.dtype, frame.bytes);
+  if (why.empty()) return false;
+  fail(message, why);
+  Pipe& back = segment_->pipe(rank_, from);
+  if (back.is_refused.load(std::memory_order_acquire) == 0) {
+    std::memcpy(back.refusal, why.c_str(), std::min(why.size() + 1, sizeof back.refusal));
+    back.is_refused.store(1, std::memory_order_release);
+  }
+  has_refused_ = true;
+  return true;
+}
+
+bool ShmMail::deliver_aside(Message& message) {
+  for (auto it = aside_.begin(); it != aside_.end(); ++it) {
+    if (it->frame.tag != message.tag || (message.peer >= 0 && message.peer != it->from)) continue;
+    message.peer = it->from;
+    if (!refuse(message, it->from, it->frame)) {
+      std::copy(it->data.begin(), it->data.end(), message.data);
+      message.done_bytes = it->frame.bytes;
+      finish(message);
+    }
+    aside_.erase(it);
+    return true;
+  }
+  return false;
 }
 
 bool ShmMail::read_from(int peer) {
@@ -141,15 +202,31 @@ bool ShmMail::read_from(int peer) {
   Pipe& pipe = segment_->pipe(peer, rank_);
   bool moved = false;
   while (in.in_frame || begin_frame(peer)) {
-    const int64_t left = in.frame.bytes - in.done;
-    const int64_t part = std::min(left, bytes_in(pipe));
-    if (left > 0 && part == 0) break;
+    const int64_t left = in.frame.bytes - in.done, there = bytes_in(pipe);
     const uint64_t at = pipe.read.load(std::memory_order_relaxed);
-    if (!in.discard) copy_out(pipe, at, (in.target ? in.target->data : in.aside.data()) + in.done, part);
-    pipe.read.store(at + static_cast<uint64_t>(part), std::memory_order_release);
-    in.done += part;
+    if (left == 0) {
+      End end;
+      if (there < static_cast<int64_t>(sizeof end)) break;
+      copy_out(pipe, at, reinterpret_cast<std::byte*>(&end), sizeof end);
+      pipe.read.store(at + sizeof end, std::memory_order_release);
+      end_frame(peer, end);
+    } else {
+      const int64_t part = std::min(left, there);
+      if (part == 0) {
+        if (in.target == nullptr || pipe.is_withdrawn.load(std::memory_order_acquire) == 0) break;
+        if (bytes_in(pipe) > 0) continue;  // what was withdrawn may be a later message
+        if (read_refusal(peer)) return true;  // told before it was withdrawn, and the reason
+        // What is still to come means nothing; it may come late.
+        in.discard = true;
+        Message& message = *std::exchange(in.target, nullptr);
+        fail(message, withdrawn_text(message, name_of(peer), in.done));
+        return true;
+      }
+      if (!in.discard) copy_out(pipe, at, (in.target ? in.target->data : in.aside.data()) + in.done, part);
+      pipe.read.store(at + static_cast<uint64_t>(part), std::memory_order_release);
+      in.done += part;
+    }
     moved = true;
-    if (in.done == in.frame.bytes) end_frame(peer);
   }
   return moved;
 }
@@ -167,26 +244,27 @@ bool ShmMail::begin_frame(int peer) {
   in.target = find_receiver(peer, in.frame.tag);
   if (in.target == nullptr) {
     in.aside.resize(static_cast<size_t>(in.frame.bytes));
-  } else {
-    receivers_.remove(in.target);
-    in.target->peer = peer;
-    if (in.target->bytes != in.frame.bytes) {
-      refuse(*in.target, peer, in.frame.bytes);
-      finish(*in.target);
-      in.target = nullptr;
-      in.discard = true;
-    }
+    return true;
+  }
+  receivers_.remove(in.target);
+  in.target->peer = peer;
+  if (refuse(*in.target, peer, in.frame)) {
+    in.target = nullptr;
+    in.discard = true;
   }
   return true;
 }
 
-void ShmMail::end_frame(int peer) {
+void ShmMail::end_frame(int peer, End end) {
   Incoming& in = incoming_[static_cast<size_t>(peer)];
   in.in_frame = false;
+  if (end == End::withdrawn && in.target != nullptr) read_refusal(peer);  // told before, and the reason
   if (in.target != nullptr) {
-    in.target->done_bytes = in.frame.bytes;
-    finish(*std::exchange(in.target, nullptr));
-  } else if (!in.discard) {
+    Message& message = *std::exchange(in.target, nullptr);
+    message.done_bytes = in.frame.bytes;
+    if (end == End::whole) finish(message);
+    else fail(message, withdrawn_text(message, name_of(peer), 0));
+  } else if (!in.discard && end == End::whole) {
     // A receiver may have been posted while the frame came in; it took nothing yet, so it gets this one.
     aside_.push_back({.from = peer, .frame = in.frame, .data = std::move(in.aside)});
     in.aside = {};
@@ -205,23 +283,26 @@ Message* ShmMail::find_receiver(int from, uint32_t tag) {
 }
 
 void ShmMail::cancel(Message& message) {
-  if (message.finished) return;
-  finish(message);
   if (message.is_send) {
     Outgoing& out = outgoing_[static_cast<size_t>(message.peer)];
-    if (!out.queue.empty() && out.queue.front() == &message && out.header_sent) {
-      out.skip = message.bytes - message.done_bytes;
+    const bool has_begun = !out.queue.empty() && out.queue.front() == &message && out.header_sent;
+    if (std::erase(out.queue, &message) == 0) return;
+    if (has_begun) {
+      out.owed = message.bytes - message.done_bytes;
+      out.withdrawn = true;
       out.header_sent = false;
+      segment_->pipe(rank_, message.peer).is_withdrawn.store(1, std::memory_order_release);
     }
-    std::erase(out.queue, &message);
-    return;
+    return finish(message);
   }
-  receivers_.remove(&message);
+  bool was_posted = receivers_.remove(&message) > 0;
   for (Incoming& in : incoming_) {
     if (in.target != &message) continue;
     in.target = nullptr;
     in.discard = true;
+    was_posted = true;
   }
+  if (was_posted) finish(message);
 }
 
 std::vector<const Message*> ShmMail::waiting() const {

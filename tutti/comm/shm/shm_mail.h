@@ -1,14 +1,18 @@
-// Messages between two ranks that share memory: a ring of bytes per direction, frames of header and payload.
+// Messages between two ranks that share memory: a ring of bytes per direction, frames of header, payload and an end that
+// says whether the sender gave the message up in between.
 //
 // Frames of one ring are in the order they were posted. A receiver that wants a later tag first puts the earlier frames
-// aside; so order holds per sender and tag, and no sender is ever stuck behind a tag nobody asked for yet.
+// aside; so order holds per sender and tag, and no sender is ever stuck behind a tag nobody asked for yet. A receiver whose
+// dtype or length is not the message's refuses it, and tells the sender beside the ring.
 #pragma once
 
 #include <deque>
 #include <list>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "tutti/comm/refusals.h"
 #include "tutti/comm/shm/segment.h"
 #include "tutti/comm/transport.h"
 
@@ -17,7 +21,8 @@ namespace tutti::comm {
 // One rank's side. Belongs to one thread at a time.
 class ShmMail {
  public:
-  ShmMail(std::shared_ptr<Segment> segment, int rank);
+  // shown_ranks[r] is what messages call rank r; empty: r.
+  ShmMail(std::shared_ptr<Segment> segment, int rank, std::vector<int> shown_ranks = {});
 
   void post(Message& message);
   // Moves what can be moved; true when anything was (peers may wait for it).
@@ -34,9 +39,10 @@ class ShmMail {
  private:
   struct Frame {
     uint32_t tag = 0;
-    uint32_t reserved = 0;
+    DType dtype = DType::u8;
     int64_t bytes = 0;
   };
+  enum class End : uint64_t { whole, withdrawn };  // behind the payload
   // What is being read from a peer's ring.
   struct Incoming {
     bool in_frame = false;
@@ -55,21 +61,31 @@ class ShmMail {
   struct Outgoing {
     std::deque<Message*> queue;
     bool header_sent = false;
-    int64_t skip = 0;  // bytes of a cancelled message that the frame still owes
+    bool withdrawn = false;  // the message whose header was sent has been cancelled
+    int64_t owed = 0;        // bytes of its payload that the frame lacks
+    bool is_idle() const { return queue.empty() && !withdrawn; }
   };
 
   bool write_to(int peer);
+  bool write_end(int peer, End end);
   bool read_from(int peer);
   bool begin_frame(int peer);
-  void end_frame(int peer);
+  bool read_refusal(int peer);
+  void end_frame(int peer, End end);
+  void was_refused(int peer, const std::string& text);
   Message* find_receiver(int from, uint32_t tag);
   bool deliver_aside(Message& message);
-  static void refuse(Message& message, int from, int64_t sent);
+  bool refuse(Message& message, int from, const Frame& frame);
+  int name_of(int rank) const { return shown_ranks_.empty() ? rank : shown_ranks_[static_cast<size_t>(rank)]; }
   void finish(Message& message);
+  void fail(Message& message, const std::string& error);
 
   std::shared_ptr<Segment> segment_;
   const int rank_;
   const int size_;
+  const std::vector<int> shown_ranks_;
+  Refusals refusals_;
+  bool has_refused_ = false;  // a peer, which may sleep
   int64_t posted_ = 0;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;

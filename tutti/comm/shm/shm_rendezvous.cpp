@@ -8,29 +8,30 @@
 namespace tutti::comm {
 namespace {
 
-// What died may have been noticed as a connection that closed, on this rank or on the one that passes the descriptor.
-constexpr std::chrono::milliseconds kDeathFollows{250};
-
 UniqueFd pass_segment(const GroupSeat& seat, int fd) {
-  MemberWatch watch(*seat.store, seat.name, seat.pids);
-  try {
-    return broadcast_fd(*seat.store, seat.key + "/shm", seat.rank, seat.size, 0, fd, seat.deadline, [&] { watch.look_around(); });
-  } catch (const TimeoutError&) {
-    throw;
-  } catch (const PeerError& error) {
-    watch.look_around(kDeathFollows);
-    throw PeerError(fmt::format("{}, while the group '{}' was made", error.what(), seat.name));
-  } catch (const EnvironmentError&) {
-    watch.look_around(kDeathFollows);
-    throw;
-  }
+  MemberWatch watch(*seat.store, seat.name, seat.pids, seat.shown_ranks);
+  const auto describe_rank = [&](int rank) {
+    const auto p = static_cast<size_t>(rank);
+    return describe(shown_rank(seat.shown_ranks, rank), p < seat.identities.size() ? seat.identities[p] : PeerIdentity());
+  };
+  UniqueFd passed;
+  watch.guard([&] {
+    try {
+      passed = broadcast_fd(*seat.store, seat.key + "/shm", seat.rank, seat.size, 0, fd, seat.deadline, [&] { watch.look_around(); }, describe_rank);
+    } catch (const TimeoutError& error) {
+      throw TimeoutError(fmt::format("group '{}' was not made by the deadline: {}", seat.name, error.what()));
+    } catch (const PeerError& error) {
+      throw PeerError(fmt::format("{}, while the group '{}' was made", error.what(), seat.name));
+    }
+  });
+  return passed;
 }
 
 }  // namespace
 
 std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport shm joins at most {} ranks of one host; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
-  ShmOptions options{.group = seat.name, .local_ranks = seat.local_ranks};
+  ShmOptions options{.group = seat.name, .shown_ranks = seat.shown_ranks, .local_ranks = seat.local_ranks};
   std::shared_ptr<Segment> segment;
   if (seat.rank == 0) {
     segment = Segment::create(seat.size);

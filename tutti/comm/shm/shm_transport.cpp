@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tutti/comm/call_mismatch.h"
 #include "tutti/comm/shm/futex.h"
 #include "tutti/core/error.h"
 
@@ -33,8 +34,8 @@ ShmTransport::ShmTransport(std::shared_ptr<Segment> segment, int rank, ShmOption
       rank_(rank),
       size_(segment_->world_size()),
       options_(std::move(options)),
-      watch_(segment_, rank, options_.one_address_space, options_.local_ranks),
-      mail_(segment_, rank),
+      watch_(segment_, rank, options_.one_address_space, options_.local_ranks, options_.shown_ranks),
+      mail_(segment_, rank, options_.shown_ranks),
       arrivals_(static_cast<size_t>(size_)) {}
 
 ShmTransport::~ShmTransport() = default;
@@ -187,7 +188,7 @@ void ShmTransport::compare() {
       std::vector<CallRecord> records;
       for (int q = 0; q < size_; ++q) records.push_back(segment_->area(q).records[meeting_ & 1].load());
       phase_ = Phase::idle;
-      throw UsageError(mismatch_message(options_.group, records));
+      throw_mismatch(options_.group, records);
     }
     all_direct_ &= line.mode != OfferMode::staged;
     any_direct_ |= line.mode == OfferMode::direct && p != rank_;
@@ -301,15 +302,16 @@ bool ShmTransport::has_news() {
   return mail_.has_news();
 }
 
-void ShmTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
+bool ShmTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
   if (phase_ == Phase::meeting && next_to_look_at_ < size_ && watch_.spins(attempt)) {
     // The shortest way to see a line appear.
     const std::atomic<uint64_t>& line = segment_->area(next_to_look_at_).lines[meeting_ & 1].meeting;
     for (int i = 0; i < kTightLooks && line.load(std::memory_order_relaxed) < meeting_; ++i) __builtin_ia32_pause();
-    if (attempt % 64 != 0) return;
+    if (attempt % 64 != 0) return false;
   }
   const bool slept = watch_.pause(attempt, limit, [this] { return has_news(); }, [this] { return waits_for_own_core(); });
   if (slept && !has_news()) look_after_peers();
+  return !watch_.spins(attempt);
 }
 
 // Fails the group when somebody is waited for in vain. A peer may have done its part before it went: its absence is noted
@@ -317,7 +319,7 @@ void ShmTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
 void ShmTransport::look_after_peers() {
   const auto say = [this](const std::string& why, const CallRecord* call) {
     const std::string what = call == nullptr ? "a message" : fmt::format("{} #{}", name_of(call->kind), call->sequence);
-    fail(fmt::format("{} while rank {} waited for it in {} of group '{}'", why, rank_, what, options_.group));
+    fail(fmt::format("{} while rank {} waited for it in {} of group '{}'", why, watch_.shown(rank_), what, options_.group));
   };
   for (const int p : late_ranks()) {
     if (p == rank_) continue;
@@ -401,7 +403,7 @@ void ShmTransport::abandon() {
 void ShmTransport::leave_if_failed() {
   if (segment_->header().failure.load() == 0) [[likely]] return;
   abandon();
-  throw_if_failed();
+  throw_ended(segment_->failure());
 }
 
 void ShmTransport::throw_if_failed() const {

@@ -20,6 +20,7 @@ namespace tutti::comm {
 struct ShmOptions {
   std::string group = "0";            // for messages
   bool one_address_space = false;     // all ranks are threads of this process
+  std::vector<int> shown_ranks = {};  // what messages call the ranks; empty: by their numbers
   int local_ranks = 0;                // ranks on this host; more than cores: waiting yields at once. 0: the group's size
 };
 
@@ -37,7 +38,7 @@ class ShmTransport final : public Transport {
   void post(Message& message) override { mail_.post(message); }
   void advance_messages() override;
   void cancel(Message& message) override { mail_.cancel(message); }
-  void pause(uint32_t attempt, std::chrono::microseconds limit) override;
+  bool pause(uint32_t attempt, std::chrono::microseconds limit) override;
   std::vector<int> late_ranks() const override;
   std::string last_seen(int rank) const override;
   void interrupt() override;

@@ -28,15 +28,17 @@ constexpr uint32_t kLookAtCore = 64;
 }  // namespace
 
 std::string describe(int rank, const PeerIdentity& identity) {
+  if (identity.pid == 0) return fmt::format("rank {}", rank);
   return fmt::format("rank {} (pid {} on {})", rank, identity.pid, identity.host);
 }
 
-ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks)
+ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks)
     : segment_(std::move(segment)),
       header_(segment_->header()),
       rank_(rank),
       size_(segment_->world_size()),
       one_address_space_(one_address_space),
+      shown_ranks_(std::move(shown_ranks)),
       spins_(std::max(local_ranks, size_) <= usable_cores() ? kSpins : 0),
       yields_(spins_ > 0 ? 4 : kYields),
       pidfds_(static_cast<size_t>(size_), -1) {
@@ -93,8 +95,8 @@ bool ShmWatch::pause(uint32_t attempt, std::chrono::microseconds limit, Function
 }
 
 std::string ShmWatch::why_gone(int rank) {
-  if (has_left(rank)) return fmt::format("{} left the group", describe(rank, peer(rank)));
-  if (is_dead(rank)) return fmt::format("{} died (its process is gone)", describe(rank, peer(rank)));
+  if (has_left(rank)) return fmt::format("{} left the group", describe(shown(rank), peer(rank)));
+  if (is_dead(rank)) return fmt::format("{} died (its process is gone)", describe(shown(rank), peer(rank)));
   return "";
 }
 

@@ -15,13 +15,15 @@ namespace tutti::comm {
 // One rank's side. Belongs to one thread at a time.
 class ShmWatch {
  public:
-  // Says that this process is rank `rank`. `local_ranks` more than the cores: pause() never spins.
-  ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks);
+  // Says that this process is rank `rank`. `local_ranks` more than the cores: pause() never spins. `shown_ranks` is what
+  // messages call the ranks; empty: by their numbers.
+  ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks);
   ~ShmWatch();
   ShmWatch(const ShmWatch&) = delete;
   ShmWatch& operator=(const ShmWatch&) = delete;
 
   PeerIdentity peer(int rank) const;
+  int shown(int rank) const { return shown_ranks_.empty() ? rank : shown_ranks_[static_cast<size_t>(rank)]; }
   // After something was published: wakes the peers that sleep.
   void wake_peers();
   // Whether pause(attempt) would spin.
@@ -42,6 +44,7 @@ class ShmWatch {
   const int rank_;
   const int size_;
   const bool one_address_space_;
+  const std::vector<int> shown_ranks_;
   const uint32_t spins_;
   const uint32_t yields_;
   bool yields_at_once_ = false;  // in the wait under way

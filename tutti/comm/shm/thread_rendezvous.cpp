@@ -1,5 +1,7 @@
 #include "tutti/comm/shm/thread_rendezvous.h"
 
+#include <unistd.h>
+
 #include <map>
 #include <mutex>
 
@@ -22,6 +24,8 @@ std::shared_ptr<Segment> take_segment(const GroupSeat& seat) {
   Waiting& entry = waiting[seat.key];
   if (!entry.segment) {
     entry.segment = Segment::create(seat.size);
+    // Who has not come yet is known by its process all the same.
+    for (int r = 0; r < seat.size; ++r) entry.segment->area(r).pid.store(getpid());
     entry.segment->close_fd();
   }
   std::shared_ptr<Segment> segment = entry.segment;

@@ -79,6 +79,9 @@ std::vector<PeerRecord> Assembly::exchange_records(const PeerRecord& own) {
       records = read_records();
     } catch (const EnvironmentError& error) {
       fail(error);
+    } catch (const UsageError&) {
+      part();
+      throw;
     }
     if (!records.empty()) break;
     state_.remove_stale_keys();
@@ -128,7 +131,11 @@ bool Assembly::look_for_missing() {
   std::vector<int> missing;
   for (int r = 0; r < group_.size(); ++r) {
     if (const auto text = find(record_key(r))) {
-      pids_[static_cast<size_t>(r)] = static_cast<pid_t>(parse_record(*text, r).pid);
+      const PeerRecord record = parse_record(*text, r);
+      pids_[static_cast<size_t>(r)] = static_cast<pid_t>(record.pid);
+      // The rank that is missing may be none of the group's as the others made it.
+      TUTTI_CHECK(record.size == group_.size(), "{}: the group sizes differ: rank {}: {}; rank {}: {}", title(), r, record.size, group_.rank(),
+                  group_.size());
     } else {
       missing.push_back(r);
     }

@@ -29,6 +29,7 @@ class Connection {
  public:
   std::shared_ptr<Allocation> allocation;            // of this rank
   uint64_t generation = 0;                           // of its tensor
+  int64_t number = 0;                                // of the rendezvous in the group: the same on all ranks
   int own_rank = 0;
   std::vector<std::shared_ptr<Block>> blocks;        // by rank
   std::vector<uint64_t> generations;                 // of the peers' tensors, at rendezvous

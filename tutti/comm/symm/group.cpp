@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tutti/comm/symm/backend.h"
+#include "tutti/comm/symm/call_board.h"
 #include "tutti/comm/symm/group_state.h"
 #include "tutti/comm/symm/handle.h"
 #include "tutti/comm/symm/workspace.h"
@@ -70,6 +71,7 @@ std::string SymmGroup::backend() const {
 GroupState::~GroupState() {
   // Handles first, then the workspace they were made for; the store goes last.
   handles.clear();
+  board.reset();
   workspace.reset();
   remove_stale_keys();
 }

@@ -16,6 +16,7 @@
 
 namespace tutti::comm::symm {
 
+class CallBoard;
 class Connection;
 class SymmHandle;
 class WorkspacePool;
@@ -44,6 +45,9 @@ class GroupState {
   int64_t meetings = 0;      // number of the last rendezvous; under `collective`
   std::vector<std::string> stale_keys;  // that a failed meeting left in the store. Under `collective`.
   std::vector<pid_t> pids;   // of the ranks, as of the last meeting; empty before. Under `collective`.
+
+  std::mutex ops;                    // ops come one at a time, in the order in which they are called
+  std::shared_ptr<CallBoard> board;  // made at the first op. Under `ops`.
 
   std::mutex mutex;
   std::string backend;       // "" until bound

@@ -57,6 +57,8 @@ class SymmHandle {
   std::vector<void*> signal_pad_ptrs() const;
   bool world_within_direct_access() const;
 
+  // Where this tensor of rank r begins. UsageError as of get_remote_tensor().
+  std::byte* data(int rank) const { return address("data", rank) + offset_; }
   // A contiguous view of rank r's allocation. Counts `storage_offset` from the first byte of the allocation. UsageError:
   // no such rank, not reachable, freed; negative sizes or offsets; an end beyond the allocation.
   Tensor get_buffer(int rank, const Extents& sizes, DType dtype, int64_t storage_offset = 0) const;

@@ -88,8 +88,8 @@ std::string differences(std::span<const PeerRecord> records, const Text& text) {
 
 std::string to_text(const PeerRecord& r) {
   const auto bytes = [](std::string_view s) { return "=" + to_hex(s); };
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} ", kMagic, r.version, r.rank, r.size,
-                     int{r.symmetric}, bytes(r.host), r.uid, r.pid, bytes(r.process), bytes(r.problem), bytes(r.backend),
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} ", kMagic, r.version, r.rank, r.size,
+                     int{r.symmetric}, bytes(r.host), r.uid, r.pid, bytes(r.process), bytes(r.purpose), bytes(r.problem), bytes(r.backend),
                      r.data_bytes, r.pad_bytes, r.offset, r.ordinal, r.generation, int{r.connected}, int{r.own_pad},
                      bytes(r.ticket));
 }
@@ -110,6 +110,7 @@ PeerRecord parse_record(std::string_view text, int rank) {
   r.uid = words.number();
   r.pid = words.number();
   r.process = words.bytes();
+  r.purpose = words.bytes();
   r.problem = words.bytes();
   r.backend = words.bytes();
   r.data_bytes = words.number();
@@ -134,6 +135,7 @@ std::string find_disagreement(std::string_view title, std::span<const PeerRecord
   };
   const std::string advice = "; all ranks must make the same allocations and rendezvous in the same order";
   const Rule rules[] = {
+      {"the ranks meet for different things", [](const PeerRecord& r) { return r.purpose; }},
       {"the group sizes differ", [](const PeerRecord& r) { return std::to_string(r.size); }},
       {"the backends differ", [](const PeerRecord& r) { return r.backend; }},
       {"the allocations have different sizes", [](const PeerRecord& r) { return fmt::format("{} bytes", r.data_bytes); }},

@@ -10,7 +10,7 @@
 
 namespace tutti::comm::symm {
 
-inline constexpr int kRecordVersion = 1;
+inline constexpr int kRecordVersion = 2;
 
 struct PeerRecord {
   int version = kRecordVersion;
@@ -21,6 +21,7 @@ struct PeerRecord {
   int64_t uid = 0;
   int64_t pid = 0;
   std::string process;     // a random number of the process: equal for threads of one
+  std::string purpose = "a tensor";  // what the ranks meet for
   std::string problem;     // why this rank cannot take part; "" when it can
   std::string backend;
   int64_t data_bytes = 0;

@@ -29,8 +29,9 @@ std::shared_ptr<Connection> known_connection(GroupState& state, const Allocation
   return nullptr;
 }
 
-PeerRecord describe_self(const SymmGroup& group, Allocation* allocation, int64_t offset, bool connected) {
+PeerRecord describe_self(const SymmGroup& group, Allocation* allocation, int64_t offset, bool connected, std::string_view purpose) {
   PeerRecord own;
+  own.purpose = purpose;
   own.rank = group.rank();
   own.size = group.size();
   own.host = host_identity();
@@ -128,28 +129,31 @@ std::string not_symmetric(const std::string& title, const std::vector<PeerRecord
                                      title, ranks);
 }
 
+HandleKey key_of(const Tensor& tensor, const Allocation* allocation) {
+  if (allocation == nullptr) return {};
+  return {.allocation = allocation->number, .generation = allocation->generation(),
+          .offset = static_cast<const std::byte*>(tensor.raw_data()) - allocation->data()};
+}
+
+std::shared_ptr<SymmHandle> find_handle(GroupState& state, const HandleKey& key) {
+  const std::lock_guard lock(state.mutex);
+  const auto found = state.handles.find(key);
+  return found == state.handles.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<SymmHandle> meet(const Tensor& tensor, const SymmGroup& group, std::optional<Milliseconds> timeout,
-                                 bool may_be_absent) {
+                                 bool may_be_absent, std::string_view purpose = "a tensor") {
   TUTTI_CHECK(group, "rendezvous: no group is given");
   const std::shared_ptr<Allocation> allocation = find_allocation(tensor);
   GroupState& state = *group.state();
-  HandleKey key;
-  if (allocation) {
-    key = {.allocation = allocation->number, .generation = allocation->generation(),
-           .offset = static_cast<const std::byte*>(tensor.raw_data()) - allocation->data()};
-  }
-  const auto find_handle = [&]() -> std::shared_ptr<SymmHandle> {
-    const std::lock_guard lock(state.mutex);
-    const auto found = state.handles.find(key);
-    return found == state.handles.end() ? nullptr : found->second;
-  };
-  if (auto handle = find_handle()) return handle;
+  const HandleKey key = key_of(tensor, allocation.get());
+  if (auto handle = find_handle(state, key)) return handle;
 
   const std::lock_guard one_at_a_time(state.collective);
-  if (auto handle = find_handle()) return handle;
+  if (auto handle = find_handle(state, key)) return handle;
   std::shared_ptr<Connection> connection = allocation ? known_connection(state, *allocation) : nullptr;
   Assembly assembly(group, deadline_after(timeout.value_or(group.timeout())));
-  const PeerRecord own = describe_self(group, allocation.get(), key.offset, connection != nullptr);
+  const PeerRecord own = describe_self(group, allocation.get(), key.offset, connection != nullptr, purpose);
   const std::vector<PeerRecord> records = assembly.exchange_records(own);
 
   const std::string absent = not_symmetric(assembly.title(), records);
@@ -165,6 +169,7 @@ std::shared_ptr<SymmHandle> meet(const Tensor& tensor, const SymmGroup& group, s
   if (!connection) {
     try {
       connection = connect(assembly, group, allocation, records);
+      connection->number = state.meetings;
       assembly.commit();
     } catch (const Error& error) {
       connection.reset();
@@ -186,7 +191,7 @@ void connect_group(const SymmGroup& group, std::optional<Milliseconds> timeout) 
   TUTTI_CHECK(group, "connect_group: no group is given");
   const std::lock_guard one_at_a_time(group.state()->collective);
   Assembly assembly(group, deadline_after(timeout.value_or(group.timeout())));
-  PeerRecord own = describe_self(group, nullptr, 0, false);
+  PeerRecord own = describe_self(group, nullptr, 0, false, "connect_group");
   try {
     own.backend = group.backend();
     find_backend(own.backend).open();
@@ -211,6 +216,15 @@ void connect_group(const SymmGroup& group, std::optional<Milliseconds> timeout) 
 
 std::shared_ptr<SymmHandle> rendezvous(const Tensor& tensor, const SymmGroup& group, std::optional<Milliseconds> timeout) {
   return meet(tensor, group, timeout, false);
+}
+
+std::shared_ptr<SymmHandle> rendezvous_for(std::string_view purpose, const Tensor& tensor, const SymmGroup& group) {
+  return meet(tensor, group, std::nullopt, false, purpose);
+}
+
+std::shared_ptr<SymmHandle> known_handle(const Tensor& tensor, const SymmGroup& group) {
+  const std::shared_ptr<Allocation> allocation = find_allocation(tensor);
+  return allocation ? find_handle(*group.state(), key_of(tensor, allocation.get())) : nullptr;
 }
 
 std::shared_ptr<SymmHandle> rendezvous(const Tensor& tensor) {

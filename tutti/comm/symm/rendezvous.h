@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "tutti/comm/symm/group.h"
 #include "tutti/comm/symm/handle.h"
@@ -31,6 +32,11 @@ std::shared_ptr<SymmHandle> rendezvous(const Tensor& tensor);
 // when null.
 std::shared_ptr<SymmHandle> try_rendezvous(const Tensor& tensor, const SymmGroup& group,
                                            std::optional<std::chrono::milliseconds> timeout = {});
+
+// For the files of this folder: with what the ranks meet for, in which they must agree; and the handle of a tensor that has
+// met already, null of others. Local.
+std::shared_ptr<SymmHandle> rendezvous_for(std::string_view purpose, const Tensor& tensor, const SymmGroup& group);
+std::shared_ptr<SymmHandle> known_handle(const Tensor& tensor, const SymmGroup& group);
 
 // Makes ready what the group's backend needs before memory is allocated: opens its library and, for nccl and nvshmem,
 // connects the ranks. Collective; what is done already is not done again, so it can be retried after a failure. Other

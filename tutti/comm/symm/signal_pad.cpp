@@ -84,8 +84,10 @@ void SignalPads::ring(int rank) {
   futex_wake_all(pad.doorbell);
 }
 
-void SignalPads::wait(std::string_view call, int channel, Moment deadline, const std::function<bool()>& is_met,
-                      const std::function<std::vector<int>()>& culprits) {
+std::string SignalPads::on_channel(std::string_view call, int channel) const { return fmt::format("{} on channel {}", call, channel); }
+
+void SignalPads::wait(FunctionRef<std::string()> what, Moment deadline, FunctionRef<bool()> is_met,
+                      FunctionRef<std::vector<int>()> culprits) {
   for (int i = 0; i < spins_; ++i) {
     if (is_met()) return;
     __builtin_ia32_pause();
@@ -107,11 +109,11 @@ void SignalPads::wait(std::string_view call, int channel, Moment deadline, const
       const bool left = header(r).presence.load(std::memory_order_acquire) == PadPresence::left;
       if (!left && !liveness_.is_dead(r)) continue;
       if (is_met()) return;  // it did what it had to before it went
-      throw PeerError(fmt::format("{}: {} on channel {}: rank {} (pid {}) {}", title_, call, channel, r,
-                                  liveness_.pid(r), left ? "has left the group" : "died"));
+      throw PeerError(fmt::format("{}: {}: rank {} (pid {}) {}", title_, what(), r, liveness_.pid(r),
+                                  left ? "has left the group" : "died"));
     }
     if (now >= deadline) {
-      throw TimeoutError(fmt::format("{}: {} on channel {}: waited {:.3f} s in vain for ranks {}", title_, call, channel,
+      throw TimeoutError(fmt::format("{}: {}: waited {:.3f} s in vain for ranks {}", title_, what(),
                                      std::chrono::duration<double>(now - started).count(), list(missing)));
     }
     const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - now);
@@ -149,7 +151,7 @@ void SignalPads::barrier(int channel, Moment deadline) {
     return late;
   };
   try {
-    wait("barrier", channel, deadline, is_met, culprits);
+    wait([&] { return on_channel("barrier", channel); }, deadline, is_met, culprits);
   } catch (const TimeoutError&) {
     unfinished = true;
     throw;
@@ -161,7 +163,7 @@ void SignalPads::put_signal(int peer, int channel, Moment deadline) {
   check_channel("put_signal", channel);
   SignalSlot& there = slot(peer, channel, rank_);
   const uint64_t sent = there.put.load(std::memory_order_relaxed);
-  wait("put_signal", channel, deadline, [&] { return there.consumed.load(std::memory_order_seq_cst) == sent; },
+  wait([&] { return on_channel("put_signal", channel); }, deadline, [&] { return there.consumed.load(std::memory_order_seq_cst) == sent; },
        [&] { return std::vector<int>{peer}; });
   there.put.store(sent + 1, std::memory_order_seq_cst);
   ring(peer);
@@ -172,7 +174,7 @@ void SignalPads::wait_signal(int peer, int channel, Moment deadline) {
   check_channel("wait_signal", channel);
   SignalSlot& here = slot(rank_, channel, peer);
   const uint64_t taken = here.consumed.load(std::memory_order_relaxed);
-  wait("wait_signal", channel, deadline, [&] { return here.put.load(std::memory_order_seq_cst) > taken; },
+  wait([&] { return on_channel("wait_signal", channel); }, deadline, [&] { return here.put.load(std::memory_order_seq_cst) > taken; },
        [&] { return std::vector<int>{peer}; });
   here.consumed.store(taken + 1, std::memory_order_seq_cst);
   ring(peer);
@@ -194,7 +196,7 @@ uint64_t SignalPads::value(int peer, int channel) const {
 uint64_t SignalPads::wait_until(int peer, uint64_t least, int channel, Moment deadline) {
   check_peer("wait_until", peer);
   check_channel("wait_until", channel);
-  wait("wait_until", channel, deadline, [&] { return value(peer, channel) >= least; },
+  wait([&] { return on_channel("wait_until", channel); }, deadline, [&] { return value(peer, channel) >= least; },
        [&] { return std::vector<int>{peer}; });
   return value(peer, channel);
 }

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +18,7 @@
 
 #include "tutti/comm/shm/liveness.h"
 #include "tutti/comm/symm/backend.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::comm::symm {
 
@@ -69,16 +69,18 @@ class SignalPads {
   // Returns the value that was found, which is at least `least`.
   uint64_t wait_until(int peer, uint64_t least, int channel, Moment deadline);
 
+  // For words elsewhere in the ranks' memory. Who has changed, by a sequentially consistent store, what `rank` may wait for
+  // rings; who waits returns when is_met(). `culprits` are the ranks that keep it from being met, `what` is for messages.
+  void ring(int rank);
+  void wait(FunctionRef<std::string()> what, Moment deadline, FunctionRef<bool()> is_met, FunctionRef<std::vector<int>()> culprits);
+
  private:
   PadHeader& header(int rank) const { return *reinterpret_cast<PadHeader*>(pads_[static_cast<size_t>(rank)]); }
   // In the pad of `owner`.
   SignalSlot& slot(int owner, int channel, int source) const;
   void check_channel(std::string_view call, int channel) const;
   void check_peer(std::string_view call, int peer) const;
-  void ring(int rank);
-  // Until is_met(); `culprits` are the ranks that still keep it from being met.
-  void wait(std::string_view call, int channel, Moment deadline, const std::function<bool()>& is_met,
-            const std::function<std::vector<int>()>& culprits);
+  std::string on_channel(std::string_view call, int channel) const;
 
   std::vector<std::byte*> pads_;
   int64_t slot_bytes_;

@@ -26,24 +26,34 @@ class WorkspacePool {
     int64_t begin = 0;
   };
 
-  // The first gap that is large enough; growing by a new piece leaves the old ones to those who have leases there.
-  Found lease(const SymmGroup& group, int64_t nbytes) {
+  // The first gap that is large enough.
+  std::optional<Found> lease(int64_t nbytes) {
     const std::lock_guard lock(mutex_);
     for (Piece& piece : pieces_) {
       const int64_t begin = find_gap(piece, nbytes);
       if (begin < 0) continue;
       piece.leased[begin] = begin + nbytes;
-      return {.handle = piece.handle, .memory = piece.memory, .begin = begin};
+      return Found{.handle = piece.handle, .memory = piece.memory, .begin = begin};
     }
-    std::erase_if(pieces_, [](const Piece& piece) { return piece.leased.empty(); });
+    return std::nullopt;
+  }
+
+  // Memory for a further piece, in which no rank has met yet. Made for no group: it is not among the allocations whose order
+  // the ranks compare, since it may go unused.
+  Tensor allocate(const SymmGroup& group, int64_t nbytes) {
+    const std::lock_guard lock(mutex_);
     int64_t size = std::max<int64_t>(nbytes, 256 << 10);
     if (largest_ > 0) size = std::max(size, std::min(2 * largest_, largest_ + (int64_t{256} << 20)));
-    Piece piece;
-    piece.memory = empty_symm({round_up(size, kPageBytes)}, DType::u8, Device{find_backend(group.backend()).traits().device, 0},
-                              {.group = group});
-    piece.handle = rendezvous(piece.memory, group);
-    largest_ = std::max(largest_, size);
-    piece.leased[0] = nbytes;
+    return empty_symm({round_up(size, kPageBytes)}, DType::u8, Device{find_backend(group.backend()).traits().device, 0},
+                      {.backend = group.backend()});
+  }
+
+  // Leases the front of it. The older pieces are left to those who have leases there.
+  Found add(const SymmGroup& group, const Tensor& memory, int64_t nbytes) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pieces_, [](const Piece& piece) { return piece.leased.empty(); });
+    Piece piece{.memory = memory, .handle = rendezvous_for("more workspace", memory, group), .leased = {{0, nbytes}}};
+    largest_ = std::max(largest_, memory.numel());
     pieces_.push_back(piece);
     return {.handle = piece.handle, .memory = piece.memory, .begin = 0};
   }
@@ -86,17 +96,26 @@ Tensor WorkspaceLease::view(int rank, const Extents& sizes, DType dtype, int64_t
   return handle_->get_buffer(rank, sizes, dtype, (begin_ + byte_offset) / size);
 }
 
-WorkspaceLease get_symm_mem_workspace(const SymmGroup& group, int64_t min_bytes) {
+std::byte* WorkspaceLease::data(int rank) const { return handle_->data(rank) + begin_; }
+
+WorkspaceRequest::WorkspaceRequest(const SymmGroup& group, int64_t min_bytes) : group_(group) {
   TUTTI_CHECK(min_bytes >= 0 && min_bytes < (int64_t{1} << 60), "get_symm_mem_workspace: {} bytes", min_bytes);
-  const int64_t nbytes = round_up(std::max<int64_t>(min_bytes, 1), 64);
-  std::shared_ptr<WorkspacePool> pool;
+  nbytes_ = round_up(std::max<int64_t>(min_bytes, 1), 64);
   {
     const std::lock_guard lock(group.state()->mutex);
     if (!group.state()->workspace) group.state()->workspace = std::make_shared<WorkspacePool>();
-    pool = group.state()->workspace;
+    pool_ = group.state()->workspace;
   }
-  WorkspacePool::Found found = pool->lease(group, nbytes);
-  return WorkspaceLease(std::move(pool), std::move(found.handle), std::move(found.memory), found.begin, found.begin + nbytes);
+  if (auto found = pool_->lease(nbytes_)) lease_.emplace(pool_, std::move(found->handle), std::move(found->memory), found->begin, found->begin + nbytes_);
+  else more_ = pool_->allocate(group, nbytes_);
 }
+
+WorkspaceLease WorkspaceRequest::take() {
+  if (lease_) return *std::move(lease_);
+  WorkspacePool::Found found = pool_->add(group_, more_, nbytes_);
+  return WorkspaceLease(pool_, std::move(found.handle), std::move(found.memory), found.begin, found.begin + nbytes_);
+}
+
+WorkspaceLease get_symm_mem_workspace(const SymmGroup& group, int64_t min_bytes) { return WorkspaceRequest(group, min_bytes).take(); }
 
 }  // namespace tutti::comm::symm

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "tutti/comm/symm/group.h"
 #include "tutti/comm/symm/handle.h"
@@ -25,6 +26,8 @@ class WorkspaceLease {
   int64_t nbytes() const { return end_ - begin_; }
   // Rank r's part as a contiguous tensor, `byte_offset` (a multiple of the itemsize) behind its begin.
   Tensor view(int rank, const Extents& sizes, DType dtype, int64_t byte_offset = 0) const;
+  // Where rank r's part begins.
+  std::byte* data(int rank) const;
 
  private:
   std::shared_ptr<WorkspacePool> pool_;
@@ -32,6 +35,23 @@ class WorkspaceLease {
   Tensor all_;  // keeps the memory
   int64_t begin_;
   int64_t end_;
+};
+
+// The same in two steps, for who asks the other ranks in between whether they do the same: what is local, and what is
+// collective if the workspace must grow.
+class WorkspaceRequest {
+ public:
+  WorkspaceRequest(const SymmGroup& group, int64_t min_bytes);
+  // Null when the workspace must grow first.
+  const WorkspaceLease* lease() const { return lease_ ? &*lease_ : nullptr; }
+  WorkspaceLease take();
+
+ private:
+  SymmGroup group_;
+  int64_t nbytes_ = 0;
+  std::shared_ptr<WorkspacePool> pool_;
+  std::optional<WorkspaceLease> lease_;
+  Tensor more_;  // memory by which the workspace is to grow
 };
 
 // At least `min_bytes`, 64-byte aligned, uninitialised. Collective only when the workspace grows, which all ranks notice

@@ -11,16 +11,16 @@
 namespace tutti::comm::symm {
 namespace {
 
-void check_shapes(const Tensor& a, std::span<const Tensor> bs) {
-  TUTTI_CHECK(a.ndim() == 2, "all_gather_matmul: a is {}; expected 2 dims", describe(a));
+void check_shapes(const char* op, const Tensor& a, std::span<const Tensor> bs) {
+  TUTTI_CHECK(a.ndim() == 2, "{}: a is {}; expected 2 dims", op, describe(a));
   for (const Tensor& b : bs) {
-    TUTTI_CHECK(b.ndim() == 2 && b.extent(0) == a.extent(1), "all_gather_matmul: a is {}, b is {}; expected [{}, n]", describe(a),
-                describe(b), a.extent(1));
+    TUTTI_CHECK(b.ndim() == 2 && b.extent(0) == a.extent(1), "{}: a is {}, b is {}; expected [{}, n]", op, describe(a), describe(b),
+                a.extent(1));
   }
 }
 
-AllGatherMatmulResult gather_first(const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group) {
-  AllGatherMatmulResult result{.gathered = all_gather(a, group), .products = {}};
+AllGatherMatmulResult gather_first(OpCall& call, const Tensor& a, std::span<const Tensor> bs) {
+  AllGatherMatmulResult result{.gathered = gather(call, a), .products = {}};
   for (const Tensor& b : bs) result.products.push_back(matmul(result.gathered, b));
   return result;
 }
@@ -30,35 +30,37 @@ Tensor rows(const Tensor& matrix, int part, int64_t m) {
   return matrix.view_as({m, matrix.extent(1)}, matrix.strides(), matrix.offset() + part * m * matrix.extent(1));
 }
 
-AllGatherMatmulResult by_parts(const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group) {
+AllGatherMatmulResult by_parts(OpCall& call, const Tensor& a, std::span<const Tensor> bs) {
   const int64_t m = a.extent(0), k = a.extent(1);
-  AllGatherMatmulResult result{.gathered = Tensor::empty({m * group.size(), k}, a.dtype()), .products = {}};
+  AllGatherMatmulResult result{.gathered = Tensor::empty({m * call.ranks(), k}, a.dtype()), .products = {}};
   for (const Tensor& b : bs) {
-    result.products.push_back(Tensor::empty({m * group.size(), b.extent(1)}, promote(a.dtype(), b.dtype())));
+    result.products.push_back(Tensor::empty({m * call.ranks(), b.extent(1)}, promote(a.dtype(), b.dtype())));
   }
-  const Published inputs("all_gather_matmul", a, group);
   // 1. Everybody's part is complete.
-  inputs.barrier();
+  const Published inputs(call, a);
   // 2. Read a part and multiply it while it is in the caches; the own one first.
-  for (int i = 0; i < group.size(); ++i) {
-    const int peer = (group.rank() + i) % group.size();
+  for (int i = 0; i < call.ranks(); ++i) {
+    const int peer = (call.rank() + i) % call.ranks();
     const Tensor part = rows(result.gathered, peer, m);
     std::memcpy(part.raw_data(), inputs.data(peer), static_cast<size_t>(a.nbytes()));
     for (size_t j = 0; j < bs.size(); ++j) copy_elements(rows(result.products[j], peer, m), matmul(part, bs[j]));
   }
   // 3. Nobody reads any more.
-  inputs.barrier();
+  call.finish();
   return result;
 }
 
 }  // namespace
 
 AllGatherMatmulResult all_gather_matmul(const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group) {
-  check_host_access("all_gather_matmul", group);
-  check_shapes(a, bs);
   const NoGradScope no_grad;
-  const bool first = a.numel() == 0 || tuning_table().choose("all_gather_matmul", group.size(), a.nbytes()) == "gather_first";
-  return first ? gather_first(a, bs, group) : by_parts(a, bs, group);
+  return make_call(SymmOp::all_gather_matmul, group, [&](OpCall& call) {
+    call.takes(a);
+    check_shapes(call.name(), a, bs);
+    const bool first = a.numel() == 0 || tuning_table().choose(call.name(), call.ranks(), a.nbytes()) == "gather_first";
+    call.record.algorithm = first ? 0 : 1;
+    return first ? gather_first(call, a, bs) : by_parts(call, a, bs);
+  });
 }
 
 }  // namespace tutti::comm::symm

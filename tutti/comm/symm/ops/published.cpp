@@ -4,42 +4,68 @@
 #include <cstring>
 
 #include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/backend.h"
+#include "tutti/comm/symm/connection.h"
 #include "tutti/comm/symm/rendezvous.h"
 
 namespace tutti::comm::symm {
+namespace {
 
-void check_host_access(const char* op, const SymmGroup& group) {
-  TUTTI_CHECK(group, "{}: no group is given", op);
-  const BackendTraits& traits = find_backend(group.backend()).traits();
-  TUTTI_CHECK(traits.host_access, "{}: the host cannot read memory of backend {}; native and threads have what this op needs",
-              op, traits.name);
+// Where the memory of each rank begins, of a handle or a lease.
+template <class Memory>
+std::vector<std::byte*> begins_of(const Memory& memory, int ranks) {
+  std::vector<std::byte*> begins;
+  for (int r = 0; r < ranks; ++r) begins.push_back(memory.data(r));
+  return begins;
 }
 
-void check_reducible(const char* op, const ReduceOp& reduce, DType dtype) {
-  const std::string reason = why_not_reducible(reduce.kind(), dtype);
-  TUTTI_CHECK(reason.empty(), "{}: {}", op, reason);
-  TUTTI_CHECK(reduce.kind() != ReduceKind::premul_sum, "{}: premul_sum needs the factors of all ranks; scale the input first", op);
-}
+}  // namespace
 
-Published::Published(const char* op, const Tensor& local, const SymmGroup& group, int64_t capacity) {
-  check_host_access(op, group);
-  TUTTI_CHECK(local.defined() && local.is_contiguous() && local.device() == kCpu, "{}: the input must be contiguous and on the host", op);
-  if (is_symm_mem_tensor(local)) {
-    kept_ = rendezvous(local, group);
-    handle_ = kept_.get();
-    for (int r = 0; r < group.size(); ++r) {
-      data_.push_back(static_cast<std::byte*>(handle_->get_remote_tensor(r, {local.nbytes()}, DType::u8).raw_data()));
-    }
+Published::Published(OpCall& call, const Tensor& local, int64_t capacity) {
+  const int64_t nbytes = std::max(capacity, local.nbytes());
+  if (nbytes == 0) {
+    call.agree();
+  } else if (is_symm_mem_tensor(local)) {
+    read_in_place(call, local);
   } else {
-    lease_.emplace(get_symm_mem_workspace(group, std::max(capacity, local.nbytes())));
-    handle_ = &lease_->handle();
-    for (int r = 0; r < group.size(); ++r) {
-      data_.push_back(static_cast<std::byte*>(lease_->view(r, {lease_->nbytes()}, DType::u8).raw_data()));
-    }
-    std::memcpy(data(group.rank()), local.raw_data(), static_cast<size_t>(local.nbytes()));
+    borrow(call, nbytes, [&](std::byte* own) { std::memcpy(own, local.raw_data(), static_cast<size_t>(local.nbytes())); });
   }
-  channel_.emplace(handle_->lease_channel());
+}
+
+void Published::borrow(OpCall& call, int64_t nbytes, FunctionRef<void(std::byte* own)> fill) {
+  WorkspaceRequest request(call.group(), nbytes);
+  if (const WorkspaceLease* lease = request.lease()) {
+    call.record.memory = OpMemory::workspace;
+    call.record.place = lease->handle().connection()->number;
+    call.record.offset = lease->offset();
+    data_ = begins_of(*lease, call.ranks());
+    fill(data(call.rank()));
+    call.agree();
+    lease_.emplace(request.take());
+    return;
+  }
+  call.record.memory = OpMemory::more_workspace;
+  call.agree();
+  lease_.emplace(call.together([&] { return request.take(); }));
+  data_ = begins_of(*lease_, call.ranks());
+  fill(data(call.rank()));
+  call.meet();
+}
+
+void Published::read_in_place(OpCall& call, const Tensor& local) {
+  kept_ = known_handle(local, call.group());
+  if (kept_) {
+    call.record.memory = OpMemory::symmetric;
+    call.record.place = kept_->connection()->number;
+    call.record.offset = kept_->offset();
+    data_ = begins_of(*kept_, call.ranks());
+    call.agree();
+    return;
+  }
+  call.record.memory = OpMemory::not_met;
+  call.agree();
+  kept_ = call.together([&] { return rendezvous(local, call.group()); });
+  data_ = begins_of(*kept_, call.ranks());
+  call.meet();
 }
 
 std::vector<const std::byte*> Published::at(int64_t byte_offset) const {

@@ -2,25 +2,29 @@
 
 #include "tutti/comm/combine.h"
 #include "tutti/comm/symm/ops/published.h"
+#include "tutti/core/error.h"
 
 namespace tutti::comm::symm {
 
 Tensor reduce_scatter(const Tensor& input, const SymmGroup& group, const ReduceOp& op) {
-  constexpr const char* kOp = "reduce_scatter";
-  check_host_access(kOp, group);
-  check_reducible(kOp, op, input.dtype());
-  TUTTI_CHECK(input.ndim() >= 1 && input.extent(0) % group.size() == 0, "{}: dim 0 of {} does not divide by {} ranks", kOp,
-              describe(input), group.size());
-  Extents sizes = input.extents();
-  sizes[0] /= group.size();
-  Tensor output = Tensor::empty(sizes, input.dtype());
-  if (output.numel() == 0) return output;
-  const Published inputs(kOp, input, group);
-  inputs.barrier();
-  combine(op.kind(), input.dtype(), inputs.at(group.rank() * output.nbytes()), {}, output.numel(),
-          static_cast<std::byte*>(output.raw_data()));
-  inputs.barrier();
-  return output;
+  return make_call(SymmOp::reduce_scatter, group, [&](OpCall& call) {
+    call.takes(input);
+    call.reduces(op);
+    TUTTI_CHECK(input.ndim() >= 1 && input.extent(0) % call.ranks() == 0, "{}: dim 0 of {} does not divide by {} ranks", call.name(),
+                describe(input), call.ranks());
+    Extents sizes = input.extents();
+    sizes[0] /= call.ranks();
+    Tensor output = Tensor::empty(sizes, input.dtype());
+    // 1. Everybody's input is complete.
+    const Published inputs(call, input);
+    if (output.numel() == 0) return output;
+    // 2. Reduce the own part.
+    combine(op.kind(), input.dtype(), inputs.at(call.rank() * output.nbytes()), {}, output.numel(),
+            static_cast<std::byte*>(output.raw_data()));
+    // 3. Nobody reads any more.
+    call.finish();
+    return output;
+  });
 }
 
 }  // namespace tutti::comm::symm

@@ -1,0 +1,193 @@
+// What every transport owes its ranks when one dies, leaves or is late, and when groups come and go: the same scenarios
+// and the same expectations over all of them (support/fault_scenarios.cpp). support/fault_ranks.cpp names the rows that a
+// transport cannot have.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/comm/support/fault_ranks.h"
+#include "tests/comm/support/sample_calls.h"
+#include "tests/comm/support/traces.h"
+#include "tutti/comm/transports.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+using ::testing::Combine;
+using ::testing::TestWithParam;
+using ::testing::ValuesIn;
+using Kind = CollectiveKind;
+
+// Far below any deadline of a call; a busy machine takes its share of it.
+constexpr double kWithinSeconds = 10;
+
+std::string name_of_parameter(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string whole(const Played& played, int rank, const std::string& key) {
+  const Told& told = played.ranks[static_cast<size_t>(rank)];
+  return fmt::format("rank {}: '{}' {} {} ms; output: {}", rank, told[key + ".class"], told[key + ".text"], told[key + ".ms"], played.output);
+}
+
+// The names that a message may give the call.
+std::vector<std::string> names_of_call(Kind kind) {
+  switch (kind) {
+    case Kind::send: case Kind::recv: return {"send #", "recv #"};
+    case Kind::monitored_barrier: return {"monitored_barrier #"};
+    // The sizes go first, then the bytes.
+    case Kind::broadcast_bytes: return {"broadcast #"};
+    case Kind::all_gather_bytes: return {"all_gather_single #", "all_gather #"};
+    case Kind::gather_bytes: return {"all_gather_single #", "all_to_all_v_single #"};
+    case Kind::scatter_bytes: return {"scatter #", "all_to_all_v_single #"};
+    default: return {fmt::format("{} #", name_of(kind))};
+  }
+}
+
+// All but the victim end soon with an error that names it, the group, and one of the calls.
+void expect_named_by_all(const Played& played, int victim, const std::vector<std::string>& calls) {
+  const Told& dead = played.ranks[static_cast<size_t>(victim)];
+  ASSERT_NE(dead["died"], "") << played.output;
+  for (int r = 0; r < kFaultRanks; ++r) {
+    if (r == victim) continue;
+    const Told& told = played.ranks[static_cast<size_t>(r)];
+    const std::string text = told["call.text"];
+    EXPECT_EQ(told["call.class"], "PeerError") << whole(played, r, "call");
+    EXPECT_TRUE(says(text, dead["name"]) && says(text, "waited for it in ") && says(text, "of group '0'")) << whole(played, r, "call");
+    EXPECT_TRUE(std::any_of(calls.begin(), calls.end(), [&](const std::string& call) { return says(text, call); })) << whole(played, r, "call");
+    EXPECT_LT((told.number("ended") - dead.number("died")) / 1e9, kWithinSeconds) << whole(played, r, "call");
+  }
+}
+
+// ---- death in a call ------------------------------------------------------------------------------------------------
+
+class Killed : public TestWithParam<std::tuple<std::string, Kind>> {};
+INSTANTIATE_TEST_SUITE_P(Over, Killed, Combine(ValuesIn(transports_with("death")), ValuesIn(all_kinds())), [](const auto& info) {
+  return fmt::format("{}_{}", std::get<0>(info.param), name_of(std::get<1>(info.param)));
+});
+
+TEST_P(Killed, ARankIsNamedByAllOthers) {
+  const auto& [transport, kind] = GetParam();
+  const Traces before = look_for_traces();
+  // In turn: small offers right at the start, and larger ones a little later.
+  const bool is_small = static_cast<int>(kind) % 2 == 0;
+  const int victim = is_small ? 2 : 0;
+  expect_named_by_all(play_over(transport, "death", fmt::format("{} {} {} {}", static_cast<int>(kind), is_small ? 5 : 20'000, victim, is_small ? 0 : 2500)),
+                      victim, names_of_call(kind));
+  EXPECT_EQ(left_behind(before), "");
+}
+
+class Left : public TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Over, Left, ValuesIn(transports_with("leave")), name_of_parameter);
+
+TEST_P(Left, ARankIsNamedByAllOthers) {
+  for (const int victim : {0, 2}) expect_named_by_all(play_over(GetParam(), "leave", fmt::format("{}", victim)), victim, {"all_reduce #"});
+}
+
+class Survivors : public TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Over, Survivors, ValuesIn(transports_with("shrink")), name_of_parameter);
+
+TEST_P(Survivors, GoOn) {
+  const Played played = play_over(GetParam(), "shrink");
+  const std::string dead = played.ranks[1]["name"];
+  for (const int r : {0, 2, 3}) {
+    const Told& told = played.ranks[static_cast<size_t>(r)];
+    EXPECT_EQ(told["death.class"], "PeerError") << whole(played, r, "death");
+    EXPECT_TRUE(says(told["death.text"], dead)) << whole(played, r, "death");
+    EXPECT_EQ(told["three"], fmt::format("{} 5", std::max(0, r - 1))) << played.output;
+    if (r != 2) {
+      EXPECT_EQ(told["two"], "pair 3") << played.output;
+    }
+  }
+}
+
+// ---- deadlines ------------------------------------------------------------------------------------------------------
+
+class Late : public TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Over, Late, ValuesIn(transports_with("deadlines")), name_of_parameter);
+
+TEST_P(Late, ARankIsNamedAtTheDeadline) {
+  const Played played = play_over(GetParam(), "deadlines");
+  const std::string late = played.ranks[kFaultRanks - 1]["name"];
+  ASSERT_NE(late, "") << played.output;
+  const std::pair<const char*, double> rows[] = {{"barrier", 100}, {"all_reduce", 600}, {"recv", 100}, {"send", 100}, {"monitored_barrier", 100},
+                                                 {"monitored_barrier of all", 600}, {"split", 600}, {"shrink", 600}};
+  for (const auto& [row, limit] : rows) {
+    double longest = 0;
+    for (int r = 0; r < kFaultRanks - 1; ++r) {
+      const Told& told = played.ranks[static_cast<size_t>(r)];
+      const std::string text = told[std::string(row) + ".text"];
+      const double took = told.number(std::string(row) + ".ms");
+      EXPECT_EQ(told[std::string(row) + ".class"], "TimeoutError") << row << " of " << whole(played, r, row);
+      // In a monitored barrier rank 0 tells the others; who does not hear from it in time names it.
+      const bool named = says(text, late) || (r > 0 && says(row, "monitored") && says(text, played.ranks[0]["name"]));
+      EXPECT_TRUE(named) << row << " of " << whole(played, r, row);
+      EXPECT_LE(took, told.number(std::string(row) + ".sleeper") + std::max(limit / 10, 50.0)) << row << " of " << whole(played, r, row) << " in attempt " << told[std::string(row) + ".attempts"];
+      longest = std::max(longest, took);
+    }
+    EXPECT_GE(longest, limit - 1) << row << ": the first one that came to its deadline tells the others";
+  }
+}
+
+class Monitored : public TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Over, Monitored, ValuesIn(transports_with("monitored")), name_of_parameter);
+
+TEST_P(Monitored, ABarrierThatFailedDoesNotDisturbTheNext) {
+  const Played played = play_over(GetParam(), "monitored");
+  for (int r = 0; r < kFaultRanks; ++r) {
+    const Told& told = played.ranks[static_cast<size_t>(r)];
+    for (const int late : {2, 0}) {
+      const std::string row = fmt::format("late {}", late);
+      // Rank 0 finds that all have been there, though they have gone.
+      EXPECT_EQ(told[row + ".class"], r == 0 && late == 0 ? "" : "TimeoutError") << whole(played, r, row);
+      const bool names_it = says(told[row + ".text"], played.ranks[static_cast<size_t>(late)]["name"]);
+      EXPECT_TRUE(names_it || r == late || (r > 0 && says(told[row + ".text"], played.ranks[0]["name"]))) << whole(played, r, row);
+      EXPECT_EQ(told[row + ", again.class"], "") << whole(played, r, row + ", again");
+    }
+    EXPECT_EQ(told["sum"], fmt::format("{}", kFaultRanks)) << played.output;
+  }
+}
+
+// ---- groups that come and go ----------------------------------------------------------------------------------------
+
+class Dropped : public TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Over, Dropped, ValuesIn(transports_with("drop")), name_of_parameter);
+
+TEST_P(Dropped, GroupsLeaveNothing) {
+  constexpr int kGroups = 40;
+  // What counts groups, what a rank keeps to know the packets of one that has ended, and a few buffers that the world has
+  // in use at one moment and not at another; never a buffer per group.
+  constexpr double kBytes = kGroups * 1024 + (512 << 10);
+  const Played played = play_over(GetParam(), "drop", fmt::format("{}", kGroups));
+  for (int r = 0; r < kFaultRanks; ++r) {
+    const Told& told = played.ranks[static_cast<size_t>(r)];
+    ASSERT_NE(told["descriptors"], "") << "rank " << r << ": " << played.output;
+    EXPECT_LE(told.number("descriptors"), kWatchedPeers) << "rank " << r << ": " << played.output;
+    EXPECT_EQ(told["keys"], "0") << "rank " << r << ": " << played.output;
+    EXPECT_LT(told.number("memory"), kBytes) << "rank " << r << ": " << played.output;
+  }
+}
+
+// ---- rows that are missing ------------------------------------------------------------------------------------------
+
+TEST(MissingRows, AreOfTransportsThatThereAre) {
+  for (const MissingRow& row : missing_rows()) {
+    const auto all = known_transports();
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const TransportInfo& info) { return info.name == row.transport; })) << row.transport;
+    EXPECT_TRUE(says("death shrink", row.row)) << row.row;
+    EXPECT_STRNE(row.reason, "");
+  }
+}
+
+// What stands in for it: a thread that throws ends the group, and all others hear why.
+TEST(MissingRows, APlainMpirunEndsAllRanksWithTheFirst) {
+  const auto transports = transports_with("leave");
+  if (std::find(transports.begin(), transports.end(), "mpi") == transports.end()) return;
+  const Played played = play_under_plain_mpirun("death", fmt::format("{} 5 1 0", static_cast<int>(Kind::barrier)));
+  EXPECT_NE(played.ranks[1]["died"], "") << played.output;
+  EXPECT_FALSE(says(played.output, "failed: ")) << played.output;
+}
+
+}  // namespace
+}  // namespace tutti::comm

@@ -1,0 +1,25 @@
+// What follows when the ranks' lists of tensors differ: which tensor it is, and what each rank gives.
+//
+// A call's record holds a hash of the list. When nothing else differs, all ranks know so at once, and all exchange their
+// lists in one round more. Bytes on the wire: 80 for each tensor and pair of ranks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/collective.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::comm {
+
+struct ListedTensor {
+  DType dtype;
+  Extents sizes;
+};
+uint64_t hash_of(const std::vector<ListedTensor>& list);
+
+// Ends on all ranks with a UsageError that names tensor and ranks; `call` is the record of this rank's call.
+std::unique_ptr<Collective> make_list_inquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, int ranks);
+
+}  // namespace tutti::comm

@@ -1,0 +1,231 @@
+#include "tutti/comm/gloo/gloo_connections.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/comm/gloo/broken_pipe.h"
+#include "tutti/comm/message/wire.h"
+
+namespace tutti::comm {
+namespace {
+
+// All packets of a pair travel in one slot, so they arrive in order.
+constexpr uint64_t kSlot = 1;
+// Receives that wait at each peer's connection: it need not ask before it sends so many packets.
+constexpr int kPosted = 4;
+// gloo closes all connections of a group when a wait reaches its deadline; deadlines are kept elsewhere.
+constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
+
+// In the place of a packet's size, between engines: nothing more comes, and: all that you sent has come.
+constexpr int64_t kBye = -1, kByeHeard = -2;
+
+}  // namespace
+
+GlooConnections::Box::Box() = default;
+GlooConnections::Box::~Box() = default;
+GlooConnections::Box::Box(Box&&) noexcept = default;
+GlooConnections::Box& GlooConnections::Box::operator=(Box&&) noexcept = default;
+
+GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids)
+    : context_(std::move(context)),
+      rank_(context_->rank),
+      size_(context_->size),
+      room_(static_cast<int64_t>(sizeof(Prefix)) + max_packet_bytes(size_)),
+      liveness_((pids.resize(static_cast<size_t>(size_)), std::move(pids))),
+      peers_(static_cast<size_t>(size_)) {
+  const BrokenPipeHeld held;  // also in the threads, which answer to those that leave
+  for (int p = 0; p < size_; ++p) {
+    if (p == rank_) continue;
+    for (int i = 0; i < kPosted; ++i) post(p);
+    peer(p).thread = std::thread([this, p] { listen(p); });
+  }
+}
+
+GlooConnections::~GlooConnections() {
+  stopping_ = true;
+  for (Peer& p : peers_) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (Box& box : p.receives) box.buffer->abortWaitRecv();
+    }
+    if (p.thread.joinable()) p.thread.join();
+  }
+  // At once, so that no socket lingers: nobody waits for what is still under way.
+  for (int p = 0; p < size_; ++p) {
+    if (p != rank_) context_->getPair(p)->close();
+  }
+}
+
+// ---- out ------------------------------------------------------------------------------------------------------------
+
+void GlooConnections::send(int to, std::span<const ConstBlock> parts) {
+  Prefix prefix;
+  for (const ConstBlock& part : parts) prefix.bytes += part.bytes;
+  send(to, prefix, parts);
+}
+
+void GlooConnections::send(int to, Prefix prefix, std::span<const ConstBlock> parts) {
+  const int64_t whole = static_cast<int64_t>(sizeof prefix) + std::max<int64_t>(prefix.bytes, 0);
+  Box box;
+  box.memory = allocate_packet(whole);
+  std::byte* at = box.memory.get() + sizeof prefix;
+  for (const ConstBlock& part : parts) {
+    if (part.bytes > 0) std::memcpy(at, part.data, static_cast<size_t>(part.bytes));
+    at += part.bytes;
+  }
+  box.buffer = context_->createUnboundBuffer(box.memory.get(), static_cast<size_t>(whole));
+  // One sender at a time per peer keeps the order; gloo calls back from another thread, so mutex_ is not held.
+  const std::lock_guard order(peer(to).send_mutex);
+  {
+    const std::lock_guard lock(mutex_);
+    if (peer(to).lost) return;
+    prefix.counted = peer(to).got;
+    std::memcpy(box.memory.get(), &prefix, sizeof prefix);
+  }
+  try {
+    const BrokenPipeHeld held;
+    box.buffer->send(to, kSlot, 0, static_cast<size_t>(whole));
+  } catch (const std::exception&) {
+    return;  // closed: its listener tells, after what it still brings
+  }
+  const std::lock_guard lock(mutex_);
+  peer(to).sends.push_back(std::move(box));
+}
+
+bool GlooConnections::say_bye(std::chrono::milliseconds limit) {
+  for (int p = 0; p < size_; ++p) {
+    const auto is_there = [&] {
+      const std::lock_guard lock(mutex_);
+      return p != rank_ && !peer(p).lost && !peer(p).has_left;  // of one that has left, nobody reads any more
+    };
+    if (is_there()) send(p, Prefix{.bytes = kBye}, {});
+  }
+  std::unique_lock lock(mutex_);
+  return news_.wait_for(lock, limit, [&] { return all_over(); });
+}
+
+bool GlooConnections::is_over() {
+  const std::lock_guard lock(mutex_);
+  return all_over();
+}
+
+bool GlooConnections::all_over() const {
+  for (int p = 0; p < size_; ++p) {
+    if (p != rank_ && !peers_[static_cast<size_t>(p)].is_over()) return false;
+  }
+  return true;
+}
+
+// ---- in -------------------------------------------------------------------------------------------------------------
+
+bool GlooConnections::take(Packet& packet) {
+  const std::lock_guard lock(mutex_);
+  if (packets_.empty()) return false;
+  packet = std::move(packets_.front());
+  packets_.pop_front();
+  return true;
+}
+
+void GlooConnections::recycle(Packet&& packet) {
+  const std::lock_guard lock(mutex_);
+  if (static_cast<int>(spare_.size()) < kPosted * size_) spare_.push_back(std::move(packet.memory));
+  packet.memory.reset();
+}
+
+void GlooConnections::wait(std::chrono::microseconds limit) {
+  std::unique_lock lock(mutex_);
+  const int64_t losses = losses_;
+  news_.wait_for(lock, limit, [&] { return !packets_.empty() || losses_ != losses; });
+}
+
+std::string GlooConnections::lost(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!peer(rank).lost) return "";
+  }
+  return liveness_.is_dead(rank) ? "its process is gone" : "its connection was closed";
+}
+
+void GlooConnections::post(int p) {
+  Box box;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!spare_.empty()) {
+      box.memory = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  if (box.memory == nullptr) box.memory = allocate_packet(room_);
+  box.buffer = context_->createUnboundBuffer(box.memory.get(), static_cast<size_t>(room_));
+  try {
+    box.buffer->recv(p, kSlot, 0, static_cast<size_t>(room_));
+  } catch (const std::exception&) {
+    return;  // closed: the receives posted before tell, after what they still bring
+  }
+  const std::lock_guard lock(mutex_);
+  peer(p).receives.push_back(std::move(box));
+}
+
+void GlooConnections::listen(int p) {
+  while (!stopping_) {
+    gloo::transport::UnboundBuffer* buffer = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!peer(p).receives.empty()) buffer = peer(p).receives.front().buffer.get();
+    }
+    if (buffer == nullptr) return lose(p);
+    try {
+      if (!buffer->waitRecv(nullptr, kForever)) return;
+    } catch (const std::exception&) {
+      return lose(p);
+    }
+    const bool says_bye = hand_on(p);
+    post(p);
+    if (says_bye) send(p, Prefix{.bytes = kByeHeard}, {});
+  }
+}
+
+// The front one has been filled. True when its sender leaves.
+bool GlooConnections::hand_on(int p) {
+  std::vector<Box> counted;  // freed outside of the lock: gloo may still hold on to them for a moment
+  Box box;
+  const std::lock_guard lock(mutex_);
+  Peer& from = peer(p);
+  box = std::move(from.receives.front());
+  from.receives.pop_front();
+  box.buffer.reset();
+  ++from.got;
+  Prefix prefix;
+  std::memcpy(&prefix, box.memory.get(), sizeof prefix);
+  for (; from.freed < prefix.counted && !from.sends.empty(); ++from.freed) {
+    counted.push_back(std::move(from.sends.front()));
+    from.sends.pop_front();
+  }
+  if (prefix.bytes == kBye || prefix.bytes == kByeHeard) {
+    (prefix.bytes == kBye ? from.has_left : from.has_heard) = true;
+    spare_.push_back(std::move(box.memory));
+    news_.notify_all();
+    return prefix.bytes == kBye;
+  }
+  Packet packet;
+  packet.from = p;
+  packet.start = sizeof prefix;
+  packet.bytes = std::clamp<int64_t>(prefix.bytes, 0, room_ - static_cast<int64_t>(sizeof prefix));
+  packet.memory = std::move(box.memory);
+  packets_.push_back(std::move(packet));
+  news_.notify_all();
+  return false;
+}
+
+void GlooConnections::lose(int p) {
+  const std::lock_guard lock(mutex_);
+  peer(p).lost = true;
+  ++losses_;
+  news_.notify_all();
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,20 @@
+// A group's packets over connections that gloo has made.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "tutti/comm/message/message_engine.h"
+
+namespace gloo::transport {
+class Context;
+}
+
+namespace tutti::comm {
+
+// `context` is connected to all ranks. pids[p] is the process of rank p on this host, 0 elsewhere; empty: unknown.
+std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids);
+
+}  // namespace tutti::comm
