@@ -145,9 +145,11 @@ TEST(FlightRecorder, ClosedGroupsAreForgottenWhenTheirCallsAre) {
   EXPECT_EQ(dump.entries.back().group, "g99");
 }
 
+// More threads than processors and a ring that goes round in the time one of them is asleep: calls of two threads meet
+// in one slot all the time.
 TEST(FlightRecorder, ThreadsAndGroupsRecordTogetherWhileDumpsAreTaken) {
-  FlightRecorder recorder({.entries = 64, .rank = 0, .world_size = 1});
-  constexpr int kThreads = 3, kCalls = 4000;
+  FlightRecorder recorder({.entries = 8, .rank = 0, .world_size = 1});
+  constexpr int kThreads = 6, kCalls = 20'000;
   std::atomic<int> running{kThreads};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -164,12 +166,16 @@ TEST(FlightRecorder, ThreadsAndGroupsRecordTogetherWhileDumpsAreTaken) {
   do {
     for (const FlightEntry& e : recorder.snapshot("").entries) {
       const int t = e.group[1] - '0';
-      ASSERT_EQ(e.input_sizes[0][0], t + 1);  // fields of one call
-      ASSERT_GE(e.sequence, 1);
+      EXPECT_EQ(e.input_sizes[0][0], t + 1);  // fields of one call
+      EXPECT_GE(e.sequence, 1);
     }
   } while (running > 0);
   for (std::thread& thread : threads) thread.join();
-  for (const FlightGroupStatus& g : recorder.snapshot("").groups) EXPECT_EQ(g.completed.sequence, kCalls);
+  const FlightDump dump = recorder.snapshot("");
+  for (size_t t = 0; t < kThreads; ++t) {
+    EXPECT_EQ(dump.groups[t].enqueued.sequence, kCalls);
+    EXPECT_EQ(dump.groups[t].completed.numel_in, static_cast<int64_t>(t) + 1);  // marked by calls of this group only
+  }
 }
 
 TEST(FlightRecorder, EachRankHasItsOwn) {

@@ -21,6 +21,7 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
+constexpr int64_t kFewestSlots = 64;  // more than the threads that are in the middle of a call, so that one finds a free slot
 
 // The names threads had when they first recorded, for dumps that are taken when they may be gone.
 struct ThreadNames {
@@ -79,11 +80,13 @@ std::vector<std::vector<int64_t>> sizes_of(const CallRecord& r, int64_t bytes) {
 
 }  // namespace
 
-// Words, so that a reader that meets a writer sees old or new values of each. `id` and `id_after` agree while the words
-// belong to one call. A call of at most two dims touches the first two cache lines only.
+// Words, so that a reader that meets a writer sees old or new values of each. `owner` says whose words they are and
+// admits one writer at a time. A call of at most two dims touches the first two cache lines only.
 struct alignas(64) FlightRecorder::Slot {
   using Word = std::atomic<uint64_t>;
-  Word id{0}, id_after{0};
+  // What a thread does with the slot. A reader may look while a call is brought up to date: its fields are one call's.
+  enum Phase : uint64_t { at_rest = 0, being_written = 1, being_updated = 2 };
+  Word owner{0};  // id of the call << 2 | Phase
   Word group{0};
   Word what{0};   // sequence << 16 | dtype << 8 | kind
   Word state{0};  // FlightState
@@ -94,6 +97,22 @@ struct alignas(64) FlightRecorder::Slot {
   Word extra{0};   // tag << 32 | tensors
   Word splits{0};
   Word sizes[kMaxRecordDims] = {};
+
+  static uint64_t owned(uint64_t id, Phase phase) { return id << 2 | phase; }
+
+  // Takes the slot for call `id`. False: a thread that sleeps in the middle of an older call still writes here.
+  bool claim(uint64_t id) {
+    uint64_t before = owner.load(relaxed);
+    if ((before & 3) != at_rest || !owner.compare_exchange_strong(before, owned(id, being_written), relaxed)) return false;
+    std::atomic_thread_fence(std::memory_order_release);  // no field is seen before the claim
+    return true;
+  }
+  // Takes the slot to change call `id` in it. False: the ring has gone round.
+  bool reopen(uint64_t id) {
+    uint64_t before = owned(id, at_rest);
+    return owner.compare_exchange_strong(before, owned(id, being_updated), std::memory_order_acquire, relaxed);
+  }
+  void release(uint64_t id) { owner.store(owned(id, at_rest), std::memory_order_release); }
 
   FlightGroup* group_pointer() const { return reinterpret_cast<FlightGroup*>(group.load(relaxed)); }
 
@@ -121,7 +140,7 @@ FlightRecorder::FlightRecorder(const Options& options)
       world_size_(options.world_size > 0 ? options.world_size : RankContext::current().world_size()),
       prefix_(options.prefix.empty() ? prefix_from_environment() : options.prefix) {
   TUTTI_CHECK(entries_ >= 1 && entries_ <= kMaxEntries, "a flight recorder of {} entries; legal: 1 to {}", entries_, kMaxEntries);
-  const auto slots = std::bit_ceil(static_cast<uint64_t>(entries_));
+  const auto slots = std::bit_ceil(static_cast<uint64_t>(std::max(entries_, kFewestSlots)));
   mask_ = slots - 1;
   ring_ = std::make_unique<Slot[]>(slots);
   detail::add_to_dump_signal(*this);
@@ -137,7 +156,8 @@ FlightGroup& FlightRecorder::add_group(std::string name, std::string description
   std::lock_guard lock(mutex_);
   const uint64_t next = next_.load(std::memory_order_relaxed);
   std::erase_if(groups_, [&](const std::unique_ptr<FlightGroup>& group) {
-    return group->closed_ && group->last_id_.load(std::memory_order_relaxed) + static_cast<uint64_t>(mask_) + 1 < next;
+    const uint64_t last = group->last_id_.load(std::memory_order_relaxed);
+    return group->closed_ && (last == 0 || last + static_cast<uint64_t>(entries_) < next);
   });
   groups_.push_back(std::make_unique<FlightGroup>(next_group_++, std::move(name), std::move(description), std::move(ranks)));
   return *groups_.back();
@@ -162,7 +182,8 @@ void FlightRecorder::mark(FlightGroup::Mark& m, const Slot& slot) {
 uint64_t FlightRecorder::write(FlightGroup& group, const CallRecord& record, int64_t bytes_in, int64_t bytes_out,
                                int64_t timeout_ms, bool starts) {
   const uint64_t now = clock_.now();
-  const uint64_t id = next_.fetch_add(1, relaxed);
+  uint64_t id = next_.fetch_add(1, relaxed);
+  while (!slot_of(id).claim(id)) id = next_.fetch_add(1, relaxed);
   const int32_t thread = this_thread_id != 0 ? this_thread_id : register_this_thread();
   const int64_t timeout = std::clamp<int64_t>(timeout_ms >= 0 ? timeout_ms : group.timeout_ms.load(relaxed), 0, UINT32_MAX);
   const int ndim = std::min<int>(record.ndim, kMaxRecordDims);
@@ -170,10 +191,6 @@ uint64_t FlightRecorder::write(FlightGroup& group, const CallRecord& record, int
                         static_cast<uint64_t>(record.kind);
 
   Slot& slot = slot_of(id);
-  slot.id_after.store(0, relaxed);
-  slot.id.store(id, relaxed);
-  // The fields below must not be seen before the marks above. On x86 stores keep their order: this costs nothing.
-  std::atomic_thread_fence(std::memory_order_release);
   slot.group.store(reinterpret_cast<uint64_t>(&group), relaxed);
   slot.what.store(what, relaxed);
   slot.state.store(static_cast<uint64_t>(starts ? FlightState::started : FlightState::scheduled), relaxed);
@@ -188,7 +205,7 @@ uint64_t FlightRecorder::write(FlightGroup& group, const CallRecord& record, int
   slot.extra.store(uint64_t{record.tag} << 32 | static_cast<uint32_t>(record.tensors), relaxed);
   slot.splits.store(record.splits, relaxed);
   for (int d = 0; d < ndim; ++d) slot.sizes[d].store(static_cast<uint64_t>(record.sizes[d]), relaxed);
-  slot.id_after.store(id, std::memory_order_release);
+  slot.release(id);
 
   group.last_id_.store(id, relaxed);
   // What has started was enqueued: snapshot() takes the later of the two.
@@ -198,19 +215,21 @@ uint64_t FlightRecorder::write(FlightGroup& group, const CallRecord& record, int
 
 void FlightRecorder::started(uint64_t id) {
   Slot& slot = slot_of(id);
-  if (slot.id.load(relaxed) != id) return;  // the ring has gone round
+  if (!slot.reopen(id)) return;
   slot.started.store(clock_.now(), relaxed);
   slot.state.store(static_cast<uint64_t>(FlightState::started), relaxed);
   mark(slot.group_pointer()->started_, slot);
+  slot.release(id);
 }
 
 void FlightRecorder::ended(uint64_t id, FlightState state, bool took_time) {
   Slot& slot = slot_of(id);
-  if (slot.id.load(relaxed) != id) return;
+  if (!slot.reopen(id)) return;
   const uint64_t started = slot.started.load(relaxed);
   slot.ended.store(took_time || started == 0 ? clock_.now() : started, relaxed);
   slot.state.store(static_cast<uint64_t>(state), relaxed);
   if (state == FlightState::completed) mark(slot.group_pointer()->completed_, slot);
+  slot.release(id);
 }
 
 FlightDump FlightRecorder::snapshot(std::string_view reason) const {
@@ -250,7 +269,8 @@ FlightDump FlightRecorder::snapshot(std::string_view reason) const {
   std::lock_guard names_lock(names.mutex);
   for (uint64_t id = end - count; id < end; ++id) {
     const Slot& slot = slot_of(id);
-    if (slot.id_after.load(std::memory_order_acquire) != id) continue;  // being written, or the next round's
+    const auto holds_it = [id](uint64_t owner) { return owner >> 2 == id && (owner & 3) != Slot::being_written; };
+    if (!holds_it(slot.owner.load(std::memory_order_acquire))) continue;  // being written, passed over, or the next round's
     const CallRecord record = slot.record();
     const FlightGroup* group = slot.group_pointer();
     const auto state = static_cast<FlightState>(slot.state.load(relaxed));
@@ -259,7 +279,7 @@ FlightDump FlightRecorder::snapshot(std::string_view reason) const {
     const auto bytes_in = static_cast<int64_t>(slot.bytes_in.load(relaxed));
     const auto bytes_out = static_cast<int64_t>(slot.bytes_out.load(relaxed));
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (slot.id.load(relaxed) != id) continue;
+    if (!holds_it(slot.owner.load(relaxed))) continue;
 
     FlightEntry entry;
     entry.record_id = static_cast<int64_t>(id) - 1;
@@ -304,7 +324,8 @@ std::string FlightRecorder::dump_path() const {
 
 std::string FlightRecorder::dump(std::string_view reason) const {
   const std::string path = dump_path();
-  write_file_atomically(path, to_json(snapshot(reason)));
+  // A rank that reports a deadline must not be late itself.
+  write_file_atomically(path, to_json(snapshot(reason)), Outlives::process);
   return path;
 }
 

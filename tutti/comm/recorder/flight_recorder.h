@@ -1,9 +1,9 @@
 // FlightRecorder: the last calls of one rank, always on, read when something hangs or fails.
 //
-// A ring of entries, made once; a call costs one reading of the clock and some plain stores. Thread rule: any number of
-// threads may record at the same time as long as the calls of one group come from one thread at a time (its lock), and
-// any thread may take a dump at any moment. A thread that sleeps inside enqueue() while the whole ring goes round may
-// leave one entry with fields of two calls.
+// A ring of entries, made once; a call costs one reading of the clock, two or three locked instructions and some plain
+// stores. Thread rule: any number of threads may record at the same time as long as the calls of one group come from one
+// thread at a time (its lock), and any thread may take a dump at any moment. Nobody waits: a call passes over an entry
+// in which another thread has fallen asleep while the whole ring went round.
 //
 //   FlightGroup& group = recorder.add_group("dp", "data parallel", {0, 1, 2, 3});
 //   const uint64_t id = recorder.begin(group, record, bytes_in, bytes_out);
