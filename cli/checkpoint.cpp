@@ -45,6 +45,10 @@ void add_checkpoint(CLI::App& app, Action& action) {
   check->callback([flags, &action] {
     action = [flags] {
       const int64_t tensors = train::verify_checkpoint(flags->path);
+      for (const auto& folder : {std::filesystem::path(flags->path), std::filesystem::path(flags->path) / "checkpoint"}) {
+        for (const train::IncompleteCheckpoint& c : train::incomplete_checkpoints(folder))
+          std::fprintf(stderr, "passed over %s: %s missing\n", c.path.c_str(), fmt::format("{}", fmt::join(c.missing, " and ")).c_str());
+      }
       if (flags->json) std::printf("%s\n", nlohmann::json{{"path", flags->path}, {"tensors", tensors}}.dump().c_str());
       else std::printf("%s: %ld tensors, whole\n", flags->path.c_str(), static_cast<long>(tensors));
       return 0;

@@ -28,8 +28,4 @@ void add_trace(CLI::App& app, Action& action);
 // flag. Returns the exit status.
 int explain_usage(const CLI::App& app, const CLI::ParseError& error);
 
-// Where tokenizers, tokenized data and kernels are cached: TUTTI_CACHE_DIR, else XDG_CACHE_HOME/tutti, else
-// ~/.cache/tutti.
-std::string cache_folder();
-
 }  // namespace tutti::cli

@@ -1,7 +1,10 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -11,6 +14,7 @@
 #include "tutti/codegen/kernel.h"
 #include "tutti/comm/distributed.h"
 #include "tutti/comm/transports.h"
+#include "tutti/runtime/cache_folder.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
@@ -103,9 +107,15 @@ constexpr Variable kVariables[] = {
     {"XDG_CACHE_HOME", "parent of the cache folder when TUTTI_CACHE_DIR is unset"},
 };
 
+// Never shown: what is printed here ends up in reports of bugs and in logs.
+constexpr const char* kSecrets[] = {"TUTTI_JOB_KEY"};
+
+// "" when unset.
 std::string value_of(const char* name) {
   const char* value = std::getenv(name);
-  return value ? value : "";
+  if (value == nullptr) return "";
+  const bool is_secret = std::any_of(std::begin(kSecrets), std::end(kSecrets), [&](const char* secret) { return std::strcmp(secret, name) == 0; });
+  return is_secret ? "(set, not shown)" : value;
 }
 
 int run_env(bool as_json) {
@@ -115,7 +125,7 @@ int run_env(bool as_json) {
   facts.push_back({"CPU features", cpu_features()});
   facts.push_back({"Threads", std::to_string(ThreadPool::current().threads())});
   facts.push_back({"LLVM", TUTTI_LLVM_VERSION});
-  facts.push_back({"Cache", cache_folder()});
+  facts.push_back({"Cache", default_cache_folder().string()});
   std::vector<std::pair<std::string, std::string>> variables;
   for (const Variable& v : kVariables) variables.push_back({v.name, v.meaning});
   for (const train::Field& field : train::config_fields()) {

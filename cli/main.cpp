@@ -3,26 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <new>
 
 #include "cli/command.h"
 #include "tutti/core/error.h"
-
-namespace tutti::cli {
-
-std::string cache_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  };
-  if (const std::string own = variable("TUTTI_CACHE_DIR"); !own.empty()) return own;
-  if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/tutti";
-  const std::string home = variable("HOME");
-  return home.empty() ? "" : home + "/.cache/tutti";
-}
-
-}  // namespace tutti::cli
 
 int main(int argc, char** argv) {
   using namespace tutti;

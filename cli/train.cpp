@@ -12,6 +12,7 @@
 #include "tutti/comm/store/launch_variables.h"
 #include "tutti/core/error.h"
 #include "tutti/models/qwen3.h"
+#include "tutti/runtime/cache_folder.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/config_docs.h"
@@ -67,7 +68,7 @@ int run_train(TrainFlags flags) {
               place->world_size == 1 ? "" : "s");
   if (place) flags.ranks = place->world_size;
   const train::Config config = resolve(flags);  // before any rank starts, so that a wrong key is said once
-  train::TrainerOptions options{.fresh = flags.fresh, .cache_folder = cache_folder(), .group = nullptr, .quiet = flags.quiet};
+  train::TrainerOptions options{.fresh = flags.fresh, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet};
   if (!place && flags.ranks > 1) {
     return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}});
   }

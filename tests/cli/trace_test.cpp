@@ -58,7 +58,7 @@ TEST(TraceWhy, WrongFilesAreNamedWithTheirPlace) {
   work.write("other_0", "{\"version\": \"2.10\", \"rank\": 0, \"entries\": [{\"record_id\": \"x\"}], \"pg_config\": {}, \"pg_status\": {}}");
   const Output broken = work.tutti("trace why broken_0"), other = work.tutti("trace why other_0"), none = work.tutti("trace why nowhere_0");
   EXPECT_EQ(broken.status, 2);
-  EXPECT_NE(broken.err.find("broken_0: byte 21: not JSON"), std::string::npos) << broken.err;
+  EXPECT_NE(broken.err.find("broken_0:1:21: byte 21: not JSON"), std::string::npos) << broken.err;
   EXPECT_EQ(other.status, 2);
   EXPECT_NE(other.err.find("other_0: entries[0].record_id: 'x' is not a whole number"), std::string::npos) << other.err;
   EXPECT_EQ(none.status, 1);

@@ -148,15 +148,75 @@ TEST(Checkpoint, WithoutItsStateIsNotWhole) {
   Trained(1).save(folder.path(), 1);
   fs::remove(folder / "step-1" / "state.json");
   const std::string message = message_of<EnvironmentError>([&] { verify_checkpoint(folder / "step-1"); });
-  EXPECT_NE(message.find("cannot read"), std::string::npos) << message;
+  EXPECT_NE(message.find("state.json: cannot be read: No such file"), std::string::npos) << message;
 }
 
 TEST(Checkpoint, ADamagedStateFileIsNamed) {
   const TempFolder folder;
   Trained(1).save(folder.path(), 1);
   fs::resize_file(folder / "step-1" / "state.json", 20);
-  const std::string message = message_of<EnvironmentError>([&] { Trained(2).load(folder / "step-1"); });
-  EXPECT_NE(message.find("state.json is damaged"), std::string::npos) << message;
+  const std::string message = message_of<UsageError>([&] { Trained(2).load(folder / "step-1"); });
+  EXPECT_NE(message.find("state.json:3:4: byte 21: not JSON"), std::string::npos) << message;
+}
+
+// Every byte is covered: digits of the step, names of tensors, their hashes, white space, the digest itself.
+TEST(Checkpoint, AnyByteOfTheStateThatChangesIsNoticed) {
+  const TempFolder folder;
+  Trained(1).save(folder.path(), 1);
+  const fs::path file = folder / "step-1" / "state.json";
+  const std::string whole = contents_of(file);
+  const auto is_refused = [&](const std::string& text) {
+    std::ofstream(file, std::ios::binary) << text;
+    int refusals = 0;
+    try {
+      verify_checkpoint(folder.path());
+    } catch (const Error&) {
+      ++refusals;
+    }
+    try {
+      Trained(2).load(folder / "step-1");
+    } catch (const Error&) {
+      ++refusals;
+    }
+    return refusals == 2;
+  };
+  EXPECT_FALSE(is_refused(whole));
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string changed = whole;
+    changed[i] ^= i % 2 == 0 ? 1 : 0x20;
+    ASSERT_TRUE(is_refused(changed)) << "byte " << i << " of " << whole.size() << ", " << whole.substr(i < 20 ? 0 : i - 20, 40);
+  }
+  for (const std::string& text : {std::string(), whole + "\n", whole.substr(0, whole.size() - 1), whole + whole}) EXPECT_TRUE(is_refused(text));
+}
+
+TEST(Checkpoint, CarriesWhatTheNumbersDependOn) {
+  const TempFolder folder;
+  const TinyModel tiny;
+  const auto optimizer = optim::make_adamw(tiny.model.named_parameters());
+  const RunInputs inputs{.settings = {{"training.seed", "42"}},
+                         .tokenizer = {"path/with \"quotes\"", "bpe-300", std::nullopt, 299, 0xfedcba9876543210},
+                         .corpus = {3, 70, 0x8000000000000001, {{"data/a.txt", 12, 5}, {"data/b.txt", int64_t{1} << 40, 6}}},
+                         .changes = {{2, 16, "the file data/b.txt was added"}}};
+  save_checkpoint(folder.path(), tiny.model, *optimizer, {.step = 4, .inputs = inputs}, 0);
+  const RunInputs read = read_state(folder / "step-4").train.inputs;
+  EXPECT_EQ(read.settings, inputs.settings);
+  EXPECT_EQ(read.tokenizer.spec, inputs.tokenizer.spec);
+  EXPECT_EQ(read.tokenizer.bos, std::nullopt);
+  EXPECT_EQ(read.tokenizer.eos, 299);
+  EXPECT_EQ(read.tokenizer.fingerprint, inputs.tokenizer.fingerprint);
+  EXPECT_EQ(read.corpus.hash, inputs.corpus.hash);
+  EXPECT_EQ(read.corpus.files, inputs.corpus.files);
+  ASSERT_EQ(read.changes.size(), 1u);
+  EXPECT_EQ(read.changes[0].what, "the file data/b.txt was added");
+}
+
+TEST(Checkpoint, OfAnotherStepIsNotTakenForThisOne) {
+  const TempFolder folder;
+  Trained(1).save(folder.path(), 3);
+  fs::rename(folder / "step-3", folder / "step-30");
+  for (const std::string& message : {message_of<EnvironmentError>([&] { verify_checkpoint(folder / "step-30"); }),
+                                     message_of<EnvironmentError>([&] { Trained(2).load(folder / "step-30"); })})
+    EXPECT_NE(message.find("is that of step 3, the folder is named for step 30"), std::string::npos) << message;
 }
 
 TEST(Checkpoint, KeepsTheLatestOnly) {
@@ -172,9 +232,26 @@ TEST(Checkpoint, ListsByStepAndFindsTheNewest) {
   EXPECT_EQ(newest_checkpoint(folder / "absent"), std::nullopt);
   for (const int64_t step : {10, 9, 100}) model.save(folder.path(), step);
   fs::create_directory(folder / "step-7x");
-  fs::create_directory(folder / "step-200");  // without state.json: not of this program
+  fs::create_directory(folder / "step-200");
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-9", "step-10", "step-100"}));
   EXPECT_EQ(newest_checkpoint(folder.path()), folder / "step-100");
+}
+
+TEST(Checkpoint, ThatLacksAFileIsPassedOverAndNamed) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const TempFolder folder;
+    const Trained model;
+    for (const int64_t step : {1, 2}) model.save(folder.path(), step);
+    fs::remove(folder / "step-2" / name);
+    EXPECT_EQ(newest_checkpoint(folder.path()), folder / "step-1");
+    const auto incomplete = incomplete_checkpoints(folder.path());
+    ASSERT_EQ(incomplete.size(), 1u);
+    EXPECT_EQ(incomplete[0].path, folder / "step-2");
+    EXPECT_EQ(incomplete[0].missing, std::vector<std::string>{name});
+    fs::remove_all(folder / "step-1");
+    const std::string message = message_of<EnvironmentError>([&] { verify_checkpoint(folder.path()); });
+    EXPECT_NE(message.find(std::string("is whole: step-2 lacks ") + name), std::string::npos) << message;
+  }
 }
 
 TEST(Checkpoint, WhatAKilledWriterLeftIsRemovedAndNothingElse) {
@@ -183,7 +260,7 @@ TEST(Checkpoint, WhatAKilledWriterLeftIsRemovedAndNothingElse) {
   fs::create_directory(folder / ".tmp-step-2");
   std::ofstream(folder / ".tmp-step-2" / "model.safetensors") << "half";
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-1"}));
-  remove_unfinished(folder.path());
+  EXPECT_EQ(remove_unfinished(folder.path()), std::vector<std::string>{".tmp-step-2"});
   EXPECT_FALSE(fs::exists(folder / ".tmp-step-2"));
   EXPECT_TRUE(fs::exists(folder / "step-1" / "state.json"));
 }

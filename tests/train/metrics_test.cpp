@@ -37,7 +37,7 @@ void write_steps(const std::filesystem::path& path, int64_t resumed, int64_t fir
 TEST(Metrics, WriteTheDocumentedKeysInOrder) {
   StepRecord record = record_at(2);
   EXPECT_EQ(to_json(record),
-            R"({"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.999999999999ap-3",)"
+            R"({"numerics_version":2,"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.999999999999ap-3",)"
             R"("lr":0.0003,"tokens_seen":16384,"tokens_per_s":12345.5,"tflops":0.25,"mfu":null,"step_ms":650,)"
             R"("data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789})");
   record.mfu = 12.5;
@@ -54,6 +54,13 @@ TEST(Metrics, KeepEveryBitThroughAFile) {
   EXPECT_EQ(again.loss, record.loss);
   EXPECT_EQ(again.grad_norm, record.grad_norm);
   EXPECT_EQ(to_json(again), to_json(record));
+}
+
+TEST(Metrics, LinesWithoutANumericsVersionAreOfTheFirst) {
+  std::string line = to_json(record_at(3));
+  line.erase(1, line.find("\"step\"") - 1);
+  EXPECT_EQ(parse_record(line, "here").numerics_version, 1);
+  EXPECT_EQ(parse_record(to_json(record_at(3)), "here").numerics_version, kNumericsVersion);
 }
 
 TEST(Metrics, WriteNanAsNullAndNameItInHex) {
@@ -101,7 +108,7 @@ TEST(Metrics, NameTheLineThatIsNoRecord) {
     read_metrics(path);
     FAIL() << "it was accepted";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("metrics.jsonl:2: not a metrics record"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("metrics.jsonl:2: has no '"), std::string::npos)
         << error.what();
   }
 }

@@ -49,6 +49,15 @@ TEST(RunFolder, KeepsWhatIsThereWithoutFresh) {
   EXPECT_FALSE(run.moved_to().has_value());
 }
 
+TEST(RunFolder, LosesTheTemporariesOfAKilledRunAndNothingElse) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "first/checkpoint/.tmp-step-2");
+  for (const char* name : {"first/.metrics.jsonl.tmp-4711-0", "first/notes.tmp-1", "first/.hidden"}) std::ofstream(folder / name) << "x";
+  const RunFolder run(folder.path(), "first");
+  EXPECT_FALSE(std::filesystem::exists(folder / "first/.metrics.jsonl.tmp-4711-0"));
+  for (const char* name : {"first/notes.tmp-1", "first/.hidden", "first/checkpoint/.tmp-step-2"}) EXPECT_TRUE(std::filesystem::exists(folder / name)) << name;
+}
+
 TEST(RunFolder, FreshMovesTheOldRunToTheFirstFreeName) {
   const TempFolder folder;
   for (const char* text : {"one", "two", "three"}) {

@@ -5,27 +5,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <fstream>
 #include <initializer_list>
-#include <map>
-#include <nlohmann/json.hpp>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/hash.h"
 #include "tutti/io/safetensors.h"
 #include "tutti/ops/copy.h"
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti::train {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kModelFile = "model.safetensors";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
-constexpr const char* kStateFile = "state.json";
-constexpr const char* kUnfinished = ".tmp-";
-constexpr int kFormat = 2;  // 1 had no digests
+constexpr size_t kLargestState = size_t{1} << 30;
 
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
@@ -39,16 +32,6 @@ Named state_of(const optim::Optimizer& optimizer) {
   Named list;
   for (const optim::StateTensor& s : optimizer.state()) list.emplace_back(s.name, s.tensor);
   return list;
-}
-
-// The step in "step-120"; nothing for any other name.
-std::optional<int64_t> step_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  int64_t step = 0;
-  if (!name.starts_with("step-")) return std::nullopt;
-  const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-  if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;
-  return step;
 }
 
 void sync_folder(const fs::path& folder) {
@@ -65,6 +48,8 @@ fs::path resolve(const fs::path& path) {
   if (fs::exists(path / kModelFile)) return path;
   for (const fs::path& folder : {path, path / "checkpoint"}) {
     if (const auto newest = newest_checkpoint(folder)) return *newest;
+    for (const IncompleteCheckpoint& c : incomplete_checkpoints(folder))
+      throw EnvironmentError(fmt::format("no checkpoint in {} is whole: {} lacks {}", folder.string(), c.path.filename().string(), fmt::join(c.missing, " and ")));
   }
   throw UsageError(fmt::format("{} holds no checkpoint: neither {} nor step-N folders", path.string(), kModelFile));
 }
@@ -98,7 +83,6 @@ uint64_t hash_of(const Tensor& t) {
   return hash64(t.raw_data(), static_cast<size_t>(t.nbytes()), seed);
 }
 
-using Digests = std::map<std::string, std::string>;  // hashes as 16 hex digits: JSON numbers lose bits
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 Digests digests_of(const Named& model, const Named& optimizer) {
@@ -108,11 +92,6 @@ Digests digests_of(const Named& model, const Named& optimizer) {
   }
   return digests;
 }
-
-struct SavedState {
-  TrainState train;
-  Digests digests;
-};
 
 // Every tensor must be there with the bits it was saved with. Returns their number.
 int64_t check_digests(const fs::path& folder, const Digests& saved, std::initializer_list<const SafetensorsFile*> files) {
@@ -132,20 +111,6 @@ int64_t check_digests(const fs::path& folder, const Digests& saved, std::initial
   return static_cast<int64_t>(found);
 }
 
-SavedState read_state(const fs::path& path) {
-  std::ifstream file(path);
-  TUTTI_CHECK_ENV(file.good(), "cannot read {}", path.string());
-  try {
-    const nlohmann::json json = nlohmann::json::parse(file);
-    TUTTI_CHECK(json.at("format") == kFormat, "{} has format {}; this version reads {}", path.string(), json.at("format").dump(), kFormat);
-    return {{.step = json.at("step"), .tokens_seen = json.at("tokens_seen"), .next_row = json.at("next_row"),
-             .optimizer_steps = json.at("optimizer_steps"), .seed = json.at("seed")},
-            json.at("digests").get<Digests>()};
-  } catch (const nlohmann::json::exception& e) {
-    throw EnvironmentError(fmt::format("{} is damaged: {}", path.string(), e.what()));
-  }
-}
-
 }  // namespace
 
 void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
@@ -159,12 +124,9 @@ void save_checkpoint(const fs::path& folder, const nn::Module& model, const opti
     write_safetensors((unfinished / kModelFile).string(), parameters_of(model), {{"format", "pt"}});
     write_safetensors((unfinished / kOptimizerFile).string(), state_of(optimizer));
     const Digests digests = digests_of(parameters_of(model), state_of(optimizer));
-    const nlohmann::ordered_json json = {{"format", kFormat}, {"step", state.step}, {"tokens_seen", state.tokens_seen},
-                                         {"next_row", state.next_row}, {"optimizer_steps", state.optimizer_steps}, {"seed", state.seed},
-                                         {"digests", digests}};
-    write_file_atomically((unfinished / kStateFile).string(), json.dump(2) + "\n");
+    write_file_atomically((unfinished / kStateFile).string(), state_json_of({state, digests}));
     sync_folder(unfinished);
-    fs::remove_all(target);  // of a run that was resumed from an older step
+    if (fs::exists(target)) remove_step(target);  // of a run that was resumed from an older step
     fs::rename(unfinished, target);
     sync_folder(folder);
   } catch (const std::exception& e) {
@@ -175,37 +137,25 @@ void save_checkpoint(const fs::path& folder, const nn::Module& model, const opti
   if (keep_latest <= 0) return;
   std::vector<fs::path> all = list_checkpoints(folder);
   for (size_t i = 0; i + static_cast<size_t>(keep_latest) < all.size(); ++i) {
-    std::error_code ignored;  // an old checkpoint that cannot be deleted harms nobody
-    fs::remove_all(all[i], ignored);
+    try {
+      remove_step(all[i]);
+    } catch (const fs::filesystem_error&) {
+      // An old checkpoint that cannot be deleted harms nobody.
+    }
   }
 }
 
-std::vector<fs::path> list_checkpoints(const fs::path& folder) {
-  std::vector<fs::path> list;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    if (entry.is_directory() && step_of(entry.path()) && fs::exists(entry.path() / kStateFile)) list.push_back(entry.path());
-  }
-  std::sort(list.begin(), list.end(), [](const fs::path& a, const fs::path& b) { return *step_of(a) < *step_of(b); });
-  return list;
-}
-
-std::optional<fs::path> newest_checkpoint(const fs::path& folder) {
-  const auto list = list_checkpoints(folder);
-  return list.empty() ? std::nullopt : std::optional(list.back());
-}
-
-void remove_unfinished(const fs::path& folder) {
-  std::error_code none;
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    if (entry.path().filename().string().starts_with(kUnfinished)) leftovers.push_back(entry.path());
-  }
-  for (const fs::path& path : leftovers) fs::remove_all(path, none);
+SavedState read_state(const fs::path& step_folder) {
+  const fs::path path = step_folder / kStateFile;
+  SavedState state = parse_state_json(read_regular_file(path.string(), kLargestState), path.string());
+  const int64_t named = step_of(step_folder).value_or(state.train.step);
+  TUTTI_CHECK_ENV(named == state.train.step, "{} is that of step {}, the folder is named for step {}; put back the folder as it was saved",
+                  path.string(), state.train.step, named);
+  return state;
 }
 
 TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer) {
-  const auto [state, digests] = read_state(step_folder / kStateFile);
+  const auto [state, digests] = read_state(step_folder);
   const SafetensorsFile parameters((step_folder / kModelFile).string()), moments((step_folder / kOptimizerFile).string());
   check_content(parameters, parameters_of(model));
   check_content(moments, state_of(optimizer));
@@ -240,7 +190,7 @@ std::vector<TensorDigest> digest_checkpoint(const fs::path& path) {
 
 int64_t verify_checkpoint(const fs::path& path) {
   const fs::path folder = resolve(path);
-  const SavedState saved = read_state(folder / kStateFile);
+  const SavedState saved = read_state(folder);
   const SafetensorsFile parameters((folder / kModelFile).string()), moments((folder / kOptimizerFile).string());
   return check_digests(folder, saved.digests, {&parameters, &moments});
 }

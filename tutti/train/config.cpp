@@ -1,7 +1,6 @@
 #include "tutti/train/config.h"
 
 #include "tutti/core/error.h"
-#include "tutti/train/config_fields.h"
 #include "tutti/train/machine.h"
 #include "tutti/train/memory_need.h"
 
@@ -34,17 +33,6 @@ void validate(const Config& config) {
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
   check_memory(config, machine_memory());
-}
-
-std::vector<std::string> changes_that_forbid_resuming(const Config& saved, const Config& now) {
-  std::vector<std::string> changes;
-  for (const Field& field : config_fields()) {
-    const FieldValue before = value_of(field, saved);
-    const FieldValue after = value_of(field, now);
-    if (!field.fixed_for_run || before == after) continue;
-    changes.push_back(fmt::format("{}: {} -> {}", field.name(), to_toml(before), to_toml(after)));
-  }
-  return changes;
 }
 
 }  // namespace tutti::train

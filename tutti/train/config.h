@@ -19,6 +19,7 @@ struct DataConfig {
   std::vector<std::string> paths;
   double validation_fraction = 0.01;
   std::string tokenizer = "byte";
+  std::string changed = "refuse";
   int64_t sequence_length = 256;
 };
 
@@ -36,6 +37,7 @@ struct TrainingConfig {
 
 struct NumericsConfig {
   std::string mode = "strict";
+  std::string changed = "refuse";
   int64_t virtual_shards = 8;
   int64_t token_grain = 128;
 };
@@ -131,9 +133,5 @@ struct Config {
 
 // Rules between keys (each key alone is checked where it is set). UsageError naming the keys and how to fix them.
 void validate(const Config& config);
-
-// "section.key: old -> new" for every key that differs and must not while a run continues: those that decide the
-// model, the data, and the numbers.
-std::vector<std::string> changes_that_forbid_resuming(const Config& saved, const Config& now);
 
 }  // namespace tutti::train

@@ -39,14 +39,15 @@ std::string config_markdown() {
       "A run is described by a TOML file. Each key can also be set by the environment variable\n"
       "`TUTTI_<SECTION>_<KEY>` and by the flag `--section.key=value`; a flag wins over the environment, and the\n"
       "environment over the file. The values a run ended up with are saved as `config.resolved.toml` in its folder.\n\n"
-      "Keys marked with * must stay as they are when a run is continued.\n\n"
+      "Keys marked with * must stay as they are when a run is continued. Keys marked with + may change the numbers from there\n"
+      "on, and the run says so; all others change nothing. More: [resuming.md](resuming.md).\n\n"
       "This page is made from the table of keys in `tutti/train/config_fields.cpp`; a test compares the two.\n";
   for (const Section& section : config_sections()) {
     text += fmt::format("\n## [{}]\n\n{}\n\n| key | default | unit | values | meaning |\n|---|---|---|---|---|\n",
                         section.name, section.doc);
     for (const Field& field : config_fields()) {
       if (field.section != section.name) continue;
-      text += fmt::format("| `{}`{} | `{}` | {} | {} | {} |\n", field.key, field.fixed_for_run ? " *" : "",
+      text += fmt::format("| `{}`{} | `{}` | {} | {} | {} |\n", field.key, field.resuming == Resuming::fixed ? " *" : field.resuming == Resuming::told ? " +" : "",
                           to_toml(default_of(field)), field.unit, legal_values(field), field.doc);
     }
   }

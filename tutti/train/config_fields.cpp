@@ -9,7 +9,8 @@ namespace {
 #define TUTTI_KEY(section_, key_) \
   .section = #section_, .key = #key_, .place = +[](Config& config) { return &config.section_.key_; }
 
-constexpr bool kFixed = true;
+constexpr Resuming kFixed = Resuming::fixed;
+constexpr Resuming kTold = Resuming::told;
 
 FieldRule at_least(double min) {
   return {.min = min};
@@ -40,44 +41,54 @@ std::vector<std::string> decay_choices() {
 
 std::vector<Field> make_fields() {
   return {
-      {TUTTI_KEY(model, name), .doc = "model family", .unit = "", .rule = one_of({"qwen3"}), .fixed_for_run = kFixed},
-      {TUTTI_KEY(model, flavor), .doc = "size of the model, by name", .unit = "", .fixed_for_run = kFixed},
+      {TUTTI_KEY(model, name), .doc = "model family", .unit = "", .rule = one_of({"qwen3"}), .resuming = kFixed},
+      {TUTTI_KEY(model, flavor), .doc = "size of the model, by name", .unit = "", .resuming = kFixed},
 
-      {TUTTI_KEY(data, paths), .doc = "files, folders and globs of text; .jsonl, gzip and dictzip are recognised",
-       .unit = "", .fixed_for_run = kFixed},
+      {TUTTI_KEY(data, paths),
+       .doc = "files, folders and globs of text; .jsonl, gzip and dictzip are recognised. They may move while a run continues, "
+              "their text may not change",
+       .unit = ""},
       {TUTTI_KEY(data, validation_fraction), .doc = "share of the text that is held out for validation", .unit = "",
-       .rule = between(0, 0.5), .fixed_for_run = kFixed},
+       .rule = between(0, 0.5), .resuming = kFixed},
       {TUTTI_KEY(data, tokenizer),
-       .doc = "'byte', 'bpe:N' (N tokens learned from data.paths), or the path of a tokenizer.json", .unit = "",
-       .fixed_for_run = kFixed},
+       .doc = "'byte', 'bpe:N' (N tokens learned from data.paths), or the path of a tokenizer.json. A run that continues uses its "
+              "own, so this must come to the same",
+       .unit = ""},
+      {TUTTI_KEY(data, changed),
+       .doc = "when a run continues and its text or the file of its tokenizer changed: refuse, or continue with the new text and the "
+              "run's own tokenizer",
+       .unit = "", .rule = one_of({"refuse", "continue"})},
       {TUTTI_KEY(data, sequence_length), .doc = "length of a training sequence", .unit = "tokens",
-       .rule = between(2, 1 << 20), .fixed_for_run = kFixed},
+       .rule = between(2, 1 << 20), .resuming = kFixed},
 
-      {TUTTI_KEY(training, steps), .doc = "optimizer steps of the whole run", .unit = "steps", .rule = at_least(1)},
+      {TUTTI_KEY(training, steps), .doc = "optimizer steps of the whole run", .unit = "steps", .rule = at_least(1), .resuming = kTold},
       {TUTTI_KEY(training, global_batch_tokens), .doc = "tokens of one optimizer step, over all ranks",
-       .unit = "tokens", .rule = between(1, 1 << 30), .fixed_for_run = kFixed},
+       .unit = "tokens", .rule = between(1, 1 << 30), .resuming = kFixed},
       {TUTTI_KEY(training, compile), .doc = "compile forward and backward: captured once, then run as few fused kernels; same bits", .unit = ""},
       {TUTTI_KEY(training, loss_max_bytes),
        .doc = "projection and loss are computed from chunks of the logits that take so much memory; 0: from whole logits; same bits", .unit = "bytes",
        .rule = at_least(0)},
       {TUTTI_KEY(training, max_norm), .doc = "gradients are scaled down to this global norm; 0 leaves them", .unit = "",
-       .rule = at_least(0), .fixed_for_run = kFixed},
+       .rule = at_least(0), .resuming = kFixed},
       {TUTTI_KEY(training, dtype), .doc = "type of the master weights", .unit = "", .rule = one_of({"float32"}),
-       .fixed_for_run = kFixed},
+       .resuming = kFixed},
       {TUTTI_KEY(training, mixed_precision_param), .doc = "type in which forward and backward compute", .unit = "",
-       .rule = one_of({"float32", "bfloat16"}), .fixed_for_run = kFixed},
+       .rule = one_of({"float32", "bfloat16"}), .resuming = kFixed},
       {TUTTI_KEY(training, mixed_precision_reduce), .doc = "type in which gradients are summed", .unit = "",
-       .rule = one_of({"float32"}), .fixed_for_run = kFixed},
+       .rule = one_of({"float32"}), .resuming = kFixed},
       {TUTTI_KEY(training, seed), .doc = "seed of weights, shuffling and dropout", .unit = "", .rule = at_least(0),
-       .fixed_for_run = kFixed},
+       .resuming = kFixed},
 
       {TUTTI_KEY(numerics, mode), .doc = "strict: same bits on any layout; fast: matrix products may be a library's", .unit = "",
-       .rule = one_of({"strict", "fast"}), .fixed_for_run = kFixed},
+       .rule = one_of({"strict", "fast"}), .resuming = kFixed},
+      {TUTTI_KEY(numerics, changed),
+       .doc = "when a run continues that a program of another numerics.version computed: refuse, or continue with other bits", .unit = "",
+       .rule = one_of({"refuse", "continue"})},
       {TUTTI_KEY(numerics, virtual_shards),
        .doc = "parts the global batch is computed in; at least the number of ranks", .unit = "shards",
-       .rule = {.min = 1, .max = 4096, .power_of_two = true}, .fixed_for_run = kFixed},
+       .rule = {.min = 1, .max = 4096, .power_of_two = true}, .resuming = kFixed},
       {TUTTI_KEY(numerics, token_grain), .doc = "positions summed as one leaf in every reduction over tokens",
-       .unit = "tokens", .rule = between(1, 1 << 20), .fixed_for_run = kFixed},
+       .unit = "tokens", .rule = between(1, 1 << 20), .resuming = kFixed},
 
       {TUTTI_KEY(runtime, threads), .doc = "threads of one rank; -1: cores divided by local ranks", .unit = "threads",
        .rule = {.min = 1, .max = 1024, .also = -1}},
@@ -105,22 +116,22 @@ std::vector<Field> make_fields() {
        .rule = one_of({"default", "always", "never"})},
 
       {TUTTI_KEY(optimizer, name), .doc = "update rule", .unit = "", .rule = one_of({"adamw", "sgd"}),
-       .fixed_for_run = kFixed},
-      {TUTTI_KEY(optimizer, lr), .doc = "base learning rate", .unit = "", .rule = at_least(0)},
-      {TUTTI_KEY(optimizer, beta1), .doc = "AdamW: decay of the first moment", .unit = "", .rule = between(0, 1)},
-      {TUTTI_KEY(optimizer, beta2), .doc = "AdamW: decay of the second moment", .unit = "", .rule = between(0, 1)},
-      {TUTTI_KEY(optimizer, eps), .doc = "AdamW: added to the root of the second moment", .unit = "", .rule = above(0)},
-      {TUTTI_KEY(optimizer, weight_decay), .doc = "decoupled weight decay", .unit = "", .rule = at_least(0)},
-      {TUTTI_KEY(optimizer, momentum), .doc = "SGD: momentum", .unit = "", .rule = between(0, 1)},
+       .resuming = kFixed},
+      {TUTTI_KEY(optimizer, lr), .doc = "base learning rate", .unit = "", .rule = at_least(0), .resuming = kTold},
+      {TUTTI_KEY(optimizer, beta1), .doc = "AdamW: decay of the first moment", .unit = "", .rule = between(0, 1), .resuming = kTold},
+      {TUTTI_KEY(optimizer, beta2), .doc = "AdamW: decay of the second moment", .unit = "", .rule = between(0, 1), .resuming = kTold},
+      {TUTTI_KEY(optimizer, eps), .doc = "AdamW: added to the root of the second moment", .unit = "", .rule = above(0), .resuming = kTold},
+      {TUTTI_KEY(optimizer, weight_decay), .doc = "decoupled weight decay", .unit = "", .rule = at_least(0), .resuming = kTold},
+      {TUTTI_KEY(optimizer, momentum), .doc = "SGD: momentum", .unit = "", .rule = between(0, 1), .resuming = kTold},
 
       {TUTTI_KEY(lr_scheduler, warmup_steps), .doc = "steps over which the rate rises to its base value",
-       .unit = "steps", .rule = at_least(0)},
+       .unit = "steps", .rule = at_least(0), .resuming = kTold},
       {TUTTI_KEY(lr_scheduler, decay_ratio),
        .doc = "share of the run over which the rate falls; -1: all steps after the warm-up", .unit = "",
-       .rule = {.min = 0, .max = 1, .also = -1}},
-      {TUTTI_KEY(lr_scheduler, decay_type), .doc = "how the rate falls", .unit = "", .rule = one_of(decay_choices())},
+       .rule = {.min = 0, .max = 1, .also = -1}, .resuming = kTold},
+      {TUTTI_KEY(lr_scheduler, decay_type), .doc = "how the rate falls", .unit = "", .rule = one_of(decay_choices()), .resuming = kTold},
       {TUTTI_KEY(lr_scheduler, min_lr_factor), .doc = "share of the base rate the decay tends to", .unit = "",
-       .rule = between(0, 1)},
+       .rule = between(0, 1), .resuming = kTold},
 
       {TUTTI_KEY(activation_checkpoint, mode),
        .doc = "full: keep only the inputs of each block and compute the block again in backward; memory_budget: compute again what "
@@ -131,9 +142,9 @@ std::vector<Field> make_fields() {
        .rule = between(0, 1)},
 
       {TUTTI_KEY(validation, every), .doc = "validate after this many steps; 0: never", .unit = "steps",
-       .rule = at_least(0)},
+       .rule = at_least(0), .resuming = kTold},
       {TUTTI_KEY(validation, steps), .doc = "batches of a validation; -1: the whole held-out text", .unit = "batches",
-       .rule = at_least_or_rest(1)},
+       .rule = at_least_or_rest(1), .resuming = kTold},
       {TUTTI_KEY(validation, sample_tokens), .doc = "length of the text the model writes at the end; 0: none",
        .unit = "tokens", .rule = between(0, 1 << 20)},
       {TUTTI_KEY(validation, sample_prompt), .doc = "how that text begins", .unit = ""},
@@ -144,7 +155,7 @@ std::vector<Field> make_fields() {
        .rule = at_least_or_rest(1)},
       {TUTTI_KEY(checkpoint, async), .doc = "write while training goes on", .unit = "", .rule = only(false)},
       {TUTTI_KEY(checkpoint, initial_load_path),
-       .doc = "weights to start from: a checkpoint folder or a .safetensors file", .unit = ""},
+       .doc = "weights to start from: a checkpoint folder or a .safetensors file", .unit = "", .resuming = kTold},
 
       {TUTTI_KEY(metrics, tensorboard), .doc = "write a TensorBoard event file", .unit = ""},
       {TUTTI_KEY(metrics, report), .doc = "write report.html", .unit = ""},

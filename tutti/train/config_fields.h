@@ -33,6 +33,13 @@ struct FieldRule {
   std::optional<FieldValue> only = std::nullopt;
 };
 
+// What becomes of a run that continues with another value than it had.
+enum class Resuming {
+  free,   // nothing: the numbers are the same
+  told,   // the numbers may change from here on, and the run says so
+  fixed,  // it is refused
+};
+
 struct Field {
   std::string section;
   std::string key;
@@ -40,8 +47,7 @@ struct Field {
   std::string doc;
   std::string unit;
   FieldRule rule = {};
-  // Must stay as it is while a run continues.
-  bool fixed_for_run = false;
+  Resuming resuming = Resuming::free;
 
   std::string name() const { return section + "." + key; }
   // The environment variable that sets it, e.g. TUTTI_TRAINING_STEPS.

@@ -3,17 +3,30 @@
 #include <toml++/toml.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/json_document.h"
 #include "tutti/train/config_fields.h"
 
 namespace tutti::train {
 namespace {
+
+constexpr size_t kLargestFile = size_t{1} << 20;
+constexpr int64_t kMostDots = 2000;
+
+// The parser bounds how deeply values are nested, but recurses over the parts of a dotted key: a long one would exhaust
+// the stack. No line of a config that somebody has written has so many dots.
+void check_dots(std::string_view text, std::string_view source) {
+  for (int64_t line = 1; !text.empty(); ++line) {
+    const std::string_view here = text.substr(0, text.find('\n'));
+    const int64_t dots = std::count(here.begin(), here.end(), '.');
+    TUTTI_CHECK(dots <= kMostDots, "{}:{}: {} dots in one line, at most {} are read; write a long list in several lines", source, line, dots, kMostDots);
+    text.remove_prefix(std::min(here.size() + 1, text.size()));
+  }
+}
 
 std::string place(std::string_view source, const toml::source_region& region) {
   return fmt::format("{}:{}:{}", source, region.begin.line, region.begin.column);
@@ -83,6 +96,7 @@ FieldValue value_from_text(const Field& field, std::string_view text) {
       break;
     default: {
       if (text.starts_with('[')) {
+        check_dots(text, field.name());
         const toml::table parsed = toml::parse(fmt::format("x = {}", text));
         auto list = value_from(*parsed.get("x"));
         if (auto* found = std::get_if<FieldValue>(&list)) value = *found;
@@ -114,6 +128,7 @@ void set_from_text(Config& config, const Field& field, std::string_view text, st
 }  // namespace
 
 void read_toml(Config& config, std::string_view text, std::string_view source) {
+  check_dots(text, source);
   toml::table root;
   try {
     root = toml::parse(text);
@@ -143,9 +158,7 @@ void read_toml(Config& config, std::string_view text, std::string_view source) {
 Config load_config(const std::filesystem::path& path) {
   TUTTI_CHECK(std::filesystem::exists(path), "config file {} does not exist", path.string());
   TUTTI_CHECK(!std::filesystem::is_directory(path), "{} is a folder; expected a TOML file", path.string());
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  TUTTI_CHECK_ENV(file.good() || file.eof(), "cannot read {}: {}", path.string(), detail::errno_text(errno));
+  const std::string text = read_regular_file(path.string(), kLargestFile);
   Config config;
   read_toml(config, text, path.string());
   return config;

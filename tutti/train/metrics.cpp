@@ -7,26 +7,20 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti::train {
 namespace {
 
+constexpr size_t kLargestFile = size_t{4} << 30;
+
 template <class T>
 std::string json_number(T value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";
-}
-
-std::string read_whole(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  TUTTI_CHECK_ENV(file.good(), "cannot read {}: {}", path.string(), detail::errno_text(errno));
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -39,8 +33,8 @@ std::string hex_float(double value) {
 
 std::string to_json(const StepRecord& r) {
   std::string line = fmt::format(
-      R"({{"step":{},"loss":{},"loss_hex":"{}","grad_norm":{},"grad_norm_hex":"{}","lr":{},"tokens_seen":{})", r.step,
-      json_number(r.loss), hex_float(r.loss), json_number(r.grad_norm), hex_float(r.grad_norm), json_number(r.lr),
+      R"({{"numerics_version":{},"step":{},"loss":{},"loss_hex":"{}","grad_norm":{},"grad_norm_hex":"{}","lr":{},"tokens_seen":{})",
+      r.numerics_version, r.step, json_number(r.loss), hex_float(r.loss), json_number(r.grad_norm), hex_float(r.grad_norm), json_number(r.lr),
       r.tokens_seen);
   line += fmt::format(
       R"(,"tokens_per_s":{},"tflops":{},"mfu":{},"step_ms":{},"data_ms":{},"comm_ms":{},"memory_peak_bytes":{})",
@@ -50,40 +44,48 @@ std::string to_json(const StepRecord& r) {
   return line + "}";
 }
 
-StepRecord parse_record(std::string_view line, std::string_view where) {
-  try {
-    const auto json = nlohmann::json::parse(line);
-    const auto number = [&](const char* key) {
-      const auto& value = json.at(key);
-      return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-    };
-    const auto exact = [&](const char* key) { return std::strtod(json.at(key).get<std::string>().c_str(), nullptr); };
-    StepRecord record{.step = json.at("step").get<int64_t>(),
-                      .loss = static_cast<float>(exact("loss_hex")),
-                      .grad_norm = exact("grad_norm_hex"),
-                      .lr = number("lr"),
-                      .tokens_seen = json.at("tokens_seen").get<int64_t>(),
-                      .tokens_per_s = number("tokens_per_s"),
-                      .tflops = number("tflops"),
-                      .step_ms = number("step_ms"),
-                      .data_ms = number("data_ms"),
-                      .comm_ms = number("comm_ms"),
-                      .memory_peak_bytes = json.at("memory_peak_bytes").get<int64_t>()};
-    if (!json.at("mfu").is_null()) record.mfu = number("mfu");
-    if (json.contains("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
-    return record;
-  } catch (const nlohmann::json::exception& error) {
-    throw UsageError(fmt::format("{}: not a metrics record: {}", where, error.what()));
-  }
+namespace {
+
+StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
+  const JsonDocument document(line, origin);
+  const JsonValue json = document.top();
+  const auto number = [&](const char* key) { return json.at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : json.at(key).number(); };
+  const auto exact = [&](const char* key) {
+    const std::string text = json.at(key).string();
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') json.at(key).fail("is \"{}\", expected a number in hexadecimal", text.substr(0, 40));
+    return value;
+  };
+  const std::optional<JsonValue> version = json.find("numerics_version");
+  StepRecord record{.numerics_version = version ? static_cast<int>(version->whole(1, INT32_MAX)) : 1,
+                    .step = json.at("step").whole(),
+                    .loss = static_cast<float>(exact("loss_hex")),
+                    .grad_norm = exact("grad_norm_hex"),
+                    .lr = number("lr"),
+                    .tokens_seen = json.at("tokens_seen").whole(),
+                    .tokens_per_s = number("tokens_per_s"),
+                    .tflops = number("tflops"),
+                    .step_ms = number("step_ms"),
+                    .data_ms = number("data_ms"),
+                    .comm_ms = number("comm_ms"),
+                    .memory_peak_bytes = json.at("memory_peak_bytes").whole()};
+  if (!json.at("mfu").is_null()) record.mfu = number("mfu");
+  if (json.find("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
+  return record;
 }
 
+}  // namespace
+
+StepRecord parse_record(std::string_view line, std::string_view where) { return record_of(line, {.name = std::string(where)}); }
+
 std::vector<StepRecord> read_metrics(const std::filesystem::path& path) {
-  const std::string text = read_whole(path);
+  const std::string text = read_regular_file(path.string(), kLargestFile);
   std::vector<StepRecord> records;
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    records.push_back(parse_record(std::string_view(text).substr(begin, end - begin),
-                                   fmt::format("{}:{}", path.string(), records.size() + 1)));
+    records.push_back(record_of(std::string_view(text).substr(begin, end - begin),
+                                {.name = path.string(), .line = static_cast<int64_t>(records.size()) + 1}));
   }
   return records;
 }

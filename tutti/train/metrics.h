@@ -1,6 +1,6 @@
 // metrics.jsonl: what is known about every step, one JSON object a line.
 //
-// Keys: step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent; null when
+// Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent; null when
 // the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, and val_bits_per_byte on the steps
 // that were validated. The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
 // NaN and infinity are null in JSON; the hex value says which.
@@ -13,9 +13,12 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/core/numerics_version.h"
+
 namespace tutti::train {
 
 struct StepRecord {
+  int numerics_version = kNumericsVersion;
   int64_t step = 0;  // from 1
   float loss = 0;    // mean over the valid labels of the global batch, in nats
   double grad_norm = 0;

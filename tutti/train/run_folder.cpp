@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "tutti/core/error.h"
 
@@ -13,6 +14,17 @@ namespace tutti::train {
 namespace {
 
 constexpr const char* kLockName = ".lock";
+
+// Nobody but the holder of the lock writes in the folder itself.
+void remove_temporaries(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> leftovers;
+  std::error_code none;  // one that stays harms nobody
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.') && name.find(".tmp-") != std::string::npos && entry.is_regular_file(none)) leftovers.push_back(entry.path());
+  }
+  for (const std::filesystem::path& path : leftovers) std::filesystem::remove(path, none);
+}
 
 bool holds_a_run(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -28,6 +40,7 @@ RunFolder::RunFolder(const std::filesystem::path& dir, const std::string& name, 
               "run.name is '{}'; expected the name of one folder", name);
   make_and_lock();
   try {
+    remove_temporaries(path_);
     if (options.fresh && holds_a_run(path_)) move_aside();
   } catch (...) {
     unlock();

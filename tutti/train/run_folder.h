@@ -14,7 +14,7 @@ class RunFolder {
     // Move what an old run left to <name>.old-N first.
     bool fresh = false;
   };
-  // Makes <dir>/<name> if need be. UsageError for a name that is no plain folder name, EnvironmentError when the folder
+  // Makes <dir>/<name> if need be, and deletes temporary files (atomic_file.h) that a killed run left there. UsageError for a name that is no plain folder name, EnvironmentError when the folder
   // cannot be made or another run (its pid is named) is using it.
   RunFolder(const std::filesystem::path& dir, const std::string& name, Options options);
   RunFolder(const std::filesystem::path& dir, const std::string& name) : RunFolder(dir, name, Options{}) {}

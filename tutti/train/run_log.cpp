@@ -29,6 +29,10 @@ void RunLog::note(const std::string& text) {
   if (!quiet_) status_.note(text);
 }
 
+void RunLog::warn(const std::string& text) {
+  status_.note(text);
+}
+
 void RunLog::sample(int64_t step, const std::string& text) {
   report_.samples.push_back({step, text});
   write_file_atomically(folder_.sample(), text + "\n");

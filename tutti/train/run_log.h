@@ -22,6 +22,8 @@ class RunLog {
 
   void step(const StepRecord& record);
   void note(const std::string& text);
+  // As note(), and not to be silenced: what the user did not ask for.
+  void warn(const std::string& text);
   void set_order2(double bits_per_byte) { report_.order2_bits_per_byte = bits_per_byte; }
   void set_facts(std::vector<std::pair<std::string, std::string>> model) { report_.model = std::move(model); }
   // How the peak memory of a step was made up.

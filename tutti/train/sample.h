@@ -5,6 +5,7 @@
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/qwen3.h"
+#include "tutti/train/config.h"
 
 namespace tutti::train {
 
@@ -16,6 +17,10 @@ struct SampleOptions {
   int64_t context = 256;     // tokens that the model sees at most
   models::ForwardOptions forward = {};
 };
+
+// How the model of a run computes and samples: what its sample.txt is made with.
+models::ForwardOptions forward_options(const Config& config);
+SampleOptions sample_options(const Config& config);
 
 // Continues `prompt` token by token until the end of the document or max_tokens. Token t is a function of the model, the
 // prompt and (seed, t). Returns prompt and continuation.

@@ -2,26 +2,22 @@
 
 #include <chrono>
 #include <cmath>
-#include <exception>
 #include <optional>
 
 #include "tutti/core/exact_sum.h"
-#include "tutti/io/bpe_tokenizer.h"
-#include "tutti/io/token_cache.h"
-#include "tutti/io/tokenizer_source.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
-#include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
+#include "tutti/train/agreement.h"
 #include "tutti/train/checkpoint.h"
-#include "tutti/train/config_toml.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/lr_schedule.h"
 #include "tutti/train/memory_report.h"
 #include "tutti/train/run_log.h"
+#include "tutti/train/run_start.h"
 #include "tutti/train/sample.h"
 #include "tutti/train/shard_step.h"
 #include "tutti/train/shards.h"
@@ -50,22 +46,20 @@ LrSchedule make_schedule(const Config& config) {
 
 class Trainer {
  public:
-  Trainer(const Config& config, const TrainerOptions& options)
+  Trainer(const Config& config, const TrainerOptions& options, RunStart start, RunData data)
       : config_(config), group_(options.group), rank_(group_ ? group_->rank() : 0), ranks_(group_ ? group_->size() : 1),
         numerics_(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict),
         grain_(config.numerics.token_grain), shards_(shards_of_rank(config.numerics.virtual_shards, rank_, ranks_)),
-        tokenizer_(open_tokenizer(config.data.tokenizer, config.data.paths, options.cache_folder)),
-        data_(open_token_corpus(config.data.paths, *tokenizer_, options.cache_folder), *tokenizer_,
+        start_(std::move(start)), tokenizer_(std::move(data.tokenizer)),
+        data_(std::move(data.corpus), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(models::qwen3_config(config.model.flavor), config.data.sequence_length),
-        optimizer_(make_optimizer(config.optimizer, model_.named_parameters())), schedule_(make_schedule(config)) {
+        optimizer_(make_optimizer(config.optimizer, model_.named_parameters())), schedule_(make_schedule(config)),
+        forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_.config().vocab,
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
                 config.model.flavor, model_.config().vocab, tokenizer_->name(), tokenizer_->vocab_size());
-    forward_.compute_dtype = config.training.mixed_precision_param == "bfloat16" ? DType::bf16 : DType::f32;
-    forward_.checkpoint_blocks = config.activation_checkpoint.mode == "full";
-    forward_.loss_max_bytes = config.training.loss_max_bytes;
     const int64_t rows = config.training.global_batch_tokens / config.data.sequence_length;
     rows_per_shard_ = rows / config.numerics.virtual_shards;
     std::vector<Tensor> parameters;
@@ -74,6 +68,7 @@ class Trainer {
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
     if (config.training.compile) optimizer_->compile();
     state_.seed = static_cast<uint64_t>(config.training.seed);
+    inputs_ = std::move(data.inputs);
     seed_all(state_.seed);
     nn::initialize(model_);
   }
@@ -83,10 +78,10 @@ class Trainer {
  private:
   StepRecord train_step();
   float backward_shards(int64_t first_row, double* data_ms);
-  void resume(const std::optional<std::filesystem::path>& checkpoint);
+  void load();
   void save(const std::filesystem::path& folder, RunLog* log);
   double validate();
-  void agree(std::exception_ptr problem);
+  std::string beginning();
 
   Config config_;
   comm::ProcessGroup* group_;
@@ -94,6 +89,7 @@ class Trainer {
   NumericsScope numerics_;
   TokenGrainScope grain_;
   ShardRange shards_;
+  RunStart start_;
   std::unique_ptr<Tokenizer> tokenizer_;
   TokenDataset data_;
   models::Qwen3 model_;
@@ -103,6 +99,7 @@ class Trainer {
   std::optional<ShardStep> shard_step_;
   int64_t rows_per_shard_ = 0;
   TrainState state_;
+  RunInputs inputs_;  // of this start
   GradientTree tree_;
   MemoryStatistics memory_;  // of the step with the highest peak
 };
@@ -184,70 +181,45 @@ double Trainer::validate() {
   return bits_per_byte(model_, data_, *tokenizer_, rows, forward_, group_);
 }
 
-// Rank 0 tells the others whether it failed; then all throw, and none waits for a rank that is gone.
-void Trainer::agree(std::exception_ptr problem) {
-  int64_t failures = problem != nullptr;
-  if (ranks_ > 1) group_->all_reduce_values<int64_t>({&failures, 1});
-  if (problem) std::rethrow_exception(problem);
-  if (failures > 0) throw EnvironmentError("rank 0 stopped the run; its message says why");
-}
-
 void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
-  std::exception_ptr problem;
-  if (rank_ == 0) {
+  on_first_rank(group_, [&] {
     state_.optimizer_steps = optimizer_->steps_taken();
-    try {
-      save_checkpoint(folder, model_, *optimizer_, state_, config_.checkpoint.keep_latest);
-      log->note(fmt::format("saved {}", (folder / fmt::format("step-{}", state_.step)).string()));
-    } catch (...) {
-      problem = std::current_exception();
-    }
-  }
-  agree(problem);
+    save_checkpoint(folder, model_, *optimizer_, state_, config_.checkpoint.keep_latest);
+    log->note(fmt::format("saved {}", (folder / fmt::format("step-{}", state_.step)).string()));
+  });
 }
 
-void Trainer::resume(const std::optional<std::filesystem::path>& checkpoint) {
-  if (checkpoint) {
-    state_ = load_checkpoint(*checkpoint, model_, *optimizer_);
+void Trainer::load() {
+  if (start_.continues()) {
+    state_ = load_checkpoint(*start_.checkpoint, model_, *optimizer_);
   } else if (!config_.checkpoint.initial_load_path.empty()) {
     load_model(config_.checkpoint.initial_load_path, model_);
   }
+  state_.inputs = std::move(inputs_);
+}
+
+// What the run says first.
+std::string Trainer::beginning() {
+  if (!start_.continues()) {
+    return fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_.parameter_count(), ranks_,
+                       ranks_ == 1 ? "" : "s", data_.rows_per_epoch(), config_.data.sequence_length);
+  }
+  const DataCursor cursor = data_.cursor_at(state_.next_row);
+  return fmt::format("resuming {} from step {}, row {} of epoch {}", start_.path.string(), state_.step, cursor.row, cursor.epoch);
 }
 
 TrainerResult Trainer::run(const TrainerOptions& options) {
   // Rank 0 owns the folder; the others read what it holds once rank 0 has prepared it.
-  std::optional<RunFolder> folder;
-  std::exception_ptr problem;
-  if (rank_ == 0) {
-    try {
-      folder.emplace(config_.run.dir, config_.run.name, RunFolder::Options{.fresh = options.fresh});
-      if (std::filesystem::exists(folder->config()) && newest_checkpoint(folder->checkpoints())) {
-        const auto changes = changes_that_forbid_resuming(load_config(folder->config()), config_);
-        std::string list;
-        for (const std::string& change : changes) list += "\n  " + change;
-        TUTTI_CHECK(changes.empty(), "the run {} was started with other settings:{}\nuse another run.name, or --fresh to move the "
-                    "old run aside", folder->path().string(), list);
-      }
-      remove_unfinished(folder->checkpoints());
-      write_file_atomically(folder->config().string(), to_toml(config_));
-      if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(tokenizer_.get())) bpe->save((folder->path() / "tokenizer.json").string());
-    } catch (...) {
-      problem = std::current_exception();
-    }
-  }
-  agree(problem);
-  const auto checkpoints = std::filesystem::path(config_.run.dir) / config_.run.name / "checkpoint";
-  const auto newest = newest_checkpoint(checkpoints);
-  resume(newest);
+  on_first_rank(group_, [&] { settle_run(start_, config_, options.fresh, *tokenizer_); });
+  load();
 
   StopSignals signals;
   std::optional<RunLog> log;
   if (rank_ == 0) {
-    log.emplace(*folder, config_, state_.step, options.quiet);
-    if (folder->moved_to()) log->note(fmt::format("moved the old run to {}", folder->moved_to()->string()));
-    log->note(newest ? fmt::format("resuming {} from step {}", folder->path().string(), state_.step)
-                     : fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_.parameter_count(), ranks_,
-                                   ranks_ == 1 ? "" : "s", data_.rows_per_epoch(), config_.data.sequence_length));
+    log.emplace(*start_.folder, config_, state_.step, options.quiet);
+    if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
+    for (const std::string& note : start_.notes) log->warn(note);
+    log->note(beginning());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_.parameter_count())}, {"tokenizer", tokenizer_->name()},
                     {"ranks", std::to_string(ranks_)}});
@@ -260,12 +232,12 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
   }
 
-  StepProfiler profiler(config_.profiler, std::filesystem::path(config_.run.dir) / config_.run.name / "trace", rank_);
+  StepProfiler profiler(config_.profiler, start_.path / "trace", rank_);
   const auto tell = [&](const std::string& note) {
     if (log && !note.empty()) log->note(note);
   };
   TrainerResult result{.step = state_.step};
-  int64_t saved = newest ? state_.step : -1;
+  int64_t saved = start_.continues() ? state_.step : -1;
   while (state_.step < config_.training.steps && !result.interrupted) {
     tell(profiler.before_step());
     StepRecord record = train_step();
@@ -278,7 +250,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (ranks_ > 1) group_->all_reduce_values<int64_t>({&stop, 1});
     result.interrupted = stop > 0 && !last;
     if (last || result.interrupted || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
-      save(checkpoints, log ? &*log : nullptr);
+      save(start_.path / "checkpoint", log ? &*log : nullptr);
       saved = state_.step;
     }
     result.step = state_.step;
@@ -287,9 +259,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   tell(profiler.finish());
   if (log) {
     if (!result.interrupted && config_.validation.sample_tokens > 0) {
-      const std::string text = sample_text(model_, *tokenizer_, config_.validation.sample_prompt,
-                                           {.max_tokens = config_.validation.sample_tokens, .seed = state_.seed,
-                                            .context = config_.data.sequence_length, .forward = forward_});
+      const std::string text = sample_text(model_, *tokenizer_, config_.validation.sample_prompt, sample_options(config_));
       log->sample(state_.step, text);
       log->note("sample: " + displayable(text));
     }
@@ -311,7 +281,9 @@ TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
   models::qwen3_config(config.model.flavor);  // a wrong name is said before the data is read
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
-  return Trainer(config, options).run(options);
+  RunStart start = find_run(config, options.fresh, options.group);
+  RunData data = open_run_data(config, options.cache_folder, start, options.group);
+  return Trainer(config, options, std::move(start), std::move(data)).run(options);
 }
 
 }  // namespace tutti::train

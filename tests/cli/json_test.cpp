@@ -1,0 +1,96 @@
+// The verbs that read JSON from outside, with files that nobody should have written: an error in one line that names the
+// file, status 2, and no other end.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/cli/support/program.h"
+
+namespace tutti::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTrain = "train " TUTTI_SOURCE_DIR
+    "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=2 --training.global_batch_tokens=512 "
+    "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=1 --validation.every=0 --run.name=run ";
+
+struct Reading {
+  const char* name;
+  const char* file;       // that is replaced
+  const char* arguments;  // of the verb that reads it
+  bool has_length = false;  // its JSON stands behind its length
+};
+
+const Reading kReadings[] = {
+    {"TrainWithATokenizer", "hostile.json", "--data.tokenizer=hostile.json"},
+    {"TrainOnDocuments", "hostile.jsonl", "--data hostile.jsonl --data.tokenizer=byte --run.name=other"},
+    {"TrainOnFromAState", "runs/run/checkpoint/step-2/state.json", ""},
+    {"TrainOnFromMetrics", "runs/run/metrics.jsonl", ""},
+    {"TokenizerEncode", "hostile.json", "tokenizer encode hostile.json text"},
+    {"TokenizerTrain", "hostile.jsonl", "tokenizer train hostile.jsonl"},
+    {"Generate", "runs/run/tokenizer.json", "generate runs/run"},
+    {"GenerateFromWeights", "runs/run/checkpoint/step-2/model.safetensors", "generate runs/run", true},
+    {"TraceWhy", "flight_0", "trace why flight_0"},
+    {"TraceMerge", "rank-0.json", "trace merge out.json rank-0.json"},
+    {"CheckpointVerify", "runs/run/checkpoint/step-2/state.json", "checkpoint verify runs/run"},
+    {"CheckpointLs", "runs/run/checkpoint/step-2/model.safetensors", "checkpoint ls runs/run", true}};
+
+constexpr size_t kDeep = 100'000;
+
+struct ForeignJson : testing::Test {
+  ForeignJson() { work.write("corpus.jsonl", synthetic_corpus(20, 60)); }
+
+  static std::string command_of(const Reading& reading) {
+    const std::string arguments = reading.arguments;
+    return arguments.empty() || arguments.starts_with("--") ? kTrain + arguments : arguments;
+  }
+  void expect_refused(const Reading& reading, const std::string& what) {
+    const Output output = work.tutti(command_of(reading));
+    EXPECT_EQ(output.status, 2) << reading.name << ", " << what << ": " << output.err;
+    EXPECT_NE(output.err.find("tutti: error: "), std::string::npos) << reading.name << ", " << what << ": " << output.err;
+    EXPECT_NE(output.err.find(fs::path(reading.file).filename().string()), std::string::npos) << reading.name << ", " << what << ": " << output.err;
+  }
+  void put(const Reading& reading, const std::string& text) {
+    const uint64_t length = text.size();
+    work.write(reading.file, reading.has_length ? std::string(reinterpret_cast<const char*>(&length), 8) + text : text + "\n");
+  }
+
+  Workplace work;
+};
+
+TEST_F(ForeignJson, IsRefusedByEveryVerbThatReadsIt) {
+  ASSERT_EQ(work.tutti(kTrain).status, 0) << work.read("err.txt");
+  const std::string deep = std::string(kDeep, '[') + std::string(kDeep, ']');
+  for (const Reading& reading : kReadings) {
+    const std::string good = work.read(reading.file);
+    for (const auto& [what, text] : {std::pair<const char*, std::string>{"brackets", std::string(kDeep, '[')},
+                                     {"closed brackets", deep},
+                                     {"brackets in a value", "{\"added_tokens\": " + deep + ", \"model\": " + deep + ", \"text\": " + deep + "}"},
+                                     {"1e999", "{\"version\": 1e999, \"text\": 1e999}"},
+                                     {"cut short", "{\"version\": \"2.1"},
+                                     {"no UTF-8", "{\"version\": \"\xff\"}"},
+                                     {"twice", "{\"version\": \"2.1\", \"version\": \"2.1\"}"},
+                                     {"another type", "[1, 2]"},
+                                     {"a number", "7"}}) {
+      put(reading, text);
+      expect_refused(reading, what);
+    }
+    const fs::path path = work.folder() / reading.file;
+    fs::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    alarm(300);  // the program must not wait for somebody to write
+    expect_refused(reading, "a pipe");
+    alarm(0);
+    fs::remove(path);
+    fs::create_directory(path);
+    // Where a folder is legal, what lies in it is read.
+    for (const std::string& inside : {path.filename().string(), std::string("tokenizer.json")}) work.write(std::string(reading.file) + "/" + inside, "[");
+    expect_refused(reading, "a folder");
+    fs::remove_all(path);
+    if (!good.empty()) work.write(reading.file, good);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

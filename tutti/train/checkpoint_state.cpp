@@ -1,0 +1,110 @@
+#include "tutti/train/checkpoint_state.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+#include "tutti/runtime/json_document.h"
+
+namespace tutti::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 3;  // 1 had no digests, 2 no inputs and no digest of itself
+constexpr std::string_view kSeal = ",\n  \"digest\": \"", kEnd = "\"\n}\n";
+constexpr size_t kHexDigits = 16;
+
+std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+uint64_t hash_in(const JsonValue& json) {
+  const std::string_view text = json.text();
+  uint64_t hash = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
+  if (error != std::errc() || end != text.data() + text.size()) json.fail("is {}; expected a hash of hexadecimal digits", json.shown());
+  return hash;
+}
+
+std::string sealed(const Json& json) {
+  std::string text = json.dump(2);
+  text.resize(text.size() - 2);  // without "\n}"
+  const uint64_t digest = hash64(text);
+  return fmt::format("{}{}{}{}", text, kSeal, hex(digest), kEnd);
+}
+
+bool is_sealed(std::string_view text) {
+  const size_t tail = kSeal.size() + kHexDigits + kEnd.size();
+  if (text.size() < tail) return false;
+  const std::string_view body = text.substr(0, text.size() - tail);
+  return text.substr(body.size()) == fmt::format("{}{}{}", kSeal, hex(hash64(body)), kEnd);
+}
+
+Json to_json(std::optional<int32_t> id) { return id ? Json(*id) : Json(nullptr); }
+std::optional<int32_t> id_in(const JsonValue& json) {
+  return json.is_null() ? std::nullopt : std::optional(static_cast<int32_t>(json.whole(0, INT32_MAX)));
+}
+int64_t count_in(const JsonValue& json) { return json.whole(0, INT64_MAX); }
+
+Json to_json(const TokenizerInput& t) {
+  return {{"spec", t.spec}, {"name", t.name}, {"bos", to_json(t.bos)}, {"eos", to_json(t.eos)}, {"fingerprint", hex(t.fingerprint)}};
+}
+
+TokenizerInput tokenizer_in(const JsonValue& json) {
+  return {json.at("spec").string(), json.at("name").string(), id_in(json.at("bos")), id_in(json.at("eos")), hash_in(json.at("fingerprint"))};
+}
+
+Json to_json(const CorpusInput& c) {
+  Json files = Json::array();
+  for (const FileFingerprint& file : c.files) files.push_back({{"path", file.path}, {"size", file.nbytes}, {"hash", hex(file.hash)}});
+  return {{"documents", c.documents}, {"tokens", c.tokens}, {"hash", hex(c.hash)}, {"files", files}};
+}
+
+CorpusInput corpus_in(const JsonValue& json) {
+  CorpusInput corpus{count_in(json.at("documents")), count_in(json.at("tokens")), hash_in(json.at("hash")), {}};
+  for (const auto& [_, file] : json.at("files")) corpus.files.push_back({file.at("path").string(), count_in(file.at("size")), hash_in(file.at("hash"))});
+  return corpus;
+}
+
+Json to_json(const std::vector<InputChange>& changes) {
+  Json list = Json::array();
+  for (const InputChange& c : changes) list.push_back({{"step", c.step}, {"next_row", c.next_row}, {"what", c.what}});
+  return list;
+}
+
+std::vector<InputChange> changes_in(const JsonValue& json) {
+  std::vector<InputChange> changes;
+  for (const auto& [_, c] : json) changes.push_back({count_in(c.at("step")), count_in(c.at("next_row")), c.at("what").string()});
+  return changes;
+}
+
+std::map<std::string, std::string> texts_in(const JsonValue& json) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [key, value] : json) texts.emplace(key, value.string());
+  return texts;
+}
+
+}  // namespace
+
+std::string state_json_of(const SavedState& state) {
+  const TrainState& s = state.train;
+  return sealed({{"format", kFormat}, {"numerics_version", s.inputs.numerics_version}, {"step", s.step}, {"tokens_seen", s.tokens_seen}, {"next_row", s.next_row},
+                 {"optimizer_steps", s.optimizer_steps}, {"seed", s.seed}, {"settings", s.inputs.settings},
+                 {"tokenizer", to_json(s.inputs.tokenizer)}, {"corpus", to_json(s.inputs.corpus)}, {"changes", to_json(s.inputs.changes)},
+                 {"digests", state.digests}});
+}
+
+SavedState parse_state_json(std::string_view text, std::string_view where) {
+  const JsonDocument document(text, {.name = std::string(where)});
+  const JsonValue json = document.top();
+  const int64_t format = json.at("format").whole();
+  TUTTI_CHECK(format == kFormat, "{} has format {}; this version reads {}", where, format, kFormat);
+  TUTTI_CHECK_ENV(is_sealed(text), "{} is damaged: its bytes are not those that were saved; remove the folder to go on from the one before", where);
+  return {{.step = count_in(json.at("step")), .tokens_seen = count_in(json.at("tokens_seen")), .next_row = count_in(json.at("next_row")),
+           .optimizer_steps = count_in(json.at("optimizer_steps")), .seed = json.at("seed").natural(),
+           .inputs = {static_cast<int>(json.at("numerics_version").whole(1, INT32_MAX)), texts_in(json.at("settings")),
+                      tokenizer_in(json.at("tokenizer")), corpus_in(json.at("corpus")), changes_in(json.at("changes"))}},
+          texts_in(json.at("digests"))};
+}
+
+}  // namespace tutti::train

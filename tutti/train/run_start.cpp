@@ -1,0 +1,138 @@
+#include "tutti/train/run_start.h"
+
+#include "tutti/core/hash.h"
+#include "tutti/io/token_cache.h"
+#include "tutti/io/tokenizer_source.h"
+#include "tutti/runtime/atomic_file.h"
+#include "tutti/train/agreement.h"
+#include "tutti/train/config_toml.h"
+#include "tutti/train/report.h"
+#include "tutti/train/run_tokenizer.h"
+
+namespace tutti::train {
+namespace fs = std::filesystem;
+namespace {
+
+std::string joined(const std::vector<std::string>& lines) {
+  return fmt::format("\n  {}", fmt::join(lines, "\n  "));
+}
+
+// Chooses the newest whole checkpoint and says what it passes over. Returns its step, or -1.
+int64_t choose_checkpoint(const RunFolder& folder, std::vector<std::string>& notes) {
+  for (const std::string& name : remove_unfinished(folder.checkpoints())) {
+    notes.push_back(fmt::format("removed {}, which was being written or deleted when an earlier start was killed", (folder.checkpoints() / name).string()));
+  }
+  const std::optional<fs::path> newest = newest_checkpoint(folder.checkpoints());
+  const int64_t step = newest ? *step_of(*newest) : -1;
+  std::vector<std::string> skipped;
+  for (const IncompleteCheckpoint& c : incomplete_checkpoints(folder.checkpoints())) {
+    if (*step_of(c.path) > step) skipped.push_back(fmt::format("{} is incomplete: {} missing", c.path.string(), fmt::join(c.missing, " and ")));
+  }
+  TUTTI_CHECK_ENV(newest || skipped.empty(), "no checkpoint of the run {} is whole:{}\nput back the files, or use --fresh to move the old run aside",
+                  folder.path().string(), joined(skipped));
+  for (const std::string& text : skipped) notes.push_back(fmt::format("skipped a checkpoint: {}", text));
+  std::error_code none;
+  if (!newest && fs::file_size(folder.metrics(), none) > 0 && !none) {
+    notes.push_back(fmt::format("{} has steps in metrics.jsonl but no checkpoint; it starts from the beginning", folder.path().string()));
+  }
+  return step;
+}
+
+void check_settings(const RunStart& start, const Config& config, std::vector<std::string>& notes) {
+  const SettingChanges changes = compare_settings(start.saved.inputs.settings, settings_of(config));
+  TUTTI_CHECK(changes.forbidden.empty(), "the run {} was started with other settings:{}\nuse another run.name, or --fresh to move the old run aside",
+              start.path.string(), joined(changes.forbidden));
+  for (const std::string& change : changes.told) {
+    const bool without_effect = change.starts_with("checkpoint.initial_load_path");
+    notes.push_back(without_effect ? fmt::format("{} has no effect: the run continues from its own weights", change)
+                                   : fmt::format("from step {} on: {}", start.saved.step + 1, change));
+  }
+}
+
+// What a program of another numerics.version does to the run; "" when it has the same.
+std::string numerics_change(const RunStart& start, const Config& config) {
+  const int then = start.saved.inputs.numerics_version;
+  if (then == kNumericsVersion) return "";
+  TUTTI_CHECK(config.numerics.changed == "continue",
+              "the run {} was computed by numerics.version {}, and this program has version {}: the last bits of its numbers would not be those of the "
+              "whole run by either; take the program it began with, or give --numerics.changed=continue to go on with other bits, or start another run "
+              "(run.name, or --fresh)", start.path.string(), then, kNumericsVersion);
+  return fmt::format("numerics.version was {} and is {}", then, kNumericsVersion);
+}
+
+// Where the text and the tokenizer of a run that continues are not what they were: refuses, or says so and records it.
+void check_inputs(const Config& config, RunStart& start, RunData& data) {
+  const RunInputs& then = start.saved.inputs;
+  const SpecChange tokenizer = compare_tokenizer_spec(*data.tokenizer, then.tokenizer, config.data.tokenizer);
+  TUTTI_CHECK(tokenizer.forbidden.empty(), "the run {} was started with another tokenizer:\n  {}\nuse another run.name, or --fresh to move the old run aside",
+              start.path.string(), tokenizer.forbidden);
+  const std::string text = corpus_change(then.corpus, data.inputs.corpus);
+  const std::string version = numerics_change(start, config);
+  std::vector<std::string> changes;
+  for (const std::string& change : {tokenizer.changed, text}) {
+    if (!change.empty()) changes.push_back(change);
+  }
+  TUTTI_CHECK(changes.empty() || config.data.changed == "continue",
+              "the run {} stands at step {} and its inputs changed since:{}\nput back what it was trained on; or give --data.changed=continue to go on "
+              "with the text as it is and the run's own tokenizer; or start another run (run.name, or --fresh)",
+              start.path.string(), start.saved.step, joined(changes));
+  if (!version.empty()) changes.push_back(version);
+  for (const std::string& change : changes) {
+    data.inputs.changes.push_back({start.saved.step, start.saved.next_row, displayable(change)});
+    start.notes.push_back(fmt::format("{}; continuing all the same from step {}, row {}", change, start.saved.step, start.saved.next_row));
+  }
+  if (!tokenizer.changed.empty()) start.notes.push_back("the run keeps its own tokenizer");
+  if (!tokenizer.told.empty()) start.notes.push_back(tokenizer.told);
+  const std::string files = first_difference(then.corpus.files, data.inputs.corpus.files);
+  if (text.empty() && !files.empty()) start.notes.push_back(fmt::format("{}; its text gives the same rows", files));
+}
+
+}  // namespace
+
+RunStart find_run(const Config& config, bool fresh, comm::ProcessGroup* group) {
+  RunStart start{.path = fs::path(config.run.dir) / config.run.name};
+  int64_t step = -1;
+  on_first_rank(group, [&] {
+    if (fresh || !fs::exists(start.path)) return;
+    start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name);
+    step = choose_checkpoint(*start.folder, start.notes);
+    if (step < 0) return;
+    start.saved = read_state(start.folder->checkpoints() / fmt::format("step-{}", step)).train;
+    check_settings(start, config, start.notes);
+  });
+  step = value_of_first_rank(group, step);
+  if (step < 0) return start;
+  start.checkpoint = start.path / "checkpoint" / fmt::format("step-{}", step);
+  if (!is_first_rank(group)) start.saved = read_state(*start.checkpoint).train;
+  return start;
+}
+
+RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start, comm::ProcessGroup* group) {
+  std::unique_ptr<Tokenizer> tokenizer = start.continues() ? open_run_tokenizer(start.path, start.saved.inputs.tokenizer)
+                                                           : open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder);
+  TokenCorpus corpus = open_token_corpus(config.data.paths, *tokenizer, cache_folder);
+  RunInputs inputs{.settings = settings_of(config), .tokenizer = describe(*tokenizer, config.data.tokenizer), .corpus = describe(corpus),
+                   .changes = start.saved.inputs.changes};
+  std::string settings;
+  for (const auto& [key, value] : inputs.settings) settings += fmt::format("{} = {}\n", key, value);
+  const NamedHash hashes[] = {{"the configuration", hash64(settings)}, {"the tokenizer", inputs.tokenizer.fingerprint}, {"the text", inputs.corpus.hash}};
+  check_equal_on_ranks(group, hashes);
+  RunData data{std::move(tokenizer), std::move(corpus), std::move(inputs)};
+  on_first_rank(group, [&] {
+    data.inputs.corpus.files = describe_files(config.data.paths);
+    if (start.continues()) check_inputs(config, start, data);
+  });
+  return data;
+}
+
+void settle_run(RunStart& start, const Config& config, bool fresh, const Tokenizer& tokenizer) {
+  if (!start.folder) {
+    start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name, RunFolder::Options{.fresh = fresh});
+    TUTTI_CHECK_ENV(!newest_checkpoint(start.folder->checkpoints()), "another run wrote checkpoints to {} meanwhile; start again to continue it",
+                    start.path.string());
+  }
+  write_file_atomically(start.folder->config().string(), to_toml(config));
+  if (!start.continues()) save_run_tokenizer(start.path, tokenizer);
+}
+
+}  // namespace tutti::train
