@@ -66,6 +66,21 @@ void run_pointwise(const OpCall& call, std::span<const Tensor> outputs, const co
   if (error) throw_reported(error, call);
 }
 
+// The strides of an output with one element per row, which has the dims of its rows in their order, and perhaps dims of one element
+// between them; 0 along a row.
+Extents strides_of_rows(const Tensor& output, const Extents& sizes, const Dims& kept) {
+  Extents strides(sizes.size(), 0);
+  int d = output.ndim() - 1;
+  for (int i = kept.ndim() - 1; i >= 0; --i) {
+    const int64_t size = sizes[kept[i]];
+    if (size == 1) continue;
+    while (d >= 0 && output.extent(d) == 1) --d;
+    TUTTI_ASSERT(d >= 0 && output.extent(d) == size, "rows of {} for an output {}", fmt::join(sizes, ", "), describe(output));
+    strides[static_cast<size_t>(kept[i])] = output.strides()[d--];
+  }
+  return strides;
+}
+
 // Rows: kept dims in front, the row's dims behind and merged to one. An input that cannot be merged is packed first.
 void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
   const Extents sizes = iteration_sizes(call, outputs);
@@ -89,13 +104,7 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
         nest.add(outputs[k]);
         continue;
       }
-      NestOperand o{static_cast<char*>(outputs[k].raw_data()), itemsize(outputs[k].dtype()), Extents(sizes.size(), 0)};
-      int64_t stride = 1;
-      for (int i = kept.ndim() - 1; i >= 0; --i) {
-        o.strides[static_cast<size_t>(kept[i])] = sizes[kept[i]] == 1 ? 0 : stride;
-        stride *= sizes[kept[i]];
-      }
-      nest.operands.push_back(o);
+      nest.operands.push_back({static_cast<char*>(outputs[k].raw_data()), itemsize(outputs[k].dtype()), strides_of_rows(outputs[k], sizes, kept)});
     }
     nest.permute(order);
     // Rows are numbered in this order: row dims that others stand between merge all the same.
