@@ -19,16 +19,16 @@ void infer_scatter_add(const OpCall& call, OutputMetas& out) {
   facets::infer_scatter(call, out);
 }
 
-// target = source, converted; dense tensors.
+// target = source, converted; dense tensors of floating dtypes, at least one of which is f32 or f64.
 void convert_elements(const Tensor& target, const Tensor& source) {
   visit_dtype(target.dtype(), [&]<class To>() {
     visit_dtype(source.dtype(), [&]<class From>() {
-      if constexpr (std::is_arithmetic_v<To> || std::is_arithmetic_v<From>) {
+      if constexpr (std::is_floating_point_v<To> ? !std::is_integral_v<From> : std::is_floating_point_v<From> && !std::is_integral_v<To>) {
         To* to = static_cast<To*>(target.raw_data());
         const From* from = static_cast<const From*>(source.raw_data());
         for (int64_t i = 0; i < target.numel(); ++i) {
-          if constexpr (std::is_arithmetic_v<To> && std::is_arithmetic_v<From>) to[i] = static_cast<To>(from[i]);
-          else if constexpr (std::is_arithmetic_v<To>) to[i] = static_cast<To>(to_float(from[i]));
+          if constexpr (std::is_floating_point_v<To> && std::is_floating_point_v<From>) to[i] = static_cast<To>(from[i]);
+          else if constexpr (std::is_floating_point_v<To>) to[i] = static_cast<To>(to_float(from[i]));
           else store_from_double(to + i, target.dtype(), static_cast<double>(from[i]));
         }
       }
@@ -138,8 +138,11 @@ template <class Sum>
 void add_targets(const OpCall& call, const Tensor& sums) {
   Sum* to = static_cast<Sum*>(sums.raw_data());
   visit_dtype(call[2].dtype(), [&]<class Source>() {
-    const Source* from = static_cast<const Source*>(call[2].raw_data());
-    for_each_target(call, sums, Addition<Sum, Source>{to, from});
+    // The pairs that infer_scatter_add() lets pass.
+    if constexpr (std::is_integral_v<Sum> ? std::is_same_v<Sum, Source> : !std::is_integral_v<Source>) {
+      const Source* from = static_cast<const Source*>(call[2].raw_data());
+      for_each_target(call, sums, Addition<Sum, Source>{to, from});
+    }
   });
 }
 

@@ -8,7 +8,7 @@ namespace tutti::comm {
 namespace {
 
 // JSON text. Bytes that are no UTF-8 become "?", so that every reader takes the file.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
@@ -52,17 +52,17 @@ std::string group_status(const FlightGroupStatus& g) {
   const auto mark = [](const char* what, const FlightMark& m) {
     return fmt::format(
         "\"last_{0}_collective\": {1}, \"last_{0}_collective_name\": {2}, \"last_{0}_numel_in\": {3}, "
-        "\"last_{0}_numel_out\": {4}", what, m.sequence, quoted(m.name), m.numel_in, m.numel_out);
+        "\"last_{0}_numel_out\": {4}", what, m.sequence, json_string(m.name), m.numel_in, m.numel_out);
   };
-  return fmt::format("{}: {{{}, {}, {}}}", quoted(std::to_string(g.id)), mark("enqueued", g.enqueued),
+  return fmt::format("{}: {{{}, {}, {}}}", json_string(std::to_string(g.id)), mark("enqueued", g.enqueued),
                      mark("started", g.started), mark("completed", g.completed));
 }
 
 std::string group_config(const FlightGroupStatus& g) {
   // Readers of this format expect the ranks as text.
   const std::string ranks = list(g.ranks, [](int r) { return std::to_string(r); });
-  return fmt::format("{}: {{\"name\": {}, \"desc\": {}, \"id\": {}, \"ranks\": {}}}", quoted(g.name), quoted(g.name), quoted(g.description), g.id,
-                     quoted(ranks));
+  return fmt::format("{}: {{\"name\": {}, \"desc\": {}, \"id\": {}, \"ranks\": {}}}", json_string(g.name), json_string(g.name),
+                     json_string(g.description), g.id, json_string(ranks));
 }
 
 std::string entry_text(const FlightEntry& e) {
@@ -73,23 +73,23 @@ std::string entry_text(const FlightEntry& e) {
   };
   add("record_id", std::to_string(e.record_id));
   add("pg_id", std::to_string(e.pg_id));
-  add("process_group", fmt::format("[{}, {}]", quoted(e.group), quoted(e.group_description)));
+  add("process_group", fmt::format("[{}, {}]", json_string(e.group), json_string(e.group_description)));
   add("collective_seq_id", std::to_string(e.is_p2p ? 0 : e.sequence));
   add("p2p_seq_id", std::to_string(e.is_p2p ? e.sequence : 0));
   add("is_p2p", e.is_p2p ? "true" : "false");
   add("op_id", std::to_string(e.record_id + 1));
-  add("profiling_name", quoted("tutti:" + e.name));
-  add("call", quoted(e.call));
+  add("profiling_name", json_string("tutti:" + e.name));
+  add("call", json_string(e.call));
   add("input_sizes", list(e.input_sizes, numbers));
-  add("input_dtypes", list(e.input_dtypes, quoted));
+  add("input_dtypes", list(e.input_dtypes, json_string));
   add("output_sizes", list(e.output_sizes, numbers));
-  add("output_dtypes", list(e.output_dtypes, quoted));
-  add("reduce_op", e.reduce_op.empty() ? "null" : quoted(e.reduce_op));
+  add("output_dtypes", list(e.output_dtypes, json_string));
+  add("reduce_op", e.reduce_op.empty() ? "null" : json_string(e.reduce_op));
   add("root", std::to_string(e.root));
   add("tag", std::to_string(e.tag));
   add("tensors", std::to_string(e.tensors));
   add("same_sizes", e.same_sizes ? "true" : "false");
-  add("splits", quoted(fmt::format("{:016x}", e.splits)));
+  add("splits", json_string(fmt::format("{:016x}", e.splits)));
   add("time_created_ns", std::to_string(e.created_ns));
   add("time_discovered_started_ns", time_or_null(e.started_ns));
   add("time_discovered_completed_ns", time_or_null(e.ended_ns));
@@ -97,10 +97,10 @@ std::string entry_text(const FlightEntry& e) {
                          ? fmt::format("{:.6f}", static_cast<double>(e.ended_ns - e.started_ns) / 1e6)
                          : "null");
   add("timeout_ms", std::to_string(e.timeout_ms));
-  add("state", quoted(name_of(e.state)));
+  add("state", json_string(name_of(e.state)));
   add("retired", is_over ? "true" : "false");
-  add("thread_id", quoted(std::to_string(e.thread_id)));
-  add("thread_name", quoted(e.thread_name));
+  add("thread_id", json_string(std::to_string(e.thread_id)));
+  add("thread_name", json_string(e.thread_name));
   add("frames", "[]");
   return out + "}";
 }
@@ -129,7 +129,7 @@ std::string to_json(const FlightDump& d) {
       "{{\"version\": {}, \"comm_lib_version\": {}, \"rank\": {}, \"world_size\": {}, \"host\": {}, \"pid\": {}, "
       "\"reason\": {}, \"time_dumped_ns\": {},\n\"pg_config\": {{{}}},\n\"pg_status\": {{{}}},\n\"nccl_comm_state\": {{}},\n"
       "\"entries\": [{}]}}\n",
-      quoted(d.version), quoted(d.library), d.rank, d.world_size, quoted(d.host), d.pid, quoted(d.reason), d.dumped_ns,
+      json_string(d.version), json_string(d.library), d.rank, d.world_size, json_string(d.host), d.pid, json_string(d.reason), d.dumped_ns,
       lines(d.groups, group_config), lines(d.groups, group_status), lines(d.entries, entry_text));
 }
 
