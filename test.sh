@@ -11,4 +11,4 @@ cmake --preset "$preset" -DTUTTI_BUILD_TESTS=ON -DTUTTI_WERROR="${CI:+ON}" > /de
 cmake --build --preset "$preset"
 arguments=("$@")
 [ $# -eq 0 ] && arguments=(-LE nightly)
-exec ctest --test-dir "build/$preset" --output-on-failure -j "$(nproc)" "${arguments[@]}"
+exec ctest --preset "$preset" --output-on-failure -j "$(nproc)" "${arguments[@]}"
