@@ -31,20 +31,6 @@ std::string whole(const Played& played, int rank, const std::string& key) {
   return fmt::format("rank {}: '{}' {} {} ms; output: {}", rank, told[key + ".class"], told[key + ".text"], told[key + ".ms"], played.output);
 }
 
-// The names that a message may give the call.
-std::vector<std::string> names_of_call(Kind kind) {
-  switch (kind) {
-    case Kind::send: case Kind::recv: return {"send #", "recv #"};
-    case Kind::monitored_barrier: return {"monitored_barrier #"};
-    // The sizes go first, then the bytes.
-    case Kind::broadcast_bytes: return {"broadcast #"};
-    case Kind::all_gather_bytes: return {"all_gather_single #", "all_gather #"};
-    case Kind::gather_bytes: return {"all_gather_single #", "all_to_all_v_single #"};
-    case Kind::scatter_bytes: return {"scatter #", "all_to_all_v_single #"};
-    default: return {fmt::format("{} #", name_of(kind))};
-  }
-}
-
 // All but the victim end soon with an error that names it, the group, and one of the calls.
 void expect_named_by_all(const Played& played, int victim, const std::vector<std::string>& calls) {
   const Told& dead = played.ranks[static_cast<size_t>(victim)];

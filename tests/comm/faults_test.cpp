@@ -66,20 +66,6 @@ std::string describe(const Killing& run) {
                      run.by_itself ? "by itself" : "by its parent", run.delay.count());
 }
 
-// The names that the message may give the call.
-std::vector<std::string> names_of_call(Kind kind) {
-  switch (kind) {
-    case Kind::send: case Kind::recv: return {"send #", "recv #"};
-    case Kind::monitored_barrier: return {"monitored_barrier #"};
-    // The sizes go first, then the bytes.
-    case Kind::broadcast_bytes: return {"broadcast #"};
-    case Kind::all_gather_bytes: return {"all_gather_single #", "all_gather #"};
-    case Kind::gather_bytes: return {"all_gather_single #", "all_to_all_v_single #"};
-    case Kind::scatter_bytes: return {"scatter #", "all_to_all_v_single #"};
-    default: return {fmt::format("{} #", name_of(kind))};
-  }
-}
-
 // Everybody makes the call again and again until it throws; the victim is killed meanwhile.
 void expect_named_in_time(const Killing& run) {
   SCOPED_TRACE(describe(run));

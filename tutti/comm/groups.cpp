@@ -125,6 +125,8 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
                                          const GroupOptions& options) {
   const std::string name = options.name.empty() ? "ranks:" + list(world_ranks) : options.name;
   checks::timeout(fmt::format("group '{}'", name), options.timeout);
+  std::vector<int> group_ranks(world_ranks.size());
+  std::iota(group_ranks.begin(), group_ranks.end(), 0);
   const GroupSeat seat{.name = name,
                        .key = key,
                        .rank = rank,
@@ -132,6 +134,7 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
                        .world_ranks = world_ranks,
                        .pids = of_members(state.pids, world_ranks),
                        .identities = of_members(state.identities, world_ranks),
+                       .far = far_members(state, group_ranks, world_ranks),
                        .local_ranks = ranks_on_my_host(state, world_ranks[static_cast<size_t>(rank)]),
                        .store = state.rendezvous.store,
                        .deadline = deadline_after(options.timeout)};
@@ -141,10 +144,17 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
   group->set_check_nan(options.check_nan.value_or(checks_nan_by_default()));
   auto by_kind = parse_transports(chosen_transport(options));
   by_kind.try_emplace(DeviceKind::cpu, best_transport(state, world_ranks));
-  try {
+  const auto make_backends = [&] {
     for (const auto& [kind, transport] : by_kind) group->set_backend(kind, make_backend(state, kind, transport, seat, options));
+  };
+  if (!seat.store) {
+    make_backends();
+    return group;
+  }
+  try {
+    MemberWatch(*seat.store, name, seat.pids, {}, seat.far).guard(make_backends);
   } catch (const PeerError& error) {
-    if (seat.store) MemberWatch::leave_word(*seat.store, error.what());
+    MemberWatch::leave_word(*seat.store, error.what());
     throw;
   }
   return group;

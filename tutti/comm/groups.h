@@ -21,7 +21,8 @@ struct InitOptions {
 };
 
 // The group of all ranks of the job; this rank's world from then on. All ranks call it. UsageError when the rank has a
-// world already, and when neither a launcher's variables nor the options tell rank and world size.
+// world already, when neither a launcher's variables nor the options tell rank and world size, and when ranks give
+// different world sizes; StoreTimeout names the ranks that did not come.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 // UsageError when there is none.
 std::shared_ptr<ProcessGroup> world();
@@ -30,11 +31,12 @@ bool has_world();
 void destroy_process_group();
 
 // A group of some ranks of the world, in the given order; only they call it. Members that make several groups make them
-// in the same order. UsageError when this rank is not among them.
+// in the same order. UsageError when this rank is not among them, and on all members when they give different lists, names
+// or transports, naming two of them; PeerError when one dies meanwhile; TimeoutError names the members that did not come.
 std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, const GroupOptions& options = {});
 
 // One group of the members of two disjoint ones: those of `a` first. Every member of either calls it with both groups'
-// world ranks; `mine` is the group it is in.
+// world ranks. Errors are those of new_group.
 std::shared_ptr<ProcessGroup> merge(const std::vector<int>& a, const std::vector<int>& b, const GroupOptions& options = {});
 
 }  // namespace tutti::comm

@@ -137,7 +137,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
 
   // ---- groups; each returns this rank's new group, null for a rank that is in none
   // Every member of this group calls it; `ranks` are group ranks of this group, in the order of the new one. Members may
-  // give different lists, which must then be disjoint (one split into many).
+  // give different lists, which must then be disjoint (one split into many). UsageError on all members, naming two of
+  // them, when lists overlap or those of one list differ in name or transport; else errors as new_group's.
   std::shared_ptr<ProcessGroup> split(const std::vector<int>& ranks, const GroupOptions& options = {});
 
   // The group without `failed_ranks` (group ranks), the others in their order. All of these call it, and nobody else: after

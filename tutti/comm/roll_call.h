@@ -19,9 +19,10 @@ struct RollCall {
 };
 
 // Returns when all `size` ranks have called it with this key, which is used once; the last one that returns clears the
-// store of it. `group` is for messages. Ranks of this
-// host that died after they had come are noticed within a fraction of a second (PeerError, see MemberWatch); StoreTimeout
-// names the ranks that have not come within `timeout`.
+// store of it but for the sizes, by which a rank that comes later with another one is refused. `group` is for messages.
+// UsageError names two ranks that give different sizes. Ranks of this host that died after they had come are noticed
+// within a fraction of a second (PeerError, see MemberWatch); StoreTimeout names the ranks that have not come within
+// `timeout`.
 RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size, std::chrono::milliseconds timeout);
 
 }  // namespace tutti::comm

@@ -14,6 +14,13 @@
 
 namespace tutti::comm {
 
+// A member on another host, whose processes this one cannot watch.
+struct FarMember {
+  std::string name;  // "rank 3 (pid 4711 on host7)"
+  std::string host;  // its identity, as host_identity() says it there
+  pid_t pid = 0;
+};
+
 // A rank's place in a group that is being made. All members make it at the same time with equal seats but for `rank`.
 struct GroupSeat {
   std::string name = "0";          // for messages
@@ -24,6 +31,7 @@ struct GroupSeat {
   std::vector<pid_t> pids = {};    // of the members on this host, in group-rank order; 0 elsewhere; empty: unknown
   std::vector<PeerIdentity> identities = {};  // of the members, in group-rank order; empty: unknown
   std::vector<int> shown_ranks = {};          // what messages call the members; empty: their ranks in the group
+  std::vector<FarMember> far = {};            // the members on other hosts; empty: unknown
   int local_ranks = 0;             // of the job on this host; 0: unknown
   std::shared_ptr<Store> store;    // of the job
   Clock::time_point deadline = Clock::now() + std::chrono::minutes(5);

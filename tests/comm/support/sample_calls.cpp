@@ -3,6 +3,8 @@
 #include <numeric>
 #include <ostream>
 
+#include <fmt/format.h>
+
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 
@@ -150,6 +152,20 @@ bool reduces(CollectiveKind kind) {
       return true;
     default:
       return false;
+  }
+}
+
+std::vector<std::string> names_of_call(CollectiveKind kind) {
+  using Kind = CollectiveKind;
+  switch (kind) {
+    case Kind::send: case Kind::recv: return {"send #", "recv #"};
+    case Kind::monitored_barrier: return {"monitored_barrier #"};
+    // The sizes go first, then the bytes.
+    case Kind::broadcast_bytes: return {"broadcast #"};
+    case Kind::all_gather_bytes: return {"all_gather_single #", "all_gather #"};
+    case Kind::gather_bytes: return {"all_gather_single #", "all_to_all_v_single #"};
+    case Kind::scatter_bytes: return {"scatter #", "all_to_all_v_single #"};
+    default: return {fmt::format("{} #", name_of(kind))};
   }
 }
 

@@ -30,6 +30,8 @@ SampleCall sample_call(ProcessGroup& group, CollectiveKind kind, const SampleOpt
 
 std::vector<CollectiveKind> all_kinds();
 void PrintTo(CollectiveKind kind, std::ostream* out);  // for names of tests
+// The names that an error's message may give the call.
+std::vector<std::string> names_of_call(CollectiveKind kind);
 // Whether it takes a reduce op.
 bool reduces(CollectiveKind kind);
 

@@ -58,7 +58,7 @@ Bytes unpack(std::string_view text, int index) {
 // The making of one group on one rank.
 class Making {
  public:
-  explicit Making(const GroupSeat& seat) : seat_(seat), watch_(*seat.store, seat.name, seat.pids), alarm_(seat.key + "/gloo/alarm") {}
+  explicit Making(const GroupSeat& seat) : seat_(seat), watch_(*seat.store, seat.name, seat.pids, seat.shown_ranks, seat.far), alarm_(seat.key + "/gloo/alarm") {}
 
   std::shared_ptr<Context> connect() {
     std::shared_ptr<Context> context;

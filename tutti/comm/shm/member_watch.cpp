@@ -6,7 +6,6 @@
 
 #include "tutti/comm/shm/host_identity.h"
 #include "tutti/comm/store_meeting.h"
-#include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/runtime/host.h"

@@ -10,15 +10,9 @@
 
 #include "tutti/comm/shm/liveness.h"
 #include "tutti/comm/store/store.h"
+#include "tutti/comm/transports.h"
 
 namespace tutti::comm {
-
-// A member on another host, whose processes this one cannot watch.
-struct FarMember {
-  std::string name;  // "rank 3 (pid 4711 on host7)"
-  std::string host;  // its identity, as host_identity() says it there
-  pid_t pid = 0;
-};
 
 // One rank's side; one thread at a time.
 class MemberWatch {

@@ -9,7 +9,7 @@ namespace tutti::comm {
 namespace {
 
 UniqueFd pass_segment(const GroupSeat& seat, int fd) {
-  MemberWatch watch(*seat.store, seat.name, seat.pids, seat.shown_ranks);
+  MemberWatch watch(*seat.store, seat.name, seat.pids, seat.shown_ranks, seat.far);
   const auto describe_rank = [&](int rank) {
     const auto p = static_cast<size_t>(rank);
     return describe(shown_rank(seat.shown_ranks, rank), p < seat.identities.size() ? seat.identities[p] : PeerIdentity());
