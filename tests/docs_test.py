@@ -1,24 +1,85 @@
 #!/usr/bin/env python3
-"""Links between the pages lead somewhere, and C++ on a page stands in the example that it names, which is compiled and run.
+"""Pages agree with the tree: links lead somewhere, C++ on a page stands in the example that it names, which is compiled and run, and
+tests that a table names exist.
 
 A snippet is named by the line before it: <!-- examples/01_fit_a_line.cpp -->
+A table whose last columns are `state`, `test` and `command` (docs/coverage.md) says what there is: each row has one of three states, and
+one that is not planned names a test and a command that runs it.
 """
 import pathlib
 import re
 import sys
 
-root = pathlib.Path(sys.argv[1])
-problems = []
-for page in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "tests").rglob("*.md"))]:
-    text = page.read_text()
-    name = page.relative_to(root)
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
-        if "://" not in target and not (page.parent / target).exists():
-            problems.append(f"{name}: the link {target} leads nowhere")
-    for source, snippet in re.findall(r"(?:<!-- (\S+) -->\n)?```cpp\n(.*?)```", text, re.S):
-        if not source:
-            problems.append(f"{name}: a C++ snippet does not say which example it is from")
-        elif snippet not in (root / source).read_text():
-            problems.append(f"{name}: the snippet from {source} does not stand in it")
-print("\n".join(problems) or "all pages agree with the tree")
-sys.exit(bool(problems))
+STATES = ("works", "stand-in", "planned")
+TEST_MACRO = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
+
+
+def tables(text):
+    """The tables of a page: of each the names of its columns and its rows, a row as a dict."""
+    columns, rows = None, []
+    for line, following in zip(text.splitlines(), text.splitlines()[1:] + [""]):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else None
+        if cells is None:
+            if columns is not None:
+                yield columns, rows
+            columns, rows = None, []
+        elif columns is None and re.match(r"\|[-| :]+$", following):
+            columns = cells
+        elif columns is not None and not re.match(r"\|[-| :]+$", line):
+            rows.append(dict(zip(columns, cells)) if len(cells) == len(columns) else {"": line})
+    if columns is not None:
+        yield columns, rows
+
+
+def faults_of_row(row, tests):
+    """What is wrong with a row that has a column `test`."""
+    if "" in row:
+        return [f"a row has another number of cells than its table: {row['']}"]
+    named = re.findall(r"`(\w+)\.(\w+|\*)`", row["test"])
+    faults = [f"there is no test {suite}.{name}" for suite, name in named if name not in tests.get(suite, ()) and (name != "*" or suite not in tests)]
+    if "state" not in row:
+        return faults
+    title = next(iter(row.values()))
+    if row["state"] not in STATES:
+        faults.append(f"the state of '{title}' is '{row['state']}', expected one of {', '.join(STATES)}")
+    elif row["state"] == "planned":
+        if row["test"] != "-" or row["command"] != "-":
+            faults.append(f"'{title}' is planned, and has a test or a command")
+    elif not named:
+        faults.append(f"the state of '{title}' is '{row['state']}', and it names no test")
+    elif not re.fullmatch(r"`[^`]+`", row["command"]):
+        faults.append(f"the state of '{title}' is '{row['state']}', and it has no command")
+    pattern = re.search(r"ctest .*-R '([^']+)'", row["command"])
+    whole = [f"{suite}.{test}" for suite, name in named for test in tests.get(suite, ()) if name in ("*", test)]
+    if pattern and whole and not any(re.search(pattern.group(1), name) for name in whole):
+        faults.append(f"'{title}': {row['command']} runs none of its tests")
+    return faults
+
+
+def main(root):
+    tests = {}
+    for source in sorted((root / "tests").rglob("*.cpp")):
+        for suite, name in TEST_MACRO.findall(source.read_text()):
+            tests.setdefault(suite, set()).add(name)
+    problems = []
+    for page in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "tests").rglob("*.md"))]:
+        text = page.read_text()
+        name = page.relative_to(root)
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+            if "://" not in target and not (page.parent / target).exists():
+                problems.append(f"{name}: the link {target} leads nowhere")
+        for source, snippet in re.findall(r"(?:<!-- (\S+) -->\n)?```cpp\n(.*?)```", text, re.S):
+            if not source:
+                problems.append(f"{name}: a C++ snippet does not say which example it is from")
+            elif snippet not in (root / source).read_text():
+                problems.append(f"{name}: the snippet from {source} does not stand in it")
+        with_tests = [rows for columns, rows in tables(text) if "test" in columns]
+        problems += [f"{name}: {fault}" for rows in with_tests for row in rows for fault in faults_of_row(row, tests)]
+        if name == pathlib.Path("docs/coverage.md") and not with_tests:
+            problems.append(f"{name}: no table has a column 'test'")
+    print("\n".join(problems) or "all pages agree with the tree")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
