@@ -21,6 +21,7 @@ class Attrs {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity && alignof(T) <= 8);
     Attrs a;
     std::memcpy(a.bytes_, &value, sizeof(T));
+    __builtin_clear_padding(reinterpret_cast<T*>(a.bytes_));
     a.size_ = sizeof(T);
     return a;
   }
@@ -47,7 +48,8 @@ class Attrs {
     }
   }
   bool empty() const { return size_ == 0; }
-  // Equal bytes mean equal attrs; the reverse need not hold (padding).
+  // Equal bytes mean equal attrs. Equal attrs have equal bytes where their type has no unused elements (an InlineDims keeps
+  // what was behind its end): padding is cleared, so that no pass depends on what lay in memory before.
   std::span<const std::byte> bytes() const { return {bytes_, size_}; }
 
  private:
