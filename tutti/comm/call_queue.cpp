@@ -7,6 +7,7 @@
 
 #include "tutti/comm/call_mismatch.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
 namespace {
@@ -35,16 +36,16 @@ static std::vector<int> members(const GroupLabel& group, int size) {
 CallQueue::CallQueue(std::unique_ptr<Transport> transport, const GroupLabel& group)
     : transport_(std::move(transport)),
       group_(group.name),
-      recorder_(FlightRecorder::current()),
-      flight_(recorder_.add_group(group.name, group.description, members(group, transport_->size()))),
+      recorder_(RankContext::current().share_slot<FlightRecorder>()),
+      flight_(recorder_->add_group(group.name, group.description, members(group, transport_->size()))),
       trace_group_({group.name, group.description, members(group, transport_->size())}, transport_->traits().name),
-      progress_(ProgressList::current()) {
-  progress_.add(this);
+      progress_(RankContext::current().share_slot<ProgressList>()) {
+  progress_->add(this);
 }
 
 CallQueue::~CallQueue() {
-  progress_.remove(this);
-  recorder_.close_group(flight_);
+  progress_->remove(this);
+  recorder_->close_group(flight_);
 }
 
 // ---- the lock -------------------------------------------------------------------------------------------------------
@@ -73,8 +74,8 @@ void CallQueue::push(Call& call) {
   record.sequence = sequence_.load(std::memory_order_relaxed) + 1;
   sequence_.store(record.sequence, std::memory_order_relaxed);
   const int64_t bytes = record.numel() * itemsize(record.dtype);
-  call.recorded = queue_.empty() ? recorder_.begin(flight_, record, bytes, bytes, call.timeout.count())
-                                 : recorder_.enqueue(flight_, record, bytes, bytes, call.timeout.count());
+  call.recorded = queue_.empty() ? recorder_->begin(flight_, record, bytes, bytes, call.timeout.count())
+                                 : recorder_->enqueue(flight_, record, bytes, bytes, call.timeout.count());
   call.begun = queue_.empty();
   call.trace.begin(call.begun);
   queue_.push_back(&call);
@@ -111,7 +112,7 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
     call->record.sequence = ++message_sequence_;
     int64_t bytes = 0;
     for (const Message& message : call->messages) bytes += message.bytes;
-    call->recorded = recorder_.begin(flight_, call->record, bytes, bytes, call->timeout.count());
+    call->recorded = recorder_->begin(flight_, call->record, bytes, bytes, call->timeout.count());
     call->trace.begin(true);
     messages_.push_back(call);
     add_pending(1);
@@ -132,7 +133,7 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
 // ---- bringing forward -----------------------------------------------------------------------------------------------
 
 void CallQueue::end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure, bool took_time) {
-  recorder_.ended(call.recorded, failure ? FlightState::failed : FlightState::completed, took_time);
+  recorder_->ended(call.recorded, failure ? FlightState::failed : FlightState::completed, took_time);
   call.trace.end(trace_group_, record, failure != nullptr);
   call.failure = failure ? with_dump(std::move(failure)) : nullptr;
   for (auto& callback : call.callbacks) due_.push_back(std::move(callback));
@@ -165,7 +166,7 @@ CallQueue::MessageCalls::iterator CallQueue::end_messages(MessageCalls::iterator
 // A group that has failed for good leaves the last calls of this rank in a file, and its message says where.
 std::exception_ptr CallQueue::with_dump(std::exception_ptr failure) {
   const auto note = [this](const std::exception& e) {
-    const std::string where = recorder_.dump_on_failure(flight_, e.what());
+    const std::string where = recorder_->dump_on_failure(flight_, e.what());
     return where.empty() ? std::string(e.what()) : fmt::format("{}; {}", e.what(), where);
   };
   try {
@@ -185,7 +186,7 @@ bool CallQueue::advance_front(bool at_once) {
   while (!queue_.empty()) {
     Call& call = *queue_.front();
     if (!call.begun) {
-      recorder_.started(call.recorded);
+      recorder_->started(call.recorded);
       call.trace.started();
       call.begun = true;
     }
@@ -307,7 +308,7 @@ bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds 
       }
       if (ended()) break;
       hold.give_way();
-      const bool others = progress_.advance_others(this);
+      const bool others = progress_->advance_others(this);
       if (ended()) break;
       const bool gave_way = transport_->pause(attempt, std::clamp(left, std::chrono::microseconds(1), others ? kShortNap : kLongNap));
       if (!gave_way && attempt % kBetweenLooks != kBetweenLooks - 1) continue;

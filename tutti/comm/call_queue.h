@@ -165,10 +165,10 @@ class CallQueue final : public Driver {
 
   const std::unique_ptr<Transport> transport_;
   const std::string group_;
-  FlightRecorder& recorder_;
+  const std::shared_ptr<FlightRecorder> recorder_;
   FlightGroup& flight_;
   CallTraceGroup trace_group_;
-  ProgressList& progress_;
+  const std::shared_ptr<ProgressList> progress_;
   std::atomic<bool> locked_{false};
   std::atomic<int> contenders_{0};
   std::atomic<int64_t> sequence_{0};

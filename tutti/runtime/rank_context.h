@@ -59,13 +59,22 @@ class RankContext {
   // The one T of this rank, made on first use; its constructor may ask for other slots. For rooms above.
   template <class T>
   T& slot() {
-    std::lock_guard lock(slots_mutex_);
-    std::shared_ptr<void>& entry = slots_[typeid(T)];
-    if (!entry) entry = std::make_shared<T>();
-    return *static_cast<T*>(entry.get());
+    return *static_cast<T*>(entry<T>().get());
+  }
+  // The same for what may outlive this context, or lies in another slot of it: slots end in no particular order.
+  template <class T>
+  std::shared_ptr<T> share_slot() {
+    return std::static_pointer_cast<T>(entry<T>());
   }
 
  private:
+  template <class T>
+  const std::shared_ptr<void>& entry() {
+    std::lock_guard lock(slots_mutex_);
+    std::shared_ptr<void>& made = slots_[typeid(T)];
+    if (!made) made = std::make_shared<T>();
+    return made;
+  }
   Options options_;
   Allocator* allocator_;
   std::mutex pool_mutex_;
