@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "tutti/comm/shm/futex.h"
 #include "tutti/core/error.h"
@@ -18,6 +20,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x336d687369747475;  // also the version: a change of layout changes it
 constexpr size_t kPage = 4096;
+constexpr int kNapsForAReason = 1000;  // of a millisecond
 
 constexpr size_t pages(size_t nbytes) { return (nbytes + kPage - 1) / kPage * kPage; }
 
@@ -124,8 +127,11 @@ void Segment::fail(std::string_view reason) {
 }
 
 std::string Segment::failure() const {
-  // A rank that died between the two stores leaves 1 for ever; the reason is lost then, the failure is not.
-  switch (header().failure.load(std::memory_order_acquire)) {
+  const std::atomic<uint32_t>& state = header().failure;
+  // 1: the reason is being written, perhaps by a thread that has lost its turn. A rank that died between the two stores
+  // leaves 1 for ever; the reason is lost then, the failure is not.
+  for (int naps = 0; state.load(std::memory_order_acquire) == 1 && naps < kNapsForAReason; ++naps) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  switch (state.load(std::memory_order_acquire)) {
     case 0: return "";
     case 1: return "the group has failed";
     default: return header().failure_text;
