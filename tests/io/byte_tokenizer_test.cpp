@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/io/support/sample_text.h"
 #include "tutti/core/error.h"
 
@@ -19,6 +21,18 @@ TEST(ByteTokenizer, RoundTripsAllBytes) {
     const std::string text = testing::random_bytes(random, static_cast<size_t>(i) * 7);
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
   }
+}
+
+TEST(ByteTokenizer, EarlierDocumentsAreNotCopiedForEachOne) {
+  std::vector<int32_t> ids;
+  int copies = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const int32_t* before = ids.data();
+    ByteTokenizer().encode_into("a document", ids);
+    copies += ids.data() != before;
+  }
+  EXPECT_LT(copies, 64);
+  EXPECT_EQ(ids.size(), 100'000u);
 }
 
 TEST(ByteTokenizer, CountsNoTextForMarkers) {

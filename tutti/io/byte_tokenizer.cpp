@@ -18,8 +18,10 @@ constexpr std::array<char, 256> kBytes = all_bytes();
 }  // namespace
 
 void ByteTokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids) const {
-  ids.reserve(ids.size() + text.size());
-  for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+  // resize() grows by a factor; reserving just what is needed would copy all earlier documents for each one.
+  const size_t begin = ids.size();
+  ids.resize(begin + text.size());
+  for (size_t i = 0; i < text.size(); ++i) ids[begin + i] = static_cast<unsigned char>(text[i]);
 }
 
 std::string_view ByteTokenizer::token_bytes(int32_t id) const {
