@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
+#include "tests/support/same_bits.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/engine/facets.h"
@@ -17,13 +16,6 @@ namespace tutti {
 namespace {
 
 using facets::sample_tensor;
-
-void expect_same_bits(const Tensor& x, const Tensor& y) {
-  ASSERT_EQ(x.extents(), y.extents());
-  ASSERT_EQ(x.dtype(), y.dtype());
-  const Tensor a = to_contiguous(x), b = to_contiguous(y);
-  EXPECT_EQ(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())), 0);
-}
 
 std::vector<Tensor> gradients(const Tensor& output, const Tensor& with, const Tensor& x, const Tensor& w) {
   const Tensor loss[] = {sum(mul(output, with))}, inputs[] = {x, w};
@@ -47,8 +39,8 @@ TEST(GroupedMmGradient, IsThatOfOneLinearLayerPerGroup) {
       requires_grad_(rows);
       requires_grad_(expert);
       const auto one = gradients(linear(rows, expert), narrow(with, 0, begin, size), rows, expert);
-      expect_same_bits(narrow(grouped[0], 0, begin, size), one[0]);
-      expect_same_bits(select(grouped[1], 0, at), one[1]);
+      expect_same_bits(narrow(grouped[0], 0, begin, size), one[0], fmt::format("x of group {}", at));
+      expect_same_bits(select(grouped[1], 0, at), one[1], fmt::format("w of group {}", at));
     }
     for (const Tensor& zero : {select(grouped[1], 0, 1), narrow(grouped[0], 0, 152, 8)}) {
       const Tensor dense = to_contiguous(zero);
@@ -64,7 +56,7 @@ TEST(GroupedMmGradient, TakesThePositionsOfTheCall) {
   const Tensor offsets = Tensor::of<int64_t>({4, 6});
   const GroupedMmOptions options{.positions = Tensor::of<int64_t>({0, 130, 200, 300, 1, 1023}), .position_count = 1024};
   const auto found = gradients(grouped_mm(x, w, offsets, options), with, x, w);
-  expect_same_bits(found[1], grouped_mm(transpose(x, 0, 1), with, offsets, options));
+  expect_same_bits(found[1], grouped_mm(transpose(x, 0, 1), with, offsets, options), "gradient of w");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tests/support/message_of.h"
+#include "tests/support/same_bits.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
@@ -21,13 +22,6 @@ namespace tutti {
 namespace {
 
 using facets::sample_tensor;
-
-void expect_same_bits(const Tensor& x, const Tensor& y, const std::string& where = "") {
-  ASSERT_EQ(x.extents(), y.extents()) << where;
-  ASSERT_EQ(x.dtype(), y.dtype()) << where;
-  const Tensor a = to_contiguous(x), b = to_contiguous(y);
-  EXPECT_EQ(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())), 0) << where;
-}
 
 void expect_zeros(const Tensor& x) {
   const Tensor dense = to_contiguous(x);
@@ -97,12 +91,12 @@ TEST(GroupedMm, TakesSizesOfZero) {
 
 TEST(GroupedMm, TakesStridedOperands) {
   const Tensor a = sample_tensor(1, {11, 7}), b = sample_tensor(2, {3, 7, 5}), offsets = Tensor::of<int64_t>({2, 9, 10});
-  expect_same_bits(grouped_mm(facets::strided_copy(a), facets::strided_copy(b), facets::strided_copy(offsets)), grouped_mm(a, b, offsets));
+  expect_same_bits(grouped_mm(facets::strided_copy(a), facets::strided_copy(b), facets::strided_copy(offsets)), grouped_mm(a, b, offsets), "strided operands");
 }
 
 TEST(GroupedMm, OfEqualGroupsIsBmm) {
   const Tensor a = sample_tensor(1, {3, 5, 200}), b = sample_tensor(2, {3, 200, 9});
-  expect_same_bits(grouped_mm(a, b), bmm(a, b));
+  expect_same_bits(grouped_mm(a, b), bmm(a, b), "grouped_mm of batches");
   EXPECT_EQ(grouped_mm(zeros({2, 0, 3}), zeros({2, 3, 4})).extents(), (Extents{2, 0, 4}));
 }
 
@@ -116,7 +110,8 @@ TEST(GroupedContraction, WithoutPositionsIsTheGradientOfALinearLayerOverTheGroup
   for (size_t e = 0; e < ends.size(); begin = ends[e++]) {
     const int64_t size = ends[e] - begin;
     expect_same_bits(select(dw, 0, static_cast<int64_t>(e)),
-                     matmul(transpose(narrow(x, 0, begin, size), 0, 1), narrow(g, 0, begin, size), {.out_dtype = DType::f32, .axis = ContractionAxis::tokens}));
+                     matmul(transpose(narrow(x, 0, begin, size), 0, 1), narrow(g, 0, begin, size), {.out_dtype = DType::f32, .axis = ContractionAxis::tokens}),
+                     fmt::format("gradient of group {}", e));
   }
 }
 
@@ -222,7 +217,7 @@ TEST(GroupedContraction, HasTheSameBitsOnAnyNumberOfThreads) {
   };
   const Tensor one = on(1), three = on(3);
   context.set_threads(0);
-  expect_same_bits(one, three);
+  expect_same_bits(one, three, "one thread and three");
 }
 
 // ---- errors -----------------------------------------------------------------------------------------------------------

@@ -104,8 +104,11 @@ TEST(NumberProtocol, ANumberAndATensorAnswerAsPython) {
 
 // out = op(a, b) from the code generator alone.
 Tensor run_kernel(NumberOp op, const Tensor& a, const Tensor& b) {
-  ScalarOp scalar = ScalarOp::add;
-  while (name_of(scalar) != op_name(op)) scalar = static_cast<ScalarOp>(static_cast<int>(scalar) + 1);
+  ScalarOp scalar = ScalarOp::neg;  // the first that is no leaf
+  while (name_of(scalar) != op_name(op)) {
+    scalar = static_cast<ScalarOp>(static_cast<int>(scalar) + 1);
+    TUTTI_CHECK(static_cast<int>(scalar) < kNumScalarOps, "no scalar op is called {}", op_name(op));
+  }
   ExprPool pool;
   const Expr x = pool.arg(0, DType::i64);
   const Expr y = is_unary(op) ? apply_scalar(scalar, x) : apply_scalar(scalar, x, pool.arg(1, DType::i64));

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
+#include "tests/support/same_bits.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/permute.h"
@@ -25,12 +25,6 @@ struct Case {
 };
 const Case kCases[] = {{{600, 33}, 0},  {{1, 40}, 0},      {{40, 1}, 0},   {{37, 3}, 0},   {{5, 1030, 4}, 1}, {{3, 7, 1100}, 1},
                        {{9, 4, 5}, 0},  {{2, 3, 20, 18}, 2}, {{0, 8}, 0},  {{8, 0}, 0},    {{7, 0, 5}, 1},    {{64, 2500}, 0}};
-
-void expect_same_bits(const Tensor& x, const Tensor& y, const std::string& where) {
-  ASSERT_EQ(x.extents(), y.extents()) << where;
-  const Tensor a = contiguous(x), b = contiguous(y);
-  EXPECT_EQ(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())), 0) << where;
-}
 
 // The rows copied to the last dim, and back.
 Tensor along_memory(Op op, const Tensor& x, int64_t dim) { return transpose(op(contiguous(transpose(x, dim, -1)), -1), dim, -1); }

@@ -6,12 +6,15 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <optional>
 
 #include "tutti/comm/groups.h"
 #include "tutti/comm/shm/shm_transport.h"
+#include "tutti/comm/store/socket.h"
 #include "tutti/comm/store/tcp_store.h"
 #include "tutti/comm/store/tcp_store_server.h"
 #include "tutti/comm/transport_backend.h"
+#include "tutti/core/error.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
@@ -46,6 +49,7 @@ std::vector<ForkedResult> fork_processes(int count, const std::function<void(int
     pids.push_back(pid);
   }
   close(gate[0]);
+  if (options.before_start) options.before_start();
   close(gate[1]);
   if (options.meanwhile) options.meanwhile(pids);
   std::vector<ForkedResult> results(static_cast<size_t>(count));
@@ -72,17 +76,29 @@ std::vector<ForkedResult> run_forked(int ranks, const std::function<void(Process
 }
 
 std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options) {
-  TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
+  std::optional<TcpStoreServer> server;
+  int ports[2];
+  if (pipe(ports) != 0) std::terminate();
+  const UniqueFd reader(ports[0]), writer(ports[1]);
+  ForkOptions own = options;
+  own.before_start = [&] {
+    server.emplace(TcpStoreServerOptions{.bind_address = "127.0.0.1", .job_key = ""});
+    const std::vector<int> port(static_cast<size_t>(ranks), server->port());
+    TUTTI_CHECK_ENV(write(writer.get(), port.data(), port.size() * sizeof(int)) == static_cast<ssize_t>(port.size() * sizeof(int)), "no pipe");
+    if (options.before_start) options.before_start();
+  };
   const auto rank_main = [&](int rank) {
     RankContext context({.rank = rank, .world_size = ranks, .threads = 1});
     const RankContext::Scope scope(context);
-    const auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = server.port(), .job_key = ""});
+    int port = 0;
+    TUTTI_CHECK_ENV(read(reader.get(), &port, sizeof port) == sizeof port, "no pipe");
+    const auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""});
     const auto world = init_process_group(
         {.store = store, .rank = rank, .world_size = ranks, .group = {.name = "0", .transport = options.transport, .timeout = options.timeout}});
     fn(*world);
     destroy_process_group();
   };
-  return fork_processes(ranks, rank_main, options);
+  return fork_processes(ranks, rank_main, own);
 }
 
 std::vector<float> rank_values(int rank, int64_t count) {

@@ -23,6 +23,8 @@ struct ForkOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   // A rank that is not done by then is ended by SIGALRM.
   std::chrono::seconds limit = std::chrono::seconds(120);
+  // Runs here when all ranks have been forked, before they begin: the place to start threads, whose locks no copy may hold.
+  std::function<void()> before_start = {};
   // Runs here as soon as all ranks have been started.
   std::function<void(const std::vector<pid_t>&)> meanwhile = {};
 };

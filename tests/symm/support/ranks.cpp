@@ -62,12 +62,11 @@ std::vector<Outcome> run_threads(int size, const std::string& backend, const Ran
 }
 
 std::vector<Outcome> run_processes(int size, const std::string& backend, const RankFunction& fn) {
-  TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
   std::vector<Outcome> outcomes(static_cast<size_t>(size));
   std::vector<int> pipes;
   std::vector<pid_t> pids;
-  // No rank begins before all are forked: a copy of the process that is made while the server's thread works holds
-  // whatever locks that thread held, for ever.
+  // The server starts when all ranks are forked, and tells them its port: a copy of the process that is made while the server's
+  // thread works holds whatever locks that thread held, for ever.
   int gate[2];
   if (pipe(gate) != 0) throw std::runtime_error("no pipe");
   for (int r = 0; r < size; ++r) {
@@ -76,11 +75,12 @@ std::vector<Outcome> run_processes(int size, const std::string& backend, const R
     const pid_t pid = fork();
     if (pid == 0) {
       close(gate[1]);
-      if (char end = 0; read(gate[0], &end, 1) != 0) _exit(98);
+      int port = 0;
+      if (read(gate[0], &port, sizeof port) != sizeof port) _exit(98);
       std::string error;
       try {
         const World world{.rank = r, .size = size,
-                          .store = std::make_shared<TcpStore>(TcpStoreOptions{.port = server.port(), .job_key = ""}),
+                          .store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""}),
                           .backend = backend};
         error = run_rank(world, fn);
       } catch (const std::exception& e) {
@@ -95,6 +95,10 @@ std::vector<Outcome> run_processes(int size, const std::string& backend, const R
     pids.push_back(pid);
   }
   close(gate[0]);
+  const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
+  const std::vector<int> ports(static_cast<size_t>(size), server.port());
+  const auto bytes = static_cast<ssize_t>(ports.size() * sizeof(int));
+  if (write(gate[1], ports.data(), static_cast<size_t>(bytes)) != bytes) throw std::runtime_error("no pipe");
   close(gate[1]);
   for (size_t r = 0; r < outcomes.size(); ++r) {
     char buffer[1024];
