@@ -11,6 +11,9 @@ class ParseError;
 
 namespace tutti::cli {
 
+// The exit status of `tutti diff` for everything that is no answer, wrong usage included.
+constexpr int kCannotTell = 125;
+
 // What the chosen verb does; returns the exit status.
 using Action = std::function<int()>;
 
@@ -20,6 +23,7 @@ void add_launch(CLI::App& app, Action& action, int& argc, char** argv);
 void add_generate(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);
+void add_diff(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action, int argc, char** argv);
 void add_env(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);

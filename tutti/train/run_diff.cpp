@@ -1,0 +1,220 @@
+#include "tutti/train/run_diff.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "tutti/core/error.h"
+#include "tutti/core/ulps.h"
+#include "tutti/io/safetensors.h"
+#include "tutti/train/checkpoint.h"
+#include "tutti/train/config_fields.h"
+#include "tutti/train/config_toml.h"
+#include "tutti/train/metrics.h"
+
+namespace tutti::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a path offers to compare.
+struct Source {
+  fs::path path;
+  std::optional<fs::path> metrics, config;
+  std::map<int64_t, fs::path> checkpoints;  // by step
+  std::optional<fs::path> named;            // the checkpoint or file that the path itself names
+};
+
+Source open_source(const fs::path& path) {
+  Source source{.path = path};
+  std::error_code none;
+  if (fs::is_regular_file(path, none)) {
+    if (path.extension() == ".safetensors") source.named = path;
+    else if (path.extension() == ".jsonl") source.metrics = path;
+    else throw UsageError(fmt::format("{} is neither a .safetensors file nor a metrics.jsonl", path.string()));
+    return source;
+  }
+  TUTTI_CHECK(fs::exists(path, none), "{} does not exist; expected a run folder, a checkpoint, a .safetensors file or a metrics.jsonl", path.string());
+  if (fs::exists(path / kModelFile, none)) {
+    source.named = path;
+    return source;
+  }
+  if (fs::exists(path / "metrics.jsonl", none)) source.metrics = path / "metrics.jsonl";
+  if (fs::exists(path / "config.resolved.toml", none)) source.config = path / "config.resolved.toml";
+  const fs::path folder = fs::is_directory(path / "checkpoint", none) ? path / "checkpoint" : path;
+  if (fs::is_directory(folder, none)) {
+    for (const fs::path& step_folder : list_checkpoints(folder)) source.checkpoints[*step_of(step_folder)] = step_folder;
+  }
+  TUTTI_CHECK(source.metrics || !source.checkpoints.empty(), "{} holds neither metrics.jsonl nor checkpoints", path.string());
+  return source;
+}
+
+// ---- settings -------------------------------------------------------------------------------------------------------
+
+Settings settings_in(const fs::path& config_file) {
+  const Config config = load_config(config_file);
+  Settings settings;
+  for (const Field& field : config_fields()) settings[field.name()] = to_toml(value_of(field, config));
+  return settings;
+}
+
+// A run folder tells all settings, a checkpoint those that numbers depend on.
+std::optional<Settings> settings_of(const Source& source) {
+  if (source.config) return settings_in(*source.config);
+  if (source.named && fs::exists(*source.named / kStateFile)) return read_state(*source.named).train.inputs.settings;
+  return std::nullopt;
+}
+
+std::vector<SettingDifference> compare_settings(const Source& a, const Source& b) {
+  const std::optional<Settings> in_a = settings_of(a), in_b = settings_of(b);
+  std::vector<SettingDifference> result;
+  if (!in_a || !in_b) return result;
+  for (const Field& field : config_fields()) {
+    const auto x = in_a->find(field.name()), y = in_b->find(field.name());
+    if (x == in_a->end() || y == in_b->end() || x->second == y->second) continue;
+    result.push_back({field.name(), x->second, y->second, field.resuming != Resuming::free});
+  }
+  return result;
+}
+
+// ---- numbers --------------------------------------------------------------------------------------------------------
+
+template <class T>
+std::optional<NumberDifference> compare_numbers(int64_t step, const char* what, T a, T b, DType dtype) {
+  const uint64_t ulps = ulps_between(&a, &b, dtype);
+  if (ulps == 0) return std::nullopt;
+  return NumberDifference{step, what, hex_float(a), hex_float(b), ulps};
+}
+
+std::optional<NumberDifference> compare_records(const StepRecord& a, const StepRecord& b) {
+  if (auto loss = compare_numbers(a.step, "loss", a.loss, b.loss, DType::f32)) return loss;
+  if (auto norm = compare_numbers(a.step, "grad_norm", a.grad_norm, b.grad_norm, DType::f64)) return norm;
+  if (!a.val_bits_per_byte || !b.val_bits_per_byte) return std::nullopt;
+  return compare_numbers(a.step, "val_bits_per_byte", *a.val_bits_per_byte, *b.val_bits_per_byte, DType::f64);
+}
+
+void compare_metrics(const Source& a, const Source& b, RunDiff& diff) {
+  if (!a.metrics || !b.metrics) return;
+  std::map<int64_t, StepRecord> in_a, in_b;
+  for (const StepRecord& record : read_metrics(*a.metrics)) in_a[record.step] = record;
+  for (const StepRecord& record : read_metrics(*b.metrics)) in_b[record.step] = record;
+  for (const auto& [step, record] : in_b) {
+    if (!in_a.contains(step)) diff.only_in_b.push_back(step);
+  }
+  for (const auto& [step, record] : in_a) {
+    const auto other = in_b.find(step);
+    if (other == in_b.end()) {
+      diff.only_in_a.push_back(step);
+      continue;
+    }
+    if (diff.steps.empty() && record.numerics_version != other->second.numerics_version) {
+      diff.settings.push_back({"numerics.version", fmt::format("{}", record.numerics_version), fmt::format("{}", other->second.numerics_version), true});
+    }
+    diff.steps.push_back(step);
+    if (!diff.number) diff.number = compare_records(record, other->second);
+  }
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+std::string text_of(const char* element, DType dtype) {
+  return is_floating(dtype) ? hex_float(load_as_double(element, dtype)) : fmt::format("{}", load_as_int64(element, dtype));
+}
+
+Extents place_in(Extents sizes, int64_t element) {
+  for (int d = static_cast<int>(sizes.size()) - 1; d >= 0; --d) {
+    const int64_t size = sizes[static_cast<size_t>(d)];
+    sizes[static_cast<size_t>(d)] = element % size;
+    element /= size;
+  }
+  return sizes;
+}
+
+std::optional<TensorDifference> compare_tensors(int64_t step, const std::string& name, const Tensor& a, const Tensor& b) {
+  TensorDifference result{.step = step, .name = name, .dtype = a.dtype(), .numel = a.numel()};
+  if (a.dtype() != b.dtype() || a.extents() != b.extents()) {
+    result.shapes = fmt::format("{} | {}", describe(a), describe(b));
+    return result;
+  }
+  const auto* from_a = static_cast<const char*>(a.raw_data());
+  const auto* from_b = static_cast<const char*>(b.raw_data());
+  if (a.nbytes() == 0 || std::memcmp(from_a, from_b, static_cast<size_t>(a.nbytes())) == 0) return std::nullopt;
+  const int64_t size = itemsize(a.dtype());
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    const char *x = from_a + i * size, *y = from_b + i * size;
+    const uint64_t ulps = ulps_between(x, y, a.dtype());
+    if (ulps == 0) continue;
+    if (result.differing++ == 0) {
+      result.element = place_in(a.extents(), i);
+      result.a = text_of(x, a.dtype());
+      result.b = text_of(y, a.dtype());
+      result.ulps = ulps;
+    }
+    result.most_ulps = std::max(result.most_ulps, ulps);
+  }
+  return result;
+}
+
+void compare_files(int64_t step, const fs::path& a, const fs::path& b, RunDiff& diff) {
+  const SafetensorsFile in_a(a.string()), in_b(b.string());
+  for (const auto& entry : in_a.entries()) {
+    ++diff.tensors;
+    if (!in_b.contains(entry.name)) {
+      diff.differing.push_back({.step = step, .name = entry.name, .shapes = fmt::format("missing in {}", b.string())});
+    } else if (auto difference = compare_tensors(step, entry.name, in_a.tensor(entry.name), in_b.tensor(entry.name))) {
+      diff.differing.push_back(std::move(*difference));
+    }
+  }
+  for (const auto& entry : in_b.entries()) {
+    if (in_a.contains(entry.name)) continue;
+    ++diff.tensors;
+    diff.differing.push_back({.step = step, .name = entry.name, .shapes = fmt::format("missing in {}", a.string())});
+  }
+}
+
+// The files of two checkpoints, or of a checkpoint and a file of weights.
+void compare_checkpoints(int64_t step, const fs::path& a, const fs::path& b, RunDiff& diff) {
+  diff.checkpoints.push_back(step);
+  const auto weights = [](const fs::path& path) { return fs::is_directory(path) ? path / kModelFile : path; };
+  compare_files(step, weights(a), weights(b), diff);
+  if (fs::exists(a / kOptimizerFile) && fs::exists(b / kOptimizerFile)) compare_files(step, a / kOptimizerFile, b / kOptimizerFile, diff);
+}
+
+// The checkpoint of `source` that goes with the one that the other path names: of its step, else the newest.
+std::optional<fs::path> partner(const Source& source, const fs::path& named) {
+  if (source.named) return source.named;
+  if (source.checkpoints.empty()) return std::nullopt;
+  const std::optional<int64_t> step = step_of(named);
+  if (!step) return source.checkpoints.rbegin()->second;
+  const auto same = source.checkpoints.find(*step);
+  return same == source.checkpoints.end() ? std::nullopt : std::optional(same->second);
+}
+
+void compare_weights(const Source& a, const Source& b, RunDiff& diff) {
+  if (a.named || b.named) {
+    const std::optional<fs::path> from_a = a.named ? a.named : partner(a, *b.named), from_b = b.named ? b.named : partner(b, *a.named);
+    if (from_a && from_b) compare_checkpoints(step_of(*from_a).value_or(0), *from_a, *from_b, diff);
+    return;
+  }
+  for (const auto& [step, folder] : a.checkpoints) {
+    const auto other = b.checkpoints.find(step);
+    if (other != b.checkpoints.end() && diff.differing.empty()) compare_checkpoints(step, folder, other->second, diff);
+  }
+}
+
+}  // namespace
+
+RunDiff compare_runs(const fs::path& a, const fs::path& b) {
+  const Source from_a = open_source(a), from_b = open_source(b);
+  RunDiff diff;
+  diff.settings = compare_settings(from_a, from_b);
+  compare_metrics(from_a, from_b, diff);
+  compare_weights(from_a, from_b, diff);
+  TUTTI_CHECK(!diff.steps.empty() || !diff.checkpoints.empty(),
+              "{} and {} have nothing in common to compare: neither a step in their metrics nor a checkpoint of the same step", a.string(), b.string());
+  return diff;
+}
+
+}  // namespace tutti::train
