@@ -1,0 +1,226 @@
+#include "bench/layouts_bench.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tutti/codegen/kernel.h"
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+#include "tutti/train/checkpoint.h"
+#include "tutti/train/config_toml.h"
+#include "tutti/train/metrics.h"
+
+extern char** environ;
+
+namespace tutti::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+constexpr const char* kThisProgram = "/proc/self/exe";
+
+// A run of this program as the leader of a process group, its output in a file. What still runs ends with the object.
+class Child {
+ public:
+  Child(const Words& arguments, const Words& variables, const fs::path& output) {
+    Words environment = variables;
+    for (char** entry = environ; *entry; ++entry) {
+      const std::string_view text = *entry;
+      const bool is_set = std::any_of(variables.begin(), variables.end(), [&](const std::string& v) { return text.starts_with(v.substr(0, v.find('=') + 1)); });
+      if (!is_set) environment.emplace_back(text);
+    }
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawnattr_t how;
+    posix_spawnattr_init(&how);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
+    const int error = posix_spawn(&pid_, kThisProgram, &files, &how, pointers(arguments).data(), pointers(environment).data());
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&how);
+    TUTTI_CHECK_ENV(error == 0, "cannot start {}: {}", kThisProgram, detail::errno_text(error));
+  }
+  ~Child() {
+    if (has_ended_) return;
+    kill();
+    wait();
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void kill() const { ::kill(-pid_, SIGKILL); }
+  // The exit status, 128 + n after signal n.
+  int wait() { return take(0); }
+  bool has_ended() { return take(WNOHANG), has_ended_; }
+
+ private:
+  static std::vector<char*> pointers(const Words& words) {
+    std::vector<char*> result;
+    for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
+    result.push_back(nullptr);
+    return result;
+  }
+  int take(int options) {
+    if (has_ended_) return status_;
+    int status = 0;
+    pid_t ended;
+    while ((ended = waitpid(pid_, &status, options)) < 0 && errno == EINTR) {
+    }
+    if (ended == 0) return 0;
+    has_ended_ = true;
+    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return status_;
+  }
+  pid_t pid_ = 0;
+  bool has_ended_ = false;
+  int status_ = 0;
+};
+
+std::string end_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::ostringstream all;
+  all << in.rdbuf();
+  const std::string text = all.str();
+  constexpr size_t kShown = 1500;
+  return text.size() <= kShown ? text : "..." + text.substr(text.size() - kShown);
+}
+
+int64_t middle(const LayoutsProblem& problem) { return problem.steps / 2; }
+
+train::Config configuration_of(const LayoutsProblem& problem) {
+  train::Config config = train::load_config(problem.config);
+  for (const std::string& flag : problem.overrides) train::apply_override(config, flag);
+  return config;
+}
+
+Words train_command(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder) {
+  Words command{"tutti", "train", problem.config, "--quiet"};
+  command.insert(command.end(), problem.overrides.begin(), problem.overrides.end());
+  // A short run warms up in the time it has.
+  const int64_t warmup = std::min(configuration_of(problem).lr_scheduler.warmup_steps, problem.steps);
+  for (const std::string& flag : {fmt::format("--training.steps={}", problem.steps), fmt::format("--lr_scheduler.warmup_steps={}", warmup),
+                                  fmt::format("--checkpoint.every={}", middle(problem)),
+                                  std::string("--checkpoint.keep_latest=-1"), std::string("--validation.every=0"),
+                                  std::string("--validation.sample_tokens=0"), fmt::format("--run.dir={}", folder.string()),
+                                  fmt::format("--run.name={}", layout.name)}) {
+    command.push_back(flag);
+  }
+  return command;
+}
+
+void expect_done(int status, const Layout& layout, const fs::path& output) {
+  if (status == 0) return;
+  const std::string message = fmt::format("layout {}: tutti train ended with status {}: {}", layout.name, status, end_of(output));
+  if (status == 2) throw UsageError(message);
+  throw EnvironmentError(message);
+}
+
+// The ranks of a launcher that was killed end a moment after it, and the run is theirs until then (run_folder.h).
+void wait_until_free(const fs::path& run) {
+  const int lock = open((run / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock < 0) return;
+  bool is_free = false;
+  for (int i = 0; i < 2000 && !is_free; ++i) {
+    is_free = flock(lock, LOCK_EX | LOCK_NB) == 0;
+    if (!is_free) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  close(lock);  // what a rank still holds, the next start tells
+}
+
+// Kills the run with all its ranks once its first checkpoint is whole.
+void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run, const LayoutsProblem& problem, const fs::path& output) {
+  const fs::path checkpoint = run / "checkpoint" / fmt::format("step-{}", middle(problem));
+  while (!fs::exists(checkpoint)) {
+    if (child.has_ended()) expect_done(child.wait(), layout, output);
+    if (child.has_ended()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  child.kill();
+  child.wait();
+  wait_until_free(run);
+}
+
+}  // namespace
+
+std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
+  const auto ranks = [](int n, const char* threads = "1") { return Words{"-n", std::to_string(n), fmt::format("--runtime.threads={}", threads)}; };
+  const auto with = [](Words flags, std::initializer_list<std::string> more) {
+    flags.insert(flags.end(), more);
+    return flags;
+  };
+  std::vector<Layout> rows{
+      {"one-rank", ranks(1), {}},
+      {"two-threads", ranks(1, "2"), {}},
+      {"two-ranks", with(ranks(2), {"--runtime.transport=shm"}), {}},
+      {"two-ranks-gloo", with(ranks(2), {"--runtime.transport=gloo"}), {}},
+      {"four-ranks", with(ranks(4), {"--runtime.transport=shm"}), {}},
+      {"four-ranks-gloo", with(ranks(4), {"--runtime.transport=gloo"}), {}},
+      {"compiled", with(ranks(1), {"--training.compile=true"}), {}},
+      {"compiled-two-ranks", with(ranks(2), {"--training.compile=true"}), {}},
+      {"recomputed", with(ranks(2), {"--activation_checkpoint.mode=full"}), {}},
+      {"loss-in-chunks", with(ranks(1), {"--training.loss_max_bytes=1048576"}), {}},
+      {"killed-then-two-ranks", ranks(1), {}, ranks(2)},
+      {"killed-then-one-rank", ranks(4), {}, with(ranks(1, "2"), {"--training.compile=true"})},
+  };
+  // Without TUTTI_CPU the best instruction set is used: the other one is the row.
+  if (codegen::cpu_target() == codegen::CpuTarget::avx512) rows.push_back({"avx2", ranks(1), {"TUTTI_CPU=avx2"}});
+  else rows.push_back({.name = "avx512", .flags = ranks(1), .variables = {"TUTTI_CPU=avx512"}, .why_not = "no AVX-512 on this processor, or TUTTI_CPU=avx2"});
+  if (problem.all) {
+    rows.push_back({"two-ranks-two-threads", ranks(2, "2"), {}});
+    rows.push_back({"eight-ranks", ranks(8), {}});
+    rows.push_back({"four-ranks-compiled-gloo", with(ranks(4), {"--runtime.transport=gloo", "--training.compile=true"}), {}});
+    rows.push_back({"memory-budget", with(ranks(1), {"--training.compile=true", "--activation_checkpoint.mode=memory_budget", "--activation_checkpoint.memory_budget=0"}), {}});
+    rows.push_back({"recomputed-compiled", with(ranks(2), {"--training.compile=true", "--activation_checkpoint.mode=full"}), {}});
+    rows.push_back({"no-kernel-cache", ranks(1), {"TUTTI_CACHE_LIMIT_MB=0"}});
+    rows.push_back({"killed-then-gloo", with(ranks(2), {"--training.compile=true"}), {}, with(ranks(4), {"--runtime.transport=gloo"})});
+  }
+  const auto config = configuration_of(problem);
+  const int64_t shards = config.numerics.virtual_shards == 4 ? 8 : 4, grain = config.numerics.token_grain == 8 ? 16 : 8;
+  rows.push_back({.name = "control-virtual-shards", .flags = with(ranks(1), {fmt::format("--numerics.virtual_shards={}", shards)}), .variables = {}, .is_control = true});
+  rows.push_back({.name = "control-token-grain", .flags = with(ranks(1), {fmt::format("--numerics.token_grain={}", grain)}), .variables = {}, .is_control = true});
+  return rows;
+}
+
+LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder, const fs::path& reference) {
+  LayoutResult result{.run = folder / layout.name};
+  const fs::path output = folder / (layout.name + ".txt");
+  const Words common = train_command(problem, layout, folder);
+  const auto start = [&](const Words& flags) {
+    Words command = common;
+    command.insert(command.end(), flags.begin(), flags.end());
+    return Child(command, layout.variables, output);
+  };
+  {
+    Child first = start(layout.flags);
+    if (!layout.resumed_with.empty()) kill_in_the_middle(first, layout, result.run, problem, output);
+    else expect_done(first.wait(), layout, output);
+  }
+  if (!layout.resumed_with.empty()) expect_done(start(layout.resumed_with).wait(), layout, output);
+
+  const std::vector<train::StepRecord> records = train::read_metrics(result.run / "metrics.jsonl");
+  TUTTI_CHECK_ENV(static_cast<int64_t>(records.size()) == problem.steps, "layout {}: {} of {} steps are in its metrics", layout.name, records.size(), problem.steps);
+  result.loss_hex = train::hex_float(records.back().loss);
+  result.grad_norm_hex = train::hex_float(records.back().grad_norm);
+  std::vector<double> times;
+  for (const train::StepRecord& record : records) times.push_back(record.step_ms);
+  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
+  result.step_ms = times[times.size() / 2];
+  for (const train::TensorDigest& t : train::digest_checkpoint(result.run)) result.weights = hash64(&t.hash, sizeof t.hash, result.weights);
+  if (!reference.empty()) result.diff = train::compare_runs(reference, result.run);
+  result.is_as_promised = reference.empty() || result.diff.same_bits() != layout.is_control;
+  return result;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,49 @@
+// The promise of equal bits, run: one configuration on many layouts, each compared with the first, bit by bit.
+//
+// Every layout is a run of this program as a user starts it: processes of its own, in a folder of its own. Controls are
+// runs that must differ; a comparison that finds them equal compares nothing.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/train/run_diff.h"
+
+namespace tutti::bench {
+
+struct LayoutsProblem {
+  std::string config;
+  std::vector<std::string> overrides;  // --section.key=value, for all runs
+  int64_t steps = 10;                  // at least 2; checkpoints are saved in the middle and at the end
+  bool all = false;                    // the rows beyond the usual ones, too
+};
+
+struct Layout {
+  std::string name;
+  std::vector<std::string> flags;      // of tutti train
+  std::vector<std::string> variables;  // NAME=value
+  // Flags of a second start that goes on where the first, killed after its first checkpoint, left off; empty: none.
+  std::vector<std::string> resumed_with = {};
+  bool is_control = false;
+  std::string why_not = {};  // why it cannot run here
+};
+
+// The reference first, controls last. UsageError for a configuration that cannot be read.
+std::vector<Layout> layouts_of(const LayoutsProblem& problem);
+
+struct LayoutResult {
+  std::string loss_hex, grad_norm_hex;  // of the last step
+  uint64_t weights = 0;                 // hash of all parameters after the last step
+  double step_ms = 0;                   // median
+  std::filesystem::path run;
+  train::RunDiff diff;                  // from the reference
+  bool is_as_promised = false;          // same bits, or different for a control
+};
+
+// Runs one row in `folder`, and compares it with `reference` (a run folder; empty for the reference itself). UsageError
+// when `tutti train` refuses the configuration, EnvironmentError when a run fails; both hold the end of what it printed.
+LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const std::filesystem::path& folder, const std::filesystem::path& reference);
+
+}  // namespace tutti::bench

@@ -1,0 +1,131 @@
+// `tutti bench layouts`.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/layouts_bench.h"
+#include "cli/command.h"
+#include "tutti/core/error.h"
+
+namespace tutti::cli {
+
+void add_bench_layouts(CLI::App& bench, Action& action);
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LayoutsFlags {
+  bench::LayoutsProblem problem;
+  std::string keep;
+  bool json = false;
+};
+
+// The folder of all runs: the user's, or one that goes with the object.
+class RunsFolder {
+ public:
+  explicit RunsFolder(const std::string& keep) : is_kept_(!keep.empty()) {
+    if (is_kept_) {
+      path_ = keep;
+      fs::create_directories(path_);
+      TUTTI_CHECK(fs::is_empty(path_), "{} is not empty; the runs need a folder of their own", keep);
+      return;
+    }
+    std::string name = (fs::temp_directory_path() / "tutti-layouts-XXXXXX").string();
+    TUTTI_CHECK_ENV(mkdtemp(name.data()) != nullptr, "cannot make a folder {}: {}", name, detail::errno_text(errno));
+    path_ = name;
+  }
+  ~RunsFolder() {
+    std::error_code none;
+    if (!is_kept_) fs::remove_all(path_, none);
+  }
+  RunsFolder(const RunsFolder&) = delete;
+  RunsFolder& operator=(const RunsFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  const bool is_kept_;
+};
+
+std::string where_it_parts(const train::RunDiff& diff) {
+  if (diff.number) return fmt::format("differs from step {} on ({}, {} ULPs)", diff.number->step, diff.number->what, diff.number->ulps);
+  return fmt::format("differs in {} at step {}", diff.differing[0].name, diff.differing[0].step);
+}
+
+std::string verdict(const bench::Layout& layout, const bench::LayoutResult& result, bool is_reference) {
+  if (is_reference) return "the reference";
+  if (result.diff.same_bits()) return layout.is_control ? "same bits, but must differ" : "same bits";
+  return where_it_parts(result.diff) + (layout.is_control ? ", as it must" : "");
+}
+
+void print(const bench::Layout& layout, const bench::LayoutResult& result, const std::string& verdict, bool json) {
+  if (!json) {
+    fmt::print("{:<26} {:<16} {:<22} {:016x} {:>8.1f}  {}\n", layout.name, result.loss_hex, result.grad_norm_hex, result.weights, result.step_ms, verdict);
+  } else {
+    const nlohmann::ordered_json row = {{"layout", layout.name}, {"control", layout.is_control}, {"loss_hex", result.loss_hex}, {"grad_norm_hex", result.grad_norm_hex},
+                                        {"weights", fmt::format("{:016x}", result.weights)}, {"step_ms", result.step_ms}, {"losses", result.diff.steps.size()},
+                                        {"tensors", result.diff.tensors}, {"verdict", verdict}, {"as_promised", result.is_as_promised}};
+    fmt::print("{}\n", row.dump());
+  }
+  std::fflush(stdout);
+}
+
+int run_layouts(const LayoutsFlags& flags) {
+  const RunsFolder folder(flags.keep);
+  if (!flags.json) fmt::print("{:<26} {:<16} {:<22} {:<16} {:>8}  {}\n", "layout", "last loss", "gradient norm", "weights", "step_ms", "beside one-rank");
+  size_t layouts = 0, losses = 0, controls = 0, broken = 0;
+  int64_t tensors = 0;
+  fs::path reference;
+  for (const bench::Layout& layout : bench::layouts_of(flags.problem)) {
+    if (!layout.why_not.empty()) {
+      if (!flags.json) fmt::print("{:<26} not run: {}\n", layout.name, layout.why_not);
+      continue;
+    }
+    const bench::LayoutResult result = bench::run_layout(flags.problem, layout, folder.path(), reference);
+    print(layout, result, verdict(layout, result, reference.empty()), flags.json);
+    broken += !result.is_as_promised;
+    if (reference.empty()) reference = result.run;
+    else if (layout.is_control) ++controls;
+    else ++layouts, losses += result.diff.steps.size(), tensors += result.diff.tensors;
+  }
+  if (flags.json) {
+    const nlohmann::ordered_json sums = {{"layouts", layouts}, {"losses", losses}, {"tensors", tensors}, {"controls", controls}, {"not_as_promised", broken}};
+    fmt::print("{}\n", sums.dump());
+  } else if (broken == 0) {
+    fmt::print("{} layouts, {} losses, {} tensors: same bits; {} controls differ, as they must\n", layouts, losses, tensors, controls);
+  } else {
+    fmt::print("{} of {} layouts and {} controls are not as promised{}\n", broken, layouts, controls,
+               flags.keep.empty() ? "; --keep FOLDER keeps the runs for `tutti diff`" : "");
+  }
+  return broken == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_bench_layouts(CLI::App& bench, Action& action) {
+  auto flags = std::make_shared<LayoutsFlags>();
+  CLI::App* sub = bench.add_subcommand("layouts", "Train one configuration on many layouts and compare every loss, gradient norm and weight with one rank's, bit by bit; "
+                                                  "exit status 1 when one differs. Any key as --section.key=value");
+  sub->add_option("config", flags->problem.config, "Configuration, e.g. configs/quickstart.toml")->required();
+  sub->add_option("--steps", flags->problem.steps, "Steps of each run")->check(CLI::Range(2, 100000))->capture_default_str();
+  sub->add_flag("--all", flags->problem.all, "More layouts");
+  sub->add_option("--keep", flags->keep, "An empty folder for the runs, which stay there");
+  sub->add_flag("--json", flags->json, "One object per line: layout, control, loss_hex, grad_norm_hex, weights, step_ms, losses, tensors, verdict, as_promised; sums in the last");
+  sub->allow_extras();
+  sub->callback([sub, flags, &action] {
+    for (const std::string& word : sub->remaining()) {
+      if (!word.starts_with("--") || word.find('.') == std::string::npos || word.find('=') == std::string::npos) throw CLI::ExtrasError(std::vector<std::string>{word});
+      flags->problem.overrides.push_back(word);
+    }
+    action = [flags] { return run_layouts(*flags); };
+  });
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,60 @@
+// `tutti bench layouts`: the promise as a command, on a model that takes a second.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/support/tiny_run.h"
+
+namespace tutti::test {
+namespace {
+
+TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
+  Workplace work;
+  write_tiny_run(work);
+  const Output output = work.tutti("bench layouts run.toml --steps 4 --json --keep runs-of-it --model.flavor=tiny");
+  ASSERT_EQ(output.status, 0) << output.out << output.err;
+  std::istringstream lines(output.out);
+  int same = 0, controls = 0;
+  nlohmann::json last;
+  for (std::string line; std::getline(lines, line);) {
+    last = nlohmann::json::parse(line);
+    if (!last.contains("layout")) continue;
+    EXPECT_EQ(last["as_promised"], true) << line;
+    controls += last["control"] == true;
+    same += last["verdict"] == "same bits";
+    if (last["verdict"] != "same bits") continue;
+    EXPECT_EQ(last["losses"], 4) << line;
+    EXPECT_GT(last["tensors"], 0) << line;
+  }
+  EXPECT_GE(same, 11);
+  EXPECT_EQ(controls, 2);
+  EXPECT_EQ(last["layouts"], same);
+  EXPECT_EQ(last["losses"], 4 * same);
+  EXPECT_EQ(last["controls"], 2);
+  EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/killed-then-two-ranks").status, 0);
+  EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/control-token-grain").status, 1);
+}
+
+TEST(BenchLayouts, SaysWhatIsWrong) {
+  Workplace work;
+  write_tiny_run(work);
+  std::filesystem::create_directory(work.folder() / "full");
+  work.write("full/file", "");
+  const std::pair<const char*, const char*> cases[] = {
+      {"bench layouts", "config is required"},
+      {"bench layouts gone.toml", "gone.toml"},
+      {"bench layouts run.toml --steps 1", "--steps"},
+      {"bench layouts run.toml --keep full", "full is not empty; the runs need a folder of their own"},
+      {"bench layouts run.toml --step 4", "--step"},
+      {"bench layouts run.toml --training.sede=1", "training.sede"},
+  };
+  for (const auto& [command, message] : cases) {
+    const Output output = work.tutti(command);
+    EXPECT_EQ(output.status, 2) << command;
+    EXPECT_NE(output.err.find(message), std::string::npos) << command << ": " << output.err;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test
