@@ -121,7 +121,7 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(optimizer, beta1), .doc = "AdamW: decay of the first moment", .unit = "", .rule = between(0, 1), .resuming = kTold},
       {TUTTI_KEY(optimizer, beta2), .doc = "AdamW: decay of the second moment", .unit = "", .rule = between(0, 1), .resuming = kTold},
       {TUTTI_KEY(optimizer, eps), .doc = "AdamW: added to the root of the second moment", .unit = "", .rule = above(0), .resuming = kTold},
-      {TUTTI_KEY(optimizer, weight_decay), .doc = "decoupled weight decay", .unit = "", .rule = at_least(0), .resuming = kTold},
+      {TUTTI_KEY(optimizer, weight_decay), .doc = "weight decay; decoupled for adamw, added to the gradient for sgd", .unit = "", .rule = at_least(0), .resuming = kTold},
       {TUTTI_KEY(optimizer, momentum), .doc = "SGD: momentum", .unit = "", .rule = between(0, 1), .resuming = kTold},
 
       {TUTTI_KEY(lr_scheduler, warmup_steps), .doc = "steps over which the rate rises to its base value",
