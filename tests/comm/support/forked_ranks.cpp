@@ -78,7 +78,7 @@ std::vector<ForkedResult> run_forked(int ranks, const std::function<void(Process
 std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options) {
   std::optional<TcpStoreServer> server;
   int ports[2];
-  if (pipe(ports) != 0) std::terminate();
+  TUTTI_CHECK_ENV(pipe(ports) == 0, "no pipe for the port of the store");
   const UniqueFd reader(ports[0]), writer(ports[1]);
   ForkOptions own = options;
   own.before_start = [&] {
