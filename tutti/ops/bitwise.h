@@ -1,4 +1,4 @@
-// Pointwise functions of the bits of integers and booleans. Operands and types as in tutti/ops/binary.h.
+// Bitwise functions of integers and booleans. Operands and result types are as in tutti/ops/binary.h.
 #pragma once
 
 #include "tutti/ops/scalar.h"
@@ -14,9 +14,9 @@ namespace tutti {
 TUTTI_DECLARE_BITWISE(bit_and)
 TUTTI_DECLARE_BITWISE(bit_or)
 TUTTI_DECLARE_BITWISE(bit_xor)
-// Integers only. Counts outside [0, width) shift everything out.
+// Shifts, for integers only. A count outside [0, width) shifts all bits out.
 TUTTI_DECLARE_BITWISE(shl)
-TUTTI_DECLARE_BITWISE(shr)  // copies of the sign come in from the left
+TUTTI_DECLARE_BITWISE(shr)  // arithmetic shift: copies of the sign bit come in from the left
 
 #undef TUTTI_DECLARE_BITWISE
 

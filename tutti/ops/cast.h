@@ -5,14 +5,13 @@
 
 namespace tutti {
 
-// `x` with every element converted to `dtype`; `x` itself when it already is.
-// Shapes: any. Dtypes: all 12. Float to float rounds to nearest even (f64 to a narrow float by way of f32); float to
-// integer truncates toward zero, and what does not fit in int64 becomes its smallest value before the width is cut;
-// to boolean is x != 0, so NaN is true. The gradient is converted back.
+// `x` with every element converted to `dtype`; `x` itself when it already has that dtype.
+// Shapes: any. Dtypes: all 12. Float to float rounds to nearest even (f64 to a narrow float goes through f32). Float to integer
+// truncates toward zero; a value outside the range of int64 becomes INT64_MIN, and narrower integers keep the low bits.
+// To boolean gives x != 0, so NaN is true. The gradient is cast back to the dtype of x.
 Tensor cast(const Tensor& x, DType dtype);
 
-// The same bytes read as `dtype`, on the same storage. Dtypes: any two of equal item size.
-// Error: the item sizes differ. Not differentiable.
+// A view of the same bytes as `dtype`. UsageError when the item sizes of the two dtypes differ. Not differentiable.
 Tensor bitcast(const Tensor& x, DType dtype);
 
 }  // namespace tutti

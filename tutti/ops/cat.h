@@ -1,4 +1,4 @@
-// Tensors joined along a dim.
+// Concatenation of tensors.
 #pragma once
 
 #include <initializer_list>
@@ -8,12 +8,12 @@
 
 namespace tutti {
 
-// The tensors one after another along `dim`.
-// Shapes: equal but for `dim`. Dtypes: equal. Error: no tensor, or sizes or dtypes that differ.
+// Concatenates the tensors along `dim`.
+// Shapes: equal except in `dim`. Dtypes: equal. UsageError for an empty list or for sizes or dtypes that differ.
 Tensor cat(std::span<const Tensor> tensors, int64_t dim = 0);
 Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim = 0);
 
-// The tensors one after another along a new dim `dim`. Shapes and dtypes: equal.
+// Joins the tensors along a new dim, which becomes dim `dim` of the result. Shapes and dtypes: equal.
 Tensor stack(std::span<const Tensor> tensors, int64_t dim = 0);
 Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim = 0);
 

@@ -1,4 +1,4 @@
-// Keeping values inside bounds.
+// Clamping of values to bounds.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 namespace tutti {
 
 struct ClampOptions {
-  std::optional<Scalar> min, max;  // at least one
+  std::optional<Scalar> min, max;  // at least one must be given
 };
 
 // min(max(x, options.min), options.max): NaN stays NaN, and with min > max the result is max.
-// Shapes: that of x. Dtypes: a bound never widens x within its kind (tutti/ops/scalar.h). The gradient passes where
-// min <= x <= max. Error: no bound at all.
+// Shapes: the result has the shape of x. Dtypes: a bound never widens x within its kind (tutti/ops/scalar.h). The gradient
+// passes where min <= x <= max and is 0 elsewhere. UsageError when no bound is given.
 Tensor clamp(const Tensor& x, const ClampOptions& options);
 
 }  // namespace tutti

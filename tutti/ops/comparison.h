@@ -1,5 +1,5 @@
-// Comparisons, element by element, in the common type of the operands (tutti/ops/binary.h); the result is boolean.
-// NaN differs from everything and is neither less nor greater.
+// Elementwise comparisons, in the common type of the operands (tutti/ops/binary.h); the result is boolean.
+// As in IEEE 754, NaN is unequal to everything, itself included, and neither less nor greater.
 #pragma once
 
 #include "tutti/ops/scalar.h"

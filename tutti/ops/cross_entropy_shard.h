@@ -1,8 +1,8 @@
-// Cross entropy of logits whose classes are cut over ranks (vocabulary parallel).
+// Cross entropy of logits whose classes are divided over ranks (vocabulary parallelism).
 //
 // Each rank computes the statistics of its classes, the statistics are combined in rank order by halving, and each rank
-// computes the gradient of its own logits. When the cut follows tree_cut(classes, class_leaf(), ...), loss and gradients
-// have the bits of cross_entropy on the whole rows (numerics contract, N10).
+// computes the gradient of its own logits. When the classes are divided by tree_cut(classes, class_leaf(), ...), loss and
+// gradients have the bits of cross_entropy on whole rows (numerics contract, N10).
 #pragma once
 
 #include "tutti/ops/cross_entropy.h"
@@ -11,17 +11,17 @@ namespace tutti {
 
 struct ClassStatistics {
   Tensor maximum;  // [T]
-  Tensor rest;     // [T]: sum of exp(logit - maximum) over these classes but the first that has the maximum
-  Tensor target;   // [T]: the label's logit, -0.0 where the label is a class of another rank
+  Tensor rest;     // [T]: sum of exp(logit - maximum) over all of these classes but the first that has the maximum
+  Tensor target;   // [T]: the logit of the label, or -0.0 where the label is a class of another rank
 };
 
-// Of the classes [first_class, first_class + C). Shapes: logits [T, C], labels [T] (numbers of the whole vocabulary).
-// Dtypes of the results: f32 (f64 for f64). Not differentiable, as are the functions below.
+// The statistics of the classes [first_class, first_class + C). Shapes: logits [T, C], labels [T], numbered over the whole
+// vocabulary. Dtypes of the results: f32 (f64 for f64). This function and those below are not differentiable.
 ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int64_t first_class);
-// Of the classes of `a` and `b` together; those of `a` come first.
+// The statistics of the classes of `a` followed by those of `b`.
 ClassStatistics combine(const ClassStatistics& a, const ClassStatistics& b);
 
-// The loss of each row [T] from the statistics of all classes; 0 where the label is kIgnoreLabel. The logsumexp is
+// The loss of each row, [T], from the statistics of all classes; 0 where the label is kIgnoreLabel. The logsumexp of a row is
 // maximum + log1p(rest).
 Tensor cross_entropy_of(const ClassStatistics& all, const Tensor& labels);
 

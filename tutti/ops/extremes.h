@@ -1,6 +1,7 @@
-// The largest and smallest elements over dims, and where they are.
+// Maxima and minima over dims, and their positions.
 //
-// Shapes: the reduced dims disappear, or become 1 with keepdim. NaN wins over every number. Error: a row without elements.
+// Shapes: the reduced dims are removed, or kept with size 1 with keepdim. If a row contains NaN, the result is NaN (or its
+// position). UsageError for a row without elements.
 #pragma once
 
 #include <optional>
@@ -10,18 +11,19 @@
 namespace tutti {
 
 struct ExtremeOptions {
-  Dims dims = {};  // none: all
+  Dims dims = {};  // empty: all dims
   bool keepdim = false;
 };
-// Largest and smallest element, in the dtype of x. Equal extremes share the gradient evenly.
+// The largest and the smallest element, in the dtype of x. Equal extremes share the gradient evenly.
 Tensor amax(const Tensor& x, const ExtremeOptions& options = {});
 Tensor amin(const Tensor& x, const ExtremeOptions& options = {});
 
 struct ArgOptions {
-  std::optional<int64_t> dim = {};  // none: position in the flattened tensor
+  std::optional<int64_t> dim = {};  // not set: the position in the flattened tensor
   bool keepdim = false;
 };
-// i64 position of the largest and smallest element along a dim; the first of equal ones, the first NaN before all.
+// The position (i64) of the largest and the smallest element along a dim: the first NaN if there is one, else the first of equal
+// elements.
 Tensor argmax(const Tensor& x, const ArgOptions& options = {});
 Tensor argmin(const Tensor& x, const ArgOptions& options = {});
 

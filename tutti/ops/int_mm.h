@@ -1,14 +1,14 @@
-// Products of 8-bit integers.
+// Matrix products of 8-bit integers.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-// The matrix product of i8 operands as i32, exact modulo 2^32: the products of at most 131071 pairs cannot wrap, whatever
-// they are; longer sums may, as two's complement does.
-// Shapes: a [..., m, k], b [k, n] -> [..., m, n]. Dtypes: i8 and i8 to i32. Any strides. Error: inner sizes differ, other
-// dtypes. No gradient. Source: definition.
+// The matrix product of two i8 tensors as i32, exact modulo 2^32: for k up to 131071 no sum can wrap; a longer one may, as in
+// two's complement.
+// Shapes: a [..., m, k], b [k, n] -> [..., m, n], any strides. Dtypes: i8 and i8 to i32. UsageError when the inner sizes differ
+// or for other dtypes. No gradient. Source: definition.
 Tensor int_mm(const Tensor& a, const Tensor& b);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Anonymous keys of random numbers that were drawn, given once more: what runs again has the numbers of its first run.
+// Replay of anonymous random keys: a computation that runs again draws the same random numbers as in its first run.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-// Gives this thread `keys`, in order, while it lives. UsageError when more are drawn, which begins with `who`.
+// While this object lives, next_random_key() on this thread returns `keys` in order. UsageError, whose message begins with
+// `who`, when more keys are drawn.
 class KeysAgain final : public KeySource {
  public:
   KeysAgain(std::vector<RandomKey> keys, std::string who);

@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-// (x - mean) * rsqrt(var + eps) * weight + bias over the last dim; variance without correction.
+// (x - mean) * rsqrt(var + eps) * weight + bias over the last dim; the variance is uncorrected (divided by H).
 // Shapes: x [..., H], weight [H], bias [H]. Source: Ba et al. 2016, eq. 3.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 

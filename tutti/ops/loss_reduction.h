@@ -1,4 +1,4 @@
-// What becomes of the losses of single elements.
+// How the losses of single elements are reduced.
 #pragma once
 
 #include <cstdint>

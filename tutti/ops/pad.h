@@ -1,11 +1,12 @@
-// A constant put around a tensor.
+// Padding with a constant.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-// `before` and `after` elements of `value` at the two ends of dim `dim`. Dtypes: all. Error: a negative count (use narrow).
+// x with `before` elements of `value` added at the beginning of dim `dim` and `after` at its end. Dtypes: all. UsageError for a
+// negative count (use narrow).
 Tensor pad(const Tensor& x, int64_t dim, int64_t before, int64_t after, double value = 0.0);
 
 }  // namespace tutti

@@ -1,13 +1,13 @@
-// New sizes for the same elements in row-major order.
+// New sizes for the same elements, taken in row-major order.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-// `x` with other sizes on the same storage. One size may be -1: what is left.
+// A view of `x` with other sizes. One size may be -1 and is inferred from the others.
 // Shapes: the product of `sizes` is the number of elements of x. Dtypes: all.
-// Error: another product; strides of x that no strides of the new sizes can follow (use reshape, which copies then).
+// UsageError for another product, or when the strides of x do not allow a view (use reshape, which then copies).
 Tensor view(const Tensor& x, const Shape& sizes);
 
 // As view, but copies when the strides of x do not allow a view.

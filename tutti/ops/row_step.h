@@ -1,5 +1,5 @@
-// One step of an optimizer on the rows of a table that a batch touched, in place. Other rows are neither read nor written:
-// they do not decay and their moments stay.
+// One in-place optimizer step on those rows of a table that a batch used. Other rows are neither read nor written: they do
+// not decay, and their moments do not change.
 #pragma once
 
 #include "tutti/ops/optimizer_step.h"
@@ -8,10 +8,10 @@
 
 namespace tutti {
 
-// Shapes, of all: param, m, v [V, D], h [V], gradients of a table of V rows. Dtypes: f32. Errors: a row outside of the
-// table, rows that do not ascend.
+// Shapes for all three functions: param, m, v [V, D], h [V], gradients of a table of V rows. Dtypes: f32. UsageError for a row
+// outside the table or rows that are not ascending.
 
-// g = grad * grad_scale + weight_decay * w; w -= lr * g. Momentum is not there: options.momentum must be 0.
+// g = grad * grad_scale + weight_decay * w; w -= lr * g. There is no momentum: options.momentum must be 0.
 void sgd_rows_step_(const Tensor& param, const RowGradients& grads, const SgdStep& options);
 
 struct AdagradStep {
@@ -25,7 +25,7 @@ struct AdagradStep {
 // of deep learning recommendation models", section 4.1.4; Duchi et al. 2011.
 void adagrad_rows_step_(const Tensor& param, const Tensor& h, const RowGradients& grads, const AdagradStep& options);
 
-// adamw_step_ on the rows: one count of steps for all rows, whenever they were touched last.
+// adamw_step_ on the rows. All rows share one step count, whenever they were last updated.
 void adamw_rows_step_(const Tensor& param, const Tensor& m, const Tensor& v, const RowGradients& grads, const AdamWStep& options);
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
-// Scalar: a number of the host as an operand of a tensor op, with its kind.
+// Scalar: a host number as an operand of a tensor op, with its kind (boolean, integer or floating).
 //
 // A scalar never widens a tensor within its kind: only a scalar of a higher kind (bool < integer < float) changes the
-// type of the result, to i64 or f32, the defaults of those kinds.
+// type of the result, to the default of that kind, i64 or f32.
 #pragma once
 
 #include <bit>
@@ -27,7 +27,7 @@ class Scalar {
   template <std::floating_point T>
   constexpr Scalar(T value) : f_(static_cast<double>(value)), kind_(Kind::floating) {}  // NOLINT
 
-  // A size, or a number that depends on sizes; while it is symbolic, reading it makes it a guard.
+  // A size, or a number that depends on sizes. Reading a symbolic one records a guard.
   Scalar(SymInt value) : i_(value.is_symbolic() ? value.raw() : value.value()), kind_(Kind::integer), is_symbolic_(value.is_symbolic()) {}  // NOLINT
   Scalar(SymFloat value)  // NOLINT
       : f_(value.is_symbolic() ? 0 : value.value()), i_(value.is_symbolic() ? SymInt::of_node(value.node()).raw() : 0), kind_(Kind::floating),
@@ -44,15 +44,15 @@ class Scalar {
   constexpr double floating() const { return is_symbolic_ ? std::bit_cast<double>(integer()) : f_; }
 
   double f_ = 0.0;
-  int64_t i_ = 0;  // symbolic: the node as a SymInt, or the bits of its value once that is known
+  int64_t i_ = 0;  // for a symbolic number the node as a SymInt, or the bits of its value once that is known
   Kind kind_ = Kind::integer;
   bool is_symbolic_ = false;
 };
 
-// The type of a tensor of `tensor` combined with `scalar`.
+// The result dtype when a tensor of dtype `tensor` is combined with `scalar`.
 DType promote(DType tensor, const Scalar& scalar);
 
-// UsageError when `scalar` has no representation in the integer type `dtype`. `where` opens the message.
+// UsageError, whose message begins with `where`, when the integer type `dtype` cannot represent `scalar`.
 void check_fits(const Scalar& scalar, DType dtype, const char* where);
 
 }  // namespace tutti

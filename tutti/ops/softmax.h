@@ -1,13 +1,12 @@
-// Softmax and its relatives over one dim, on the one softmax monoid of numerics contract N10: a row's result does not depend
-// on padding with -inf, nor on what else is in the batch, nor on which dim the row lies along. Rows across memory are taken
-// side by side.
+// Softmax and related functions over one dim, all computed with the softmax monoid of numerics contract N10: the result of a row
+// does not depend on padding with -inf, on the rest of the batch, or on which dim the row lies along.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-// exp(x - max) / sum(exp(x - max)) over `dim`. Shapes: any. A row of -inf only gives NaN. Source: definition.
+// exp(x - max) / sum(exp(x - max)) over `dim`. Shapes: any. A row of all -inf gives NaN. Source: definition.
 Tensor softmax(const Tensor& x, int64_t dim);
 // x - logsumexp(x) over `dim`.
 Tensor log_softmax(const Tensor& x, int64_t dim);

@@ -1,15 +1,15 @@
-// Dims of size 1, taken away or put in, on the same storage.
+// Views with dims of size 1 removed or inserted.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-// Without the dims in `dims` whose size is 1; the others stay. An empty list means all dims.
+// Removes those dims in `dims` whose size is 1 and keeps the others. An empty list means all dims.
 Tensor squeeze(const Tensor& x, const Dims& dims = {});
-// Without `dim` when its size is 1.
+// Removes `dim` if its size is 1.
 Tensor squeeze(const Tensor& x, int64_t dim);
-// With a dim of size 1 in front of dim `dim`, in [-ndim - 1, ndim].
+// Inserts a dim of size 1, which becomes dim `dim` of the result; `dim` is in [-ndim - 1, ndim].
 Tensor unsqueeze(const Tensor& x, int64_t dim);
 
 }  // namespace tutti

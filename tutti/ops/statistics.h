@@ -1,4 +1,4 @@
-// Mean and variance over dims. Order of summation as in tutti/ops/reduction.h.
+// Mean and variance over dims. Result shapes and order of summation are as in tutti/ops/reduction.h.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
@@ -6,21 +6,21 @@
 namespace tutti {
 
 struct MeanOptions {
-  Dims dims = {};  // none: all
+  Dims dims = {};  // empty: all dims
   bool keepdim = false;
 };
-// sum(x) / n, rounded once to the type of x; integers give f32. Nothing has the mean NaN.
+// sum(x) / n, rounded once to the dtype of x; integers give f32. The mean of no elements is NaN.
 Tensor mean(const Tensor& x, const MeanOptions& options = {});
 
 struct VarOptions {
   Dims dims = {};
   bool keepdim = false;
-  double correction = 1;  // 1: of a sample, 0: of the whole population
+  double correction = 1;  // 1: variance of a sample, 0: variance of a population
 };
-// sum((x - mean)^2) / max(n - correction, 0), two passes over the row. Dtypes: floats, computed as f32 or f64.
+// sum((x - mean)^2) / max(n - correction, 0), in two passes over the row. Dtypes: floats, computed in f32 (f64 for f64).
 // Source: Chan, Golub, LeVeque, "Algorithms for computing the sample variance", the two-pass form.
 Tensor var(const Tensor& x, const VarOptions& options = {});
-// The square root of var(x), rounded once; where it is 0 the gradient is 0.
+// The square root of var(x), rounded once. Where the result is 0, so is the gradient.
 Tensor stddev(const Tensor& x, const VarOptions& options = {});
 
 }  // namespace tutti

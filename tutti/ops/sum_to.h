@@ -5,11 +5,11 @@
 
 namespace tutti {
 
-// Elements per leaf of every reduction over tokens (numerics contract, N3t). Tests lower it to cut tiny models.
+// Elements per leaf of every reduction over tokens (numerics contract, N3t). Tests lower it so that tiny batches can be divided.
 int64_t token_grain();
 class TokenGrainScope {
  public:
-  explicit TokenGrainScope(int64_t grain);  // process-wide while it lives
+  explicit TokenGrainScope(int64_t grain);  // applies to the whole process while the scope lives
   ~TokenGrainScope();
   TokenGrainScope(const TokenGrainScope&) = delete;
   TokenGrainScope& operator=(const TokenGrainScope&) = delete;
@@ -18,9 +18,9 @@ class TokenGrainScope {
   int64_t previous_;
 };
 
-// `x` summed over the dims in which `sizes` (right-aligned) is 1 or absent, so that the result has shape `sizes`.
-// Leading absent dims are the token axis: its leaf is token_grain(). Dtype f32 for the narrow floats (N4: the sum is a
-// parameter gradient and is rounded nowhere on its way), else that of x. `x` itself when it already has `sizes`.
+// `x` summed over the dims in which `sizes`, aligned at the right, is 1 or absent, so that the result has shape `sizes`; `x`
+// itself when it already has that shape. Absent leading dims form the token axis, whose leaf is token_grain(). Dtypes: f32 for
+// the narrow floats, since the sum is a parameter gradient and must not be rounded on its way (N4), else that of x.
 Tensor sum_to(const Tensor& x, const Shape& sizes);
 
 }  // namespace tutti

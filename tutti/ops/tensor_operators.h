@@ -1,8 +1,8 @@
-// Operators on tensors and numbers: the functions of binary.h and comparison.h in C++ spelling.
+// Operators on tensors and numbers: operator spellings of the functions in binary.h and comparison.h.
 //
-// `/` is true division. `%` is not defined, because C++ and Python mean different things by it: say remainder() or
-// fmod(), and for integer quotients floordiv() or truncdiv(). == and != are not defined either: they would have to give
-// one bool; say eq() and ne().
+// `/` is true division. `%` is not defined, because C++ and Python disagree about it: use remainder() or fmod(), and for
+// integer quotients floordiv() or truncdiv(). == and != are not defined either, because they would be expected to return a
+// single bool: use eq() and ne().
 #pragma once
 
 #include "tutti/ops/binary.h"

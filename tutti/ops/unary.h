@@ -1,8 +1,8 @@
 // Pointwise functions of one tensor. The result has the sizes of x.
 //
-// Dtypes: "any" keeps the type of x; "float" computes floats in their own type (narrow floats in f32, rounded once) and
-// turns integers and booleans into f32; "truth" gives booleans. Errors of the f32 functions are those of the code
-// generator's polynomials (docs/math_ulp.md). Each is its definition in IEEE 754 or in ISO C math.h.
+// Dtypes: functions under "any" keep the type of x; those under "float" compute floats in their own type (narrow floats in f32,
+// rounded once) and convert integers and booleans to f32; those under "truth" give booleans. The maximum errors of the f32
+// functions are listed in docs/math_ulp.md. Each function is defined as in IEEE 754 or ISO C math.h.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
@@ -10,14 +10,14 @@
 namespace tutti {
 
 // ---- any: integers stay what they are --------------------------------------------------------------------------------
-Tensor abs(const Tensor& x);    // the smallest integer stays itself
-Tensor neg(const Tensor& x);    // integers wrap. Error: booleans (logical_not)
+Tensor abs(const Tensor& x);    // wraps: the absolute value of the smallest integer is itself
+Tensor neg(const Tensor& x);    // integers wrap. UsageError for booleans: use logical_not
 Tensor sign(const Tensor& x);   // -1, 0, 1; NaN gives 0
 Tensor ceil(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor trunc(const Tensor& x);
-Tensor round(const Tensor& x);  // halves to even
-Tensor bitwise_not(const Tensor& x);  // booleans: logical not. Error: floats
+Tensor round(const Tensor& x);  // ties to even
+Tensor bitwise_not(const Tensor& x);  // logical not for booleans. UsageError for floats
 
 // ---- float ------------------------------------------------------------------------------------------------------------
 Tensor exp(const Tensor& x);
@@ -48,7 +48,7 @@ Tensor sigmoid(const Tensor& x);     // 1 / (1 + exp(-x))
 Tensor lgamma(const Tensor& x);      // log |gamma(x)|
 
 // ---- truth ------------------------------------------------------------------------------------------------------------
-Tensor signbit(const Tensor& x);     // true for -0.0 and a negative NaN
+Tensor signbit(const Tensor& x);     // whether the sign bit is set, as in -0.0 and in negative NaNs
 Tensor logical_not(const Tensor& x); // x == 0
 Tensor isnan(const Tensor& x);
 Tensor isinf(const Tensor& x);

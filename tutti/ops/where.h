@@ -1,4 +1,4 @@
-// Choosing between two values, element by element.
+// Elementwise selection.
 #pragma once
 
 #include "tutti/ops/scalar.h"
@@ -6,13 +6,13 @@
 
 namespace tutti {
 
-// a where `condition` is true, else b. All broadcast. Dtypes: condition boolean; a and b as in tutti/ops/binary.h.
-// The gradient of the value not chosen is 0, also where it is NaN or infinite. Error: the condition is not boolean.
+// a where `condition` is true, else b; all operands broadcast. Dtypes: condition boolean; a and b as in tutti/ops/binary.h. The
+// gradient of the value not selected is 0, even where that value is NaN or infinite. UsageError for another dtype of `condition`.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, const Scalar& b);
 Tensor where(const Tensor& condition, const Scalar& a, const Tensor& b);
 
-// x with `value` wherever `mask` is true. Shapes: mask broadcasts to x. Source: where(mask, value, x).
+// where(mask, value, x): x with `value` wherever `mask` is true. Shapes: mask broadcasts to x.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Scalar& value);
 
 }  // namespace tutti
