@@ -1,4 +1,4 @@
-// Devices as words: a kind and an index. What a device can do lives in tutti/runtime/device_backend.h.
+// Device: names a device by its kind and index. The operations of devices are in tutti/runtime/device_backend.h.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tutti {
 
 enum class DeviceKind : uint8_t {
   cpu,
-  mock,  // host memory that behaves like an accelerator: poisoned, counted, failing on request; for tests
+  mock,  // for tests: host memory that behaves like an accelerator, is poisoned and counted, and fails on request
   cuda,
 };
 

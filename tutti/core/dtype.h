@@ -1,7 +1,7 @@
 // Element types of tensors and their scalar representations.
 //
-// bf16, f16 and the two fp8 formats are storage types: arithmetic on them happens in f32 (numerics contract, N1) and
-// every conversion rounds to nearest, ties to even, in integer arithmetic, keeping denormals.
+// bf16, f16 and the two fp8 formats are storage types: arithmetic on them happens in f32 (numerics contract, N1), and
+// every conversion rounds to nearest, ties to even, and keeps denormals.
 #pragma once
 
 #include <bit>
@@ -46,7 +46,7 @@ constexpr bool is_floating(DType dtype) { return dtype <= DType::f8e5m2; }
 constexpr bool is_integral(DType dtype) { return dtype >= DType::i64 && dtype <= DType::u8; }
 constexpr bool is_fp8(DType dtype) { return dtype == DType::f8e4m3fn || dtype == DType::f8e5m2; }
 
-// The type arithmetic on `dtype` is carried out in: f32 for the narrow floats, the type itself otherwise.
+// The type in which arithmetic on `dtype` is carried out: f32 for the narrow floats, the type itself otherwise.
 constexpr DType compute_dtype(DType dtype) {
   return is_floating(dtype) && dtype != DType::f64 ? DType::f32 : dtype;
 }
@@ -54,8 +54,8 @@ constexpr DType compute_dtype(DType dtype) {
 std::string_view name_of(DType dtype);
 DType dtype_from_name(std::string_view name);  // UsageError lists the known names
 
-// The common type of two tensors: bool < integers by width (u8 with a signed type widens past it) < floats.
-// bf16 with f16 gives f32; fp8 promotes with nothing but itself (cast first).
+// The common type of two tensors: bool < integers by width < floats. u8 with a signed integer gives a signed type that holds
+// both; bf16 with f16 gives f32. An fp8 type promotes only with itself (cast first).
 DType promote(DType a, DType b);
 
 template <class T>
@@ -102,10 +102,11 @@ decltype(auto) visit_dtype(DType dtype, Fn&& fn) {
   throw InternalError("visit_dtype: no such dtype");
 }
 
-// One element, widened: floats to double, integers and bool to int64. For slow generic code (references, printing).
+// Load one element: floats widen to double, integers and bool to int64. For slow generic code (references, printing).
 double load_as_double(const void* element, DType dtype);
 int64_t load_as_int64(const void* element, DType dtype);
-// One rounding from double (through f32 for the narrow floats); integers truncate toward zero, bool tests != 0.
+// Store one element. From double, floats round once (narrow floats go through f32), integers truncate toward zero, and bool
+// stores value != 0.
 void store_from_double(void* element, DType dtype, double value);
 void store_from_int64(void* element, DType dtype, int64_t value);
 

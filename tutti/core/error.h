@@ -1,8 +1,8 @@
 // Errors and checks.
 //
-// Three kinds. UsageError: the caller can fix it. EnvironmentError: network, file, memory or peer; the caller may
-// retry or rebuild. InternalError: our bug; it says what to report. A library never ends the host program.
-// Every message says what, where and how to fix it, with the actual values.
+// There are three kinds. UsageError: the caller can fix it. EnvironmentError: network, file, memory or peer failed; the caller
+// may retry or rebuild. InternalError: a bug in Tutti; the message says what to report. The library never ends the host program.
+// Every message says what is wrong, where, and how to fix it, with the actual values.
 #pragma once
 
 #include <fmt/core.h>
@@ -41,13 +41,13 @@ class IntegerDivideByZero : public UsageError {
       : UsageError(fmt::format("{}: ZeroDivisionError: integer division or modulo by zero", where)) {}
 };
 
-// Checked 64-bit shape arithmetic left the range of int64.
+// A result of checked shape arithmetic is outside the range of int64.
 class SymIntOverflow : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-// The candidate closest to `name` by edit distance, or "" when none is near. For "did you mean" hints.
+// The candidate closest to `name` by edit distance, or "" when none is close. For "did you mean" hints.
 std::string nearest_match(std::string_view name, std::span<const std::string> candidates);
 
 // "unknown <what> 'x'; did you mean 'y'? Known: a, b, c"
@@ -63,13 +63,13 @@ std::string errno_text(int error);
 
 }  // namespace tutti
 
-// The caller broke a rule.
+// Throws UsageError unless `condition` holds.
 #define TUTTI_CHECK(condition, ...)                                                 \
   do {                                                                              \
     if (!(condition)) [[unlikely]] ::tutti::detail::throw_usage(fmt::format(__VA_ARGS__)); \
   } while (0)
 
-// Both sides are printed behind the message.
+// Throws UsageError unless a == b; the message ends with both values.
 #define TUTTI_CHECK_EQ(a, b, ...)                                                                                \
   do {                                                                                                           \
     const auto& tutti_a_ = (a);                                                                                  \
@@ -78,13 +78,13 @@ std::string errno_text(int error);
       ::tutti::detail::throw_usage(fmt::format(__VA_ARGS__) + fmt::format(" ({} vs {})", tutti_a_, tutti_b_));   \
   } while (0)
 
-// The world outside (files, memory, peers) failed.
+// Throws EnvironmentError unless `condition` holds.
 #define TUTTI_CHECK_ENV(condition, ...)                                                         \
   do {                                                                                          \
     if (!(condition)) [[unlikely]] ::tutti::detail::throw_environment(fmt::format(__VA_ARGS__)); \
   } while (0)
 
-// No input can reach this.
+// Throws InternalError unless `condition` holds. For conditions that no input can violate.
 #define TUTTI_ASSERT(condition, ...)                                                                    \
   do {                                                                                                  \
     if (!(condition)) [[unlikely]]                                                                      \

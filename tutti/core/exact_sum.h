@@ -1,7 +1,7 @@
 // Sums that do not depend on the order of their terms (numerics contract, N7).
 //
-// Terms fall into one integer bin per exponent, so adding is exact and bins of several ranks add as integers. The whole
-// range of f32 and of its squares is covered; NaN and infinities are counted. Only the last step rounds.
+// Terms are added to one integer bin per exponent, so addition is exact and the bins of several ranks add as integers. The whole
+// range of f32 and of its squares is covered; NaNs and infinities are counted. Only the last step rounds.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ enum class ExactTerm : uint8_t { value, square };
 
 class ExactSum {
  public:
-  // Bins as they travel between ranks: low and high part of each, then the counts of NaN, +infinity and -infinity.
+  // The exchange format between ranks: the low and high part of each bin, then the counts of NaN, +infinity and -infinity.
   static constexpr int kBins = 256;
   static constexpr int kWords = 2 * kBins + 3;
 
@@ -23,11 +23,11 @@ class ExactSum {
   void add(std::span<const float> values);
   void add(const ExactSum& other);
 
-  // The parts, to be summed over ranks element by element and given back with set_words.
+  // The state as integers, to be summed over ranks elementwise and set with set_words().
   std::array<int64_t, kWords> words() const;
   void set_words(std::span<const int64_t, kWords> words);
 
-  // The sum as the nearest doubles allow: NaN when a NaN or both infinities were added.
+  // The sum, rounded to double; NaN when a NaN or both infinities were added.
   double value() const;
   bool is_finite() const { return nan_ == 0 && positive_infinity_ == 0 && negative_infinity_ == 0; }
 

@@ -1,8 +1,8 @@
-// Expr: scalar expressions, the words in which recipes say what a kernel computes per element.
+// Expr: scalar expressions, with which recipes describe what a kernel computes per element.
 //
 // A node has one dtype, which is a compute dtype (f64, f32, i64, i32, i16, i8, u8, boolean): storage types are widened
 // when an argument is loaded and rounded when an output is stored. Every operation rounds once; `fma` is the only fused
-// one (numerics contract, N1 and N2). Integer rules are those of core/number.h at the width of the node.
+// one (numerics contract, N1 and N2). Integer arithmetic follows core/number.h at the width of the node.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,9 @@ enum class ScalarOp : uint8_t {
   fma,    // a * b + c, one rounding
   // Conversions to the node's dtype.
   cast, bitcast,
-  // Philox4x32-10: operands (element index i64, key i64, counter-high i64); gives the u32 of that element as i64.
+  // Philox4x32-10 of the operands (element index i64, key i64, counter-high i64): the u32 of that element as i64.
   philox,
-  // The float as it is after a store to dtype `index` and a load: rounded to a narrow float. The dtype stays.
+  // The float after a store as dtype `index` and a load: rounded to that narrow float. The dtype of the node does not change.
   stored,
 };
 
@@ -91,12 +91,13 @@ class Expr {
   int32_t id_ = -1;
 };
 
-// Any operation of the list, with its result dtype derived (comparisons and predicates: boolean; else the operands').
+// Applies any ScalarOp. The result dtype is boolean for comparisons and predicates, else that of the operands.
 Expr apply_scalar(ScalarOp op, Expr a);
 Expr apply_scalar(ScalarOp op, Expr a, Expr b);
 Expr apply_scalar(ScalarOp op, Expr a, Expr b, Expr c);
 Expr cast(Expr a, DType dtype);
-// What a load gives after `a` was stored as `storage`; `a` is of its compute dtype. `a` itself where that loses nothing.
+// The value of a load after `a` was stored as `storage`, whose compute dtype must be that of `a`. `a` itself if the store does
+// not round.
 Expr stored(Expr a, DType storage);
 Expr where(Expr condition, Expr a, Expr b);
 
@@ -109,7 +110,7 @@ class ExprPool {
   Expr constant_int(int64_t value, DType dtype);
   Expr leaf(ScalarOp op, DType dtype, int index = 0);
   const std::vector<ExprNode>& nodes() const { return nodes_; }
-  int32_t push(const ExprNode& node);  // identical nodes are made once; constants fold
+  int32_t push(const ExprNode& node);  // reuses an identical node and folds constants
 
  private:
   std::vector<ExprNode> nodes_;

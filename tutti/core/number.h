@@ -22,7 +22,7 @@ double truediv_i64(int64_t a, int64_t b);
 // a**b modulo 2^64 by repeated squaring; a negative exponent gives 1 for base 1, +-1 for base -1, 0 otherwise.
 int64_t pow_i64(int64_t a, int64_t b);
 
-// Float forms: floordiv and remainder as CPython's float_divmod with the corrections for zero and infinity.
+// Float forms: floordiv and remainder follow CPython's float_divmod, including its corrections for zero and infinity.
 double floordiv_f64(double a, double b);
 double remainder_f64(double a, double b);
 

@@ -1,10 +1,10 @@
-// The version of the numbers that Tutti computes.
+// The version of Tutti's numerical results.
 #pragma once
 
 namespace tutti {
 
-// Rises with every change that moves a bit of a loss, a gradient or a weight on some layout; CHANGELOG.md says what moved.
-//   1  until small losses were mended; checkpoints of that time do not say so
+// Incremented with every change that alters a bit of a loss, a gradient or a weight on some layout; CHANGELOG.md describes each.
+//   1  the first numerics; checkpoints written with it do not record a version
 //   2  cross entropy from (m, r), gelu through erfcx, sums of broadcast narrow operands rounded once
 inline constexpr int kNumericsVersion = 2;
 

@@ -1,6 +1,6 @@
 // Philox4x32-10, the counter-based generator behind every random number of Tutti.
 //
-// A block is a pure function of (key, counter): no state, so a value depends on its index and on nothing else
+// A block is a pure function of (key, counter). There is no state, so a value depends only on its key and index
 // (numerics contract, N6). Element i of a stream is lane i % 4 of block i / 4.
 // Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC11), section 3.3 and table 2;
 // the known answers in the test are those the authors distribute with Random123.
@@ -33,7 +33,7 @@ constexpr std::array<uint32_t, 4> philox4x32(PhiloxCounter counter, PhiloxKey ke
   return counter;
 }
 
-// A 64-bit key as the two words Philox wants, low word first.
+// A 64-bit key as the two words that Philox takes, low word first.
 constexpr PhiloxKey philox_key(uint64_t key) {
   return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
 }

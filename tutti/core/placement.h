@@ -1,4 +1,4 @@
-// Placement: how a tensor lies along one axis of a device mesh.
+// Placement: how a tensor is distributed along one axis of a device mesh.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-// How the parts of a Partial value combine to the value.
+// The reduction that combines the parts of a Partial value.
 enum class PartialOp : uint8_t { sum, avg, max, min, prod };
 inline constexpr int kNumPartialOps = 5;
 std::string_view name_of(PartialOp op);
@@ -20,8 +20,8 @@ class Placement {
 
   // Every rank holds the whole tensor.
   static constexpr Placement replicate() { return {}; }
-  // Each rank holds a range of dim `dim`. With `pieces` > 1 the dim is first cut into that many equal pieces and each
-  // rank holds its range of every piece: the inner factor of a dim that was made by merging two.
+  // Each rank holds a range of dim `dim`. With `pieces` > 1 the dim is first divided into that many equal pieces, and each rank
+  // holds its range of every piece. This arises when two dims are merged and the inner one is sharded.
   static constexpr Placement shard(int dim, int64_t pieces = 1) {
     Placement p;
     p.kind_ = Kind::shard;
@@ -29,7 +29,7 @@ class Placement {
     p.pieces_ = pieces;
     return p;
   }
-  // Each rank holds a term; the value is their combination.
+  // Each rank holds a partial value; reducing them with `op` gives the tensor.
   static constexpr Placement partial(PartialOp op = PartialOp::sum) {
     Placement p;
     p.kind_ = Kind::partial;
@@ -41,9 +41,9 @@ class Placement {
   constexpr bool is_replicate() const { return kind_ == Kind::replicate; }
   constexpr bool is_shard() const { return kind_ == Kind::shard; }
   constexpr bool is_partial() const { return kind_ == Kind::partial; }
-  constexpr int dim() const { return dim_; }          // of a shard
-  constexpr int64_t pieces() const { return pieces_; }  // of a shard
-  constexpr PartialOp op() const { return op_; }      // of a partial
+  constexpr int dim() const { return dim_; }          // for a shard placement
+  constexpr int64_t pieces() const { return pieces_; }  // for a shard placement
+  constexpr PartialOp op() const { return op_; }      // for a partial placement
   friend constexpr bool operator==(const Placement&, const Placement&) = default;
 
  private:

@@ -1,7 +1,7 @@
-// The constant folder of recipes: one scalar operation on host values, following core/number.h.
+// Constant folding in recipes: evaluates one scalar operation on host values, following core/number.h.
 //
-// Only operations whose result is exact or correctly rounded by IEEE 754 fold; transcendentals stay in the kernel, so
-// that a folded and an unfolded kernel have the same bits.
+// Only operations whose result is exact or correctly rounded by IEEE 754 are folded. Transcendental functions stay in the kernel,
+// so that a folded and an unfolded kernel have the same bits.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct ScalarValue {
   int64_t i = 0;
 };
 
-// The result, or nothing when the operation does not fold. Throws IntegerDivideByZero.
+// The result, or nullopt when the operation cannot be folded. Throws IntegerDivideByZero.
 std::optional<ScalarValue> evaluate_scalar(ScalarOp op, DType result, const ScalarValue* operands, int count);
 
 // Turns `node` into a constant when all its operands in `nodes` are constants and the operation folds. A division by a

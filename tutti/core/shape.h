@@ -1,4 +1,4 @@
-// Sizes and strides: up to kMaxDims values inline, trivially copyable.
+// Sizes and strides: lists of up to kMaxDims values, stored inline and trivially copyable.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tutti {
 
 inline constexpr int kMaxDims = 8;
 
-// A list of at most kMaxDims values. A ninth is a UsageError.
+// A list of at most kMaxDims values; adding more throws UsageError.
 template <class T>
 class InlineDims {
  public:
@@ -68,29 +68,29 @@ class InlineDims {
   int32_t count_ = 0;
 };
 
-using Shape = InlineDims<SymInt>;      // sizes, maybe symbolic
+using Shape = InlineDims<SymInt>;      // sizes, possibly symbolic
 using Extents = InlineDims<int64_t>;   // sizes or strides of a tensor with memory
 using Dims = InlineDims<int64_t>;      // a list of dimension numbers
 
 std::string to_string(const Shape& shape);      // "[2, 3]"
 std::string to_string(const Extents& extents);  // "[2, 3]"
 
-// The integers of a shape. While tracing, a symbolic size becomes what it is in the traced call, and that a guard.
+// The sizes as integers. While tracing, a symbolic size takes its value in the traced call, which is recorded as a guard.
 Extents concrete(const Shape& shape);
 Shape to_shape(const Extents& extents);
 
-// Product of the sizes, checked for overflow.
+// The product of the sizes. SymIntOverflow when it exceeds int64.
 int64_t numel_of(const Extents& sizes);
 SymInt numel_of(const Shape& sizes);
 // Strides of a dense row-major tensor, in elements.
 Extents contiguous_strides(const Extents& sizes);
 
-// `dim` in [-ndim, ndim) as a non-negative number. `where` opens the error message.
+// Maps `dim` in [-ndim, ndim) to a non-negative number. UsageError, whose message begins with `where`, when it is out of range.
 int normalize_dim(int64_t dim, int ndim, const char* where);
-// Sorted, distinct, non-negative; an empty list means all dims.
+// The dims as sorted, distinct, non-negative numbers; an empty list means all dims.
 Dims normalize_dims(const Dims& dims, int ndim, const char* where);
 
-// The shape that two operands broadcast to (NumPy's rule). UsageError naming both shapes.
+// The shape that two operands broadcast to by NumPy's rule. UsageError, naming both shapes, when they do not broadcast.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where);
 
 }  // namespace tutti

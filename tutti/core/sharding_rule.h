@@ -1,7 +1,7 @@
-// ShardingRule: which placements of inputs and outputs an op can compute with locally, said as text.
+// ShardingRule: the placements of inputs and outputs with which an op can be computed locally, written as text.
 //
 // The text is "inputs -> outputs | factor classes | partial rows | exact", e.g. "A[mk] B[kn] -> C[mn] | sum{k} | bilin".
-// docs/sharding_rules.md explains it; a rule belongs to one call, so it may depend on sizes and options.
+// docs/sharding_rules.md explains it. A rule belongs to one call, so it may depend on sizes and options.
 #pragma once
 
 #include <span>
@@ -17,47 +17,47 @@ namespace tutti {
 // One tensor of a rule.
 struct RuleOperand {
   std::string name;
-  bool opaque = false;  // '#': never Partial
-  bool addend = false;  // '+': takes the placement of the output, Partial included
+  bool opaque = false;  // '#': must not be Partial
+  bool addend = false;  // '+': has the placement of the output, Partial included
   // One string of factors per dim, major first; "1" is a dim of size 1.
   std::vector<std::string> dims;
 };
 
-// What happens to a factor that an output does not have.
+// What happens when a factor that an output lacks is sharded.
 struct FactorClass {
   enum class Kind : uint8_t { reduce, mask, even };
   char factor;
   Kind kind;
-  PartialOp op = PartialOp::sum;  // of a reduce
+  PartialOp op = PartialOp::sum;  // for Kind::reduce
 };
 
-// One way to place the tensors of a call along one mesh axis so that every rank computes its part alone.
+// One way to place the tensors of a call along one mesh axis such that every rank computes its part without communication.
 struct ShardingRow {
   std::string name;  // "replicate", "shard m", "lin sum"
   std::vector<Placement> inputs, outputs;
-  // The combined outputs have the bits of the undivided call (numerics contract, N9).
+  // Whether the combined outputs have the bits of the undivided call (numerics contract, N9).
   bool exact = false;
-  // The sharded factor must divide evenly over the ranks; 0: any cut will do.
+  // A factor that must divide evenly over the ranks; 0: none.
   char even_factor = 0;
-  // The sharded factor is a range of index values: a rank replaces indices outside its range by any inside, and sets
-  // the output elements that come from them to -0.0. 0: no.
+  // A sharded factor that is a range of index values: a rank replaces indices outside its range by any index inside it and sets
+  // the output elements that come from them to -0.0. 0: none.
   char masked_factor = 0;
 };
 
 class ShardingRule {
  public:
-  // UsageError with the position in the text.
+  // UsageError, naming the position in the text, when the text is not a rule.
   static ShardingRule parse(std::string_view text);
 
   const std::vector<RuleOperand>& inputs() const { return inputs_; }
   const std::vector<RuleOperand>& outputs() const { return outputs_; }
   const std::vector<FactorClass>& classes() const { return classes_; }
 
-  // The size of each factor that has one, by letter. UsageError when tensors disagree with the rule or each other.
-  // Sizes as in the call, one entry per operand.
+  // The size of each factor that has one, at factor_index(letter). `inputs` and `outputs` hold the sizes of each operand of the
+  // call. UsageError when they contradict the rule or each other.
   std::vector<int64_t> factor_sizes(std::span<const Extents> inputs, std::span<const Extents> outputs) const;
 
-  // Every legal row, the replicated one first, then factors in order of appearance, then partial rows.
+  // All legal rows: first the replicated one, then one per factor in order of appearance, then partial rows.
   std::vector<ShardingRow> rows(std::span<const Extents> inputs, std::span<const Extents> outputs) const;
 
  private:
@@ -71,7 +71,7 @@ class ShardingRule {
   std::vector<RuleOperand> inputs_, outputs_;
   std::vector<FactorClass> classes_;
   std::vector<std::string> partial_words_;
-  std::vector<std::string> exact_;  // words and "sum{k}" that are bit-equal though their kind is not
+  std::vector<std::string> exact_;  // partial words and factors ("sum{k}") whose rows are exact although their kind is not
 };
 
 // Index of a factor letter in the result of factor_sizes; -1 marks a factor without a size.

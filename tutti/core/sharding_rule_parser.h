@@ -1,4 +1,4 @@
-// The reader of the text of sharding rules. Private to core.
+// The parser of sharding rules. Private to core.
 #pragma once
 
 #include "tutti/core/sharding_rule.h"

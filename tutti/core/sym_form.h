@@ -1,7 +1,7 @@
 // The normal form of a size expression: a sum of products with integer coefficients.
 //
-// Sizes multiply, split and join again; in normal form what is equal looks equal. The rules are those of integers, with
-// one side condition: a sum or product that leaves 64 bits on the way stays as it was written.
+// Two size expressions that are equal as polynomials have the same normal form. The rules are those of integers, with one
+// exception: a sum or product whose coefficients would exceed 64 bits is left as it was written.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace tutti {
 
 struct SymForm {
-  // coefficient times the product of the factors, which are nodes in ascending order, repeated for powers.
+  // The coefficient times the product of the factors, which are nodes in ascending order, repeated for powers.
   struct Term {
     std::vector<int64_t> factors;
     int64_t coefficient;
@@ -24,15 +24,15 @@ struct SymForm {
   static SymForm of_constant(int64_t value) { return {{}, value}; }
   static SymForm of_factor(int64_t node) { return {{{{node}, 1}}, 0}; }
   bool is_constant() const { return terms.empty(); }
-  // One product without anything added.
+  // Whether this is a single term.
   bool is_product() const { return terms.size() == 1 && constant == 0; }
 };
 
-// Nothing when a coefficient would leave 64 bits.
+// These return nullopt when a coefficient would exceed 64 bits.
 std::optional<SymForm> add(const SymForm& a, const SymForm& b, int64_t sign);  // a + sign * b, sign is 1 or -1
-// Also nothing when both are sums.
+// Also nullopt when both are sums.
 std::optional<SymForm> multiply(const SymForm& a, const SymForm& b);
-// a / b when both are products and b divides a for all values of the factors that are not 0. Precondition: b is not 0.
+// a / b if both are products and b divides a for all non-zero values of the factors, else nullopt. Precondition: b is not 0.
 std::optional<SymForm> divide_exactly(const SymForm& a, const SymForm& b);
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
-// SymFloat: a number of the host that is a double, or a float expression over symbolic sizes.
+// SymFloat: a host number that is a double, or a float expression over symbolic sizes.
 //
 // The arithmetic is that of eager kernels in f64 (core/scalar_eval.h), with Python's rule for zero divisors: dividing a host
-// number by zero is IntegerDivideByZero, whose text names ZeroDivisionError. A comparison gives a SymBool.
+// number by zero throws IntegerDivideByZero, whose text names ZeroDivisionError. A comparison gives a SymBool.
 #pragma once
 
 #include "tutti/core/symint.h"
@@ -16,9 +16,9 @@ class SymFloat {
   static SymFloat of_node(int64_t node);  // node of SymGraph::current()
 
   bool is_symbolic() const { return node_ >= 0; }
-  // The double. Throws UsageError naming the expression when this is symbolic.
+  // The double. Throws UsageError, naming the expression, when this is symbolic.
   double value() const;
-  // The double this is in the running trace, recorded as a guard.
+  // The value in the running trace, recorded as a guard.
   double guard_double() const;
   std::string to_string() const;
   int64_t node() const;  // its node; a constant makes one
@@ -26,7 +26,7 @@ class SymFloat {
   friend SymFloat operator+(SymFloat a, SymFloat b);
   friend SymFloat operator-(SymFloat a, SymFloat b);
   friend SymFloat operator*(SymFloat a, SymFloat b);
-  friend SymFloat operator/(SymFloat a, SymFloat b);  // as Python's: true division
+  friend SymFloat operator/(SymFloat a, SymFloat b);  // true division, as in Python
   friend SymFloat operator-(SymFloat a);
   friend SymBool operator==(SymFloat a, SymFloat b);
   friend SymBool operator!=(SymFloat a, SymFloat b);

@@ -1,8 +1,8 @@
 // SymInt: a size that is an integer, or a symbol of the tracer, in 8 trivially copyable bytes.
 //
-// Arithmetic is Python's. C++ `/` and `%` truncate and are deleted: say which division is meant. Shape arithmetic is
-// checked: leaving 64 bits throws SymIntOverflow. A comparison of symbols gives a SymBool; turning it into bool guards,
-// which means that the tracer records the answer for the sizes at hand.
+// Arithmetic follows Python. C++ `/` and `%` truncate and are therefore deleted: name the division that is meant. Shape
+// arithmetic is checked: a result outside 64 bits throws SymIntOverflow. A comparison of symbols gives a SymBool; converting it
+// to bool records a guard, which means that the trace is valid only for sizes with the same answer.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class SymInt;
 enum class SymOp : uint8_t {
   constant, symbol, add, sub, mul, neg, floordiv, truncdiv, remainder, fmod, pow, minimum, maximum,
   eq, ne, lt, le, gt, ge,
-  // Numbers that are floats, see symfloat.h; values are the bits of doubles, those of comparisons 0 or 1.
+  // Operations on floats, see symfloat.h. Values are the bits of doubles; those of comparisons are 0 or 1.
   real_eq, real_ne, real_lt, real_le, real_gt, real_ge,
   real_constant, real_of, real_quotient,  // of integers: the integer itself; the rounded quotient of two
   real_add, real_sub, real_mul, real_neg, real_truediv, real_floordiv, real_remainder, real_fmod, real_pow, real_minimum, real_maximum, real_sqrt
@@ -27,7 +27,7 @@ inline constexpr bool is_comparison(SymOp op) { return op >= SymOp::eq && op <= 
 inline constexpr bool is_real(SymOp op) { return op >= SymOp::real_constant; }  // whether the value is the bits of a double
 inline constexpr bool is_constant(SymOp op) { return op == SymOp::constant || op == SymOp::real_constant; }
 
-// The truth of a comparison, maybe of symbols. Conversion to bool asks SymGraph for the answer at the traced sizes.
+// The result of a comparison, possibly of symbols. Conversion to bool asks SymGraph for the answer at the traced sizes.
 class SymBool {
  public:
   constexpr SymBool(bool value) : node_(value ? -1 : -2) {}  // NOLINT: a bool is a SymBool
@@ -49,9 +49,9 @@ class SymInt {
   constexpr SymInt(int value) : rep_(value) {}  // NOLINT
 
   bool is_symbolic() const { return is_reserved(rep_) && !is_interned_constant(); }
-  // The integer. Throws UsageError naming the expression when this is a symbol.
+  // The integer. Throws UsageError, naming the expression, when this is symbolic.
   int64_t value() const { return is_reserved(rep_) ? slow_value() : rep_; }
-  // The integer this has in the running trace, recorded as a guard.
+  // The value in the running trace, recorded as a guard.
   int64_t guard_int() const;
   std::string to_string() const;
 
@@ -62,7 +62,7 @@ class SymInt {
   SymInt& operator+=(SymInt b) { return *this = *this + b; }
   SymInt& operator-=(SymInt b) { return *this = *this - b; }
   SymInt& operator*=(SymInt b) { return *this = *this * b; }
-  // Say floordiv, truncdiv, truediv, remainder or fmod: C++ truncates where Python floors.
+  // Use floordiv, truncdiv, truediv, remainder or fmod: C++ truncates where Python floors.
   friend SymInt operator/(SymInt, SymInt) = delete;
   friend SymInt operator%(SymInt, SymInt) = delete;
 
@@ -84,7 +84,7 @@ class SymInt {
   int64_t node() const;                 // its node; a constant makes one
 
  private:
-  // The lowest 2^32 values of int64 name nodes; an integer that falls there is interned as a constant.
+  // The lowest 2^32 values of int64 are reserved for nodes; an integer in that range is interned as a constant.
   static constexpr int64_t kReservedEnd = std::numeric_limits<int64_t>::min() + (int64_t{1} << 32);
   static constexpr bool is_reserved(int64_t rep) { return rep < kReservedEnd; }
   static SymBool compare(SymOp op, SymInt a, SymInt b);

@@ -1,8 +1,8 @@
-// Where a dim may be cut over ranks so that sums over it keep their bits (numerics contract, N3 and N11).
+// Where a dim may be divided over ranks such that sums over it keep their bits (numerics contract, N3 and N11).
 //
-// A dim of n elements is summed by halving: ceil(n/2) and floor(n/2) elements until n fits a leaf. Ranks hold the nodes
-// of one level of that tree, so the parts of an odd dim differ by at most one element, and what ranks combine by
-// halving is the upper part of the same tree.
+// A dim of n elements is summed by halving, into ceil(n/2) and floor(n/2) elements, until a part fits a leaf. Ranks hold the
+// nodes of one level of that tree, so the parts of an odd dim differ by at most one element, and the ranks, combining their sums
+// by halving, complete the upper part of the same tree.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct TreeCut {
   int64_t size() const { return end - begin; }
 };
 
-// The largest power of two over which a dim can be cut without cutting a leaf; at least 1.
+// The largest power of two of ranks over which a dim can be divided without dividing a leaf; at least 1.
 int64_t largest_cut(int64_t size, int64_t leaf);
 
-// The elements that `rank` of `ranks` holds. A dim that is never summed over has leaf 1.
-// UsageError, naming `what` and the largest legal number of ranks, when a border would fall inside a leaf.
+// The elements that `rank` of `ranks` holds. For a dim that is never summed over, pass leaf = 1.
+// UsageError, naming `what` and the largest possible number of ranks, when a border would fall inside a leaf.
 TreeCut tree_cut(int64_t size, int64_t leaf, int rank, int ranks, std::string_view what);
 
 }  // namespace tutti
