@@ -1,5 +1,5 @@
-// The C structures of DLPack 1.1, as data: layouts and numbers are those of the standard, names too, in a namespace so
-// that the header of another library may stand beside it. Cast pointers between the two.
+// The C structures of DLPack 1.1. Layouts, values and names are those of the standard; they are in a namespace, so that the
+// DLPack header of another library can be included as well. Cast pointers between the two.
 // Source: the DLPack specification, "C API", versions 0.8 (DLManagedTensor) and 1.1 (DLManagedTensorVersioned).
 #pragma once
 
@@ -55,7 +55,7 @@ struct DLTensor {
   uint64_t byte_offset;
 };
 
-// Before 1.0. No version, no flags.
+// The structure before 1.0, without version and flags.
 struct DLManagedTensor {
   DLTensor dl_tensor;
   void* manager_ctx;

@@ -1,20 +1,20 @@
-// Which Tensor objects somebody reads tensors through, and whether one of them has been lost since.
+// Records the Tensor objects through which code reads tensors, and detects when one of them is overwritten or destroyed.
 //
-// Who keeps what was computed from a tensor of somebody else's keeps a handle of its own on it, and does not see that the
-// program's variable now holds another one: `w = w + 1`, `model = Model{}`, std::swap, a vector that moves its elements. How
-// many handles there are does not say it either, since others come and go. So the reader notes, once, the handles that it
-// reads through; those that are still there at the end are places of the program, and losing one of them counts.
+// A cache of results computed from the program's tensors keeps its own handles on them, and so does not see when a variable of
+// the program comes to hold another tensor: `w = w + 1`, `model = Model{}`, std::swap, a vector that moves its elements. A count
+// of handles does not tell either, since other handles come and go. Therefore the reader records, once, the Tensor objects that
+// it reads through. Those that still exist afterwards are variables of the program, and each one that is lost later is counted.
 //
 //   auto losses = std::make_shared<std::atomic<int64_t>>(0);
 //   {
 //     HandleNotes notes;
-//     notes.read(w);  // or the code below does, where it sees what is read
+//     notes.read(w);  // or called by the code inside run()
 //     run();          // copies w, copies the copy, ...
 //     notes.watch(losses);
 //   }
 //   w = zeros({3});   // *losses is 1
 //
-// Not seen: a pointer or a reference that now leads to another Tensor object, and objects that join those that are read.
+// Not detected: a pointer or reference that now refers to another Tensor object, and objects added to those that are read.
 #pragma once
 
 #include <atomic>
@@ -25,15 +25,15 @@
 
 namespace tutti {
 
-// Notes the handles that this thread reads tensors through, while it lives. One thread.
+// While it lives, records the Tensor objects (handles) through which this thread reads tensors. Used by one thread.
 class HandleNotes {
  public:
   HandleNotes();
   ~HandleNotes();
   HandleNotes(const HandleNotes&) = delete;
   HandleNotes& operator=(const HandleNotes&) = delete;
-  static HandleNotes* current();  // of this thread; null: nobody notes
-  // Handles that are copied while it lives are not noted.
+  static HandleNotes* current();  // that of this thread, or null
+  // While it lives, copies of handles are not recorded.
   class Pause {
    public:
     Pause();
@@ -45,18 +45,18 @@ class HandleNotes {
     HandleNotes* const notes_;
   };
 
-  // `t` is read. From now on it is noted, too, which other handles it is copied from.
+  // Call when `t` is read. From now on the handles that `t` is copied from are recorded as well.
   void read(const Tensor& t);
-  // Whether a noted handle of `t` is still there.
+  // Whether a recorded handle of `t` still exists.
   bool has_handle_of(const Tensor& t) const;
-  // `t` is of no interest after all.
+  // Stops recording handles of `t`.
   void forget(const Tensor& t);
-  // From now on, and as long as somebody keeps `losses`, losing one of the noted handles that are still there adds one to it. Any
-  // thread may lose them.
+  // From now on, as long as `losses` is alive, it is incremented whenever one of the recorded handles that still exist is lost,
+  // on any thread.
   void watch(const std::shared_ptr<std::atomic<int64_t>>& losses) const;
 
  private:
-  friend struct TensorImpl;  // tells what happens to handles
+  friend struct TensorImpl;  // reports what happens to handles
   void note(TensorImpl& impl, const void* handle);
   HandleNotes* const previous_;
   std::unordered_map<const void*, TensorImpl*> handles_;

@@ -1,7 +1,7 @@
-// What runs before the host reads the elements of a tensor through item(), to_string, copies or to_contiguous.
+// A hook that runs before the host reads the elements of a tensor through item(), to_string(), copies or to_contiguous().
 //
-// Rooms above whose tensors may not be complete yet (results of collectives under way) wait there. Reading through
-// data() or raw_data() does not pass here.
+// Libraries above this one whose tensors may be incomplete, such as results of collectives in progress, wait in it. Reading
+// through data() or raw_data() does not call it.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
@@ -10,26 +10,26 @@ namespace tutti {
 
 using HostReadHook = void (*)(const Tensor& t);
 
-// InternalError when there is one already.
+// InternalError when a hook is already installed.
 void install_host_read_hook(HostReadHook hook);
-// Tensors that take part in no dispatch stage cost one test.
+// Calls the hook. For a tensor that takes part in no dispatch stage this is a single test.
 void before_host_read(const Tensor& t);
 
-// Knows what the host reads on a thread where tensors may stand for memory that does not exist (a trace).
+// Supplies what the host reads on a thread where tensors may stand for memory that does not exist (in a trace).
 class HostReads {
  public:
-  // The elements of `t`, which may have memory or not; or throws.
+  // A tensor with the elements of `t`, which may or may not have memory; may throw.
   virtual Tensor elements_of(const Tensor& t) = 0;
-  // The one of this thread; null: tensors are read as they are.
+  // That of this thread; null: tensors are read directly.
   static HostReads* current();
-  // Gives the one before.
+  // Returns the previous one.
   static HostReads* set_current(HostReads* reads);
 
  protected:
   ~HostReads() = default;
 };
 
-// What item(), to_contiguous() and to_string() read in the place of `t`: itself, when it is complete.
+// The tensor that item(), to_contiguous() and to_string() read in place of `t`; `t` itself when it is complete.
 Tensor host_readable(const Tensor& t);
 
 }  // namespace tutti

@@ -1,19 +1,18 @@
-// Whether two elements of a strided view are the same memory.
+// Whether two elements of a strided view share memory.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-// True when two positions of a view with these sizes and strides are one element: such a view can be read and not written,
-// because which of its values stays would depend on the order of the writes. Strides may be negative, zero, or those of
-// no array at all.
+// True when two positions of a view with these sizes and strides refer to the same element. Such a view can be read but not
+// written, because the result would depend on the order of the writes. Strides may be arbitrary, including negative and zero.
 //
-// The answer is exact unless it takes more than 2^16 trials. That needs at least four dims whose strides interleave, as no
-// sequence of slices, windows and diagonals of an array has them; such a view counts as overlapping.
+// The answer is exact unless the search takes more than 2^16 steps, in which case the view counts as overlapping. That needs at
+// least four dims with interleaved strides, which slices, windows and diagonals of an array never produce.
 bool overlaps_itself(const Extents& sizes, const Extents& strides);
 
-// UsageError when `target`, which `what` is about to write, overlaps itself.
+// UsageError, naming the op `what`, when the tensor `target` that it is about to write overlaps itself.
 void refuse_overlap(const char* what, const Tensor& target);
 
 }  // namespace tutti

@@ -1,12 +1,13 @@
-// A tensor that becomes another one: all handles on it see the other's memory from then on.
+// Rebinding: a tensor takes the memory of another one, which all handles on it then see.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-// `target` takes storage, sizes, strides and offset of `source`; both stay two tensors. Views that were made of `target`
-// keep the old memory. UsageError: dtypes or devices differ, or `target` takes part in autograd. Exclusion is the caller's.
+// `target` takes storage, sizes, strides and offset of `source`; the two remain separate tensors. Existing views of `target`
+// keep the old memory. UsageError when dtypes or devices differ, or `target` takes part in autograd. The caller must exclude
+// concurrent use.
 void rebind(const Tensor& target, const Tensor& source);
 
 // Whether both are the same view of the same memory.

@@ -1,6 +1,7 @@
 // Storage: the memory under one or more tensors, reference counted.
 //
-// Reference counts are atomic; the bytes are not guarded: two threads may read one storage, a writer needs to be alone.
+// Reference counts are atomic, access to the bytes is not synchronized: threads may read a storage concurrently, but a writer
+// needs exclusive access.
 #pragma once
 
 #include <atomic>
@@ -17,38 +18,38 @@ namespace tutti {
 
 class Tensor;
 
-// A question about sizes and strides of a tensor; `about` may hold what else it needs.
+// A yes/no question about sizes and strides of a tensor; `about` holds further arguments.
 using TensorQuestion = bool (*)(const Tensor& t, const Shape& about);
 
-// What stands in the place of memory that does not exist: tensors of a trace have sizes but no elements.
+// Takes the place of memory that does not exist: tensors of a trace have sizes but no elements.
 class StoragePlaceholder {
  public:
   virtual ~StoragePlaceholder() = default;
-  // Somebody wants the bytes of a tensor that has none. Throws.
+  // Called when the bytes of such a tensor are requested. Throws.
   [[noreturn]] virtual void refuse_data() const = 0;
-  // Somebody asks something of a tensor whose sizes are symbolic, and takes the answer for the traced call as the answer.
+  // Answers a question about a tensor with symbolic sizes, for the sizes of the traced call.
   virtual bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const;
 };
 
 class Storage {
  public:
-  // Fresh memory from the current rank's allocator (host) or the device's backend.
+  // New memory from the current rank's allocator (host) or the device's backend.
   static Storage* allocate(int64_t nbytes, Device device);
-  // Memory that somebody else owns; `release` runs when the last tensor is gone.
+  // Memory with another owner; `release` runs when the last tensor on it is gone.
   static Storage* wrap(void* data, int64_t nbytes, Device device, std::function<void()> release);
 
   // A storage of `nbytes` without memory.
   static Storage* without_memory(int64_t nbytes, Device device, std::unique_ptr<StoragePlaceholder> placeholder);
 
-  // Throws what the placeholder says when there is no memory.
+  // The bytes. Throws an error from the placeholder when there is no memory.
   void* data() const {
     if (placeholder_) [[unlikely]] placeholder_->refuse_data();
     return data_;
   }
-  // Gives the memory back to the allocator; tensors on the storage stay, and reading them is a UsageError until restore().
-  // UsageError: memory that somebody else owns. Exclusion is the caller's.
+  // Returns the memory to the allocator. Tensors on the storage stay, and reading them is a UsageError until restore_memory().
+  // UsageError for memory with another owner. The caller must exclude concurrent use.
   void release_memory();
-  // Memory again, uninitialised. Both do nothing when they have nothing to do.
+  // Allocates the memory again, uninitialized. Both functions do nothing when the storage already is in that state.
   void restore_memory();
   bool has_memory() const { return !placeholder_; }
   StoragePlaceholder* placeholder() const { return placeholder_.get(); }
@@ -57,7 +58,7 @@ class Storage {
   bool is_read_only() const { return read_only_; }
   void set_read_only() { read_only_ = true; }
 
-  // Grows by one with each in-place write; autograd compares it with what it saved.
+  // Incremented by each in-place write; autograd compares it with the version it saved.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -82,7 +83,7 @@ class Storage {
   std::unique_ptr<StoragePlaceholder> placeholder_;
 };
 
-// A counted pointer to a Retainable (Storage).
+// An intrusive reference-counted pointer to a T with retain() and release().
 template <class T>
 class Counted {
  public:

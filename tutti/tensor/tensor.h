@@ -1,9 +1,9 @@
 // Tensor: a value handle on a strided view of a storage.
 //
 // Copying a Tensor shares the storage; clone() (tutti/ops) copies the data. Sizes are SymInts so that code over tensors
-// can be traced; extents() are their integers, for code that touches memory. Zero-size and 0-dim tensors are ordinary.
-// A handle that points elsewhere is another tensor: who must know when that happens watches it (handle_watch.h).
-// Thread safety: handles may be copied and read from several threads; writing a storage needs exclusion by the caller.
+// can be traced; extents() gives them as integers, for code that accesses memory. Zero-size and 0-dim tensors are allowed
+// everywhere. Code that must know when a Tensor object comes to hold another tensor can watch it (handle_watch.h).
+// Thread safety: handles may be copied and read from several threads; the caller must exclude concurrent writes to a storage.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ namespace tutti {
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined: a missing value, such as a gradient that nobody needs
+  Tensor() = default;  // undefined: stands for a missing value, such as a gradient that is not needed
 
-  // Uninitialised memory.
+  // A tensor in new, uninitialized memory; empty() is dense and row-major. Strides count elements.
   static Tensor empty(const Extents& sizes, DType dtype = DType::f32, Device device = kCpu);
   static Tensor empty_strided(const Extents& sizes, const Extents& strides, DType dtype, Device device = kCpu);
-  // A view of `storage`. UsageError when an element would lie outside it.
+  // A view of `storage`; strides and offset count elements. UsageError when an element would lie outside the storage.
   static Tensor over(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset, DType dtype);
-  // Memory of the caller, dense row-major; `release` runs when the last tensor on it is gone.
+  // A tensor on the caller's memory, dense and row-major; `release` runs when the last tensor on it is gone.
   static Tensor from_memory(void* data, const Extents& sizes, DType dtype, std::function<void()> release,
                             Device device = kCpu);
-  // Host values copied into a new tensor. The number of values must be the product of the sizes.
+  // A new tensor with a copy of `values`. UsageError unless their number is the product of the sizes.
   template <class T>
   static Tensor of(const std::vector<T>& values, const Extents& sizes) {
     Tensor t = empty(sizes, dtype_of<T>);
@@ -57,7 +57,7 @@ class Tensor {
   int ndim() const { return impl_->sizes.ndim(); }
   SymInt size(int64_t dim) const { return impl_->sizes[static_cast<size_t>(normalize_dim(dim, ndim(), "size"))]; }
   const Shape& sizes() const { return impl_->sizes; }
-  // While tracing with symbolic sizes, what follows is answered for the traced call, and the answer becomes a guard.
+  // While tracing with symbolic sizes, the following are answered for the traced call, and the answer is recorded as a guard.
   const Extents& extents() const {
     if (impl_->traced >= 0) [[unlikely]] fix_sizes();
     return impl_->extents;
@@ -77,12 +77,12 @@ class Tensor {
   }
   int64_t nbytes() const { return numel() * itemsize(dtype()); }
   bool is_contiguous() const { return impl_->traced < 0 ? impl_->contiguous : decide(*this, &is_dense, {}); }
-  // The answer to a question about sizes and strides of `t`, which is asked with a tensor whose sizes are integers.
+  // Answers a question about sizes and strides of `t`; `question` is called with a tensor whose sizes are integers.
   friend bool decide(const Tensor& t, TensorQuestion question, const Shape& about) {
     return t.impl_->traced < 0 ? question(t, about) : t.storage()->placeholder()->decide(t, question, about);
   }
 
-  // First element. The caller keeps the tensor alive while using the pointer.
+  // The address of the first element. The caller must keep the tensor alive while using the pointer.
   void* raw_data() const {
     return static_cast<char*>(impl_->storage->data()) + impl_->offset * itemsize(impl_->dtype);
   }
@@ -91,7 +91,7 @@ class Tensor {
     TUTTI_CHECK(dtype() == dtype_of<T>, "data: the tensor holds {}, {} was asked for", name_of(dtype()), name_of(dtype_of<T>));
     return static_cast<T*>(raw_data());
   }
-  // The value of a tensor of one element, converted.
+  // The value of a tensor with one element, converted. UsageError for any other number of elements.
   double item() const;
   int64_t item_int() const;
 
@@ -100,9 +100,9 @@ class Tensor {
   StageMask stages() const { return impl_->stages; }
   TensorImpl* impl() const { return impl_.get(); }
 
-  // Another view of the same storage; knows nothing of autograd (the view ops in tutti/ops do).
+  // Another view of the same storage, not recorded by autograd, unlike the view ops in tutti/ops.
   Tensor view_as(const Extents& sizes, const Extents& strides, int64_t offset) const;
-  // The same view as a tensor of its own, with the same stages, unknown to autograd.
+  // A separate tensor with the same view and the same stages, not recorded by autograd.
   Tensor alias() const;
 
  private:
@@ -116,10 +116,10 @@ class Tensor {
 // "[2, 3] f32 cpu", for error messages.
 std::string describe(const Tensor& t);
 
-// The elements as text, rows bracketed, long dims elided; for people.
+// The elements as readable text: rows are in brackets, long dims are elided.
 std::string to_string(const Tensor& t);
 
-// Raw copy of every element of `source` into `target` (same sizes and dtype, any strides, both on the host).
+// Copies every element of `source` into `target`: same sizes and dtype, any strides, both on the host. Not recorded by autograd.
 void copy_elements(const Tensor& target, const Tensor& source);
 // A dense row-major tensor with the same elements: `t` itself when it already is one.
 Tensor to_contiguous(const Tensor& t);

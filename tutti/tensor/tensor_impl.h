@@ -1,8 +1,8 @@
-// TensorImpl, what a tensor is, and TensorHandle, the counted pointer inside every Tensor object.
+// TensorImpl, the state of a tensor, and TensorHandle, the counted pointer inside every Tensor object.
 //
-// A Tensor object is a place of the program: a variable, a member, an element of a vector. Somebody who read a tensor
-// through such places may ask to be told when one of them is lost, see handle_watch.h; for tensors that nobody asked about
-// that costs a test per copy and per end of a handle.
+// A Tensor object is a location in the program: a variable, a member, an element of a vector. Code that has read a tensor
+// through such locations may ask to be notified when one of them is lost, see handle_watch.h. For tensors that are not watched
+// this costs one test per copy and per destruction of a handle.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace tutti {
 
-// Rooms above attach their state to a tensor through this (autograd's record of a tensor, for example).
+// Base of the state that higher libraries attach to a tensor, such as that of autograd.
 class TensorExtension {
  public:
   virtual ~TensorExtension() = default;
@@ -32,12 +32,12 @@ struct TensorImpl {
   std::atomic<int32_t> references{1};
   StageMask stages = 0;
   DType dtype = DType::f32;
-  int32_t traced = -1;  // the number by which a trace with symbolic sizes knows the tensor; -1: none does
+  int32_t traced = -1;  // the tensor's number in a trace with symbolic sizes; -1: none
   Device device;
-  std::atomic<WatchedHandles*> handles{nullptr};  // those that somebody watches; null: none ever were
-  std::atomic<uint64_t> handle_bits{0};           // bit_of() of each of them; a handle without its bit is none of them
+  std::atomic<WatchedHandles*> handles{nullptr};  // the watched handles; null: none were ever watched
+  std::atomic<uint64_t> handle_bits{0};           // the union of their bit_of(); a handle whose bit is missing is not watched
   Shape sizes;
-  Extents extents;  // the integers of sizes; while some are symbolic, this and what follows is of the traced call
+  Extents extents;  // sizes as integers; while some are symbolic, this and the following fields describe the traced call
   Extents strides;  // in elements
   int64_t offset = 0;  // in elements
   int64_t numel = 0;
@@ -53,7 +53,7 @@ struct TensorImpl {
 
   static uint64_t bit_of(const void* handle) { return uint64_t{1} << (reinterpret_cast<uintptr_t>(handle) >> 3 & 63); }
   bool may_watch(const void* handle) const { return (handle_bits.load(std::memory_order_relaxed) & bit_of(handle)) != 0; }
-  // A handle was copied, became another one, or points elsewhere or nowhere from now on.
+  // A handle was copied, was moved to another place, or no longer refers to this tensor.
   void handle_copied(const void* from);
   void handle_moved(const void* from, const void* to);
   void handle_lost(const void* handle);
