@@ -9,41 +9,42 @@
 namespace tutti {
 
 struct BackwardOptions {
-  bool retain_graph = false;  // keep saved tensors for another backward
-  bool create_graph = false;  // record backward itself, for gradients of gradients
-  // Store the gradient of each use of a leaf separately (in forward order) instead of adding it to the leaf's grad:
-  // uses are combined over virtual shards first and added last (numerics contract, N5). See take_uses().
+  bool retain_graph = false;  // keep the saved tensors, so that backward() can run again
+  bool create_graph = false;  // record the backward itself, for gradients of gradients
+  // Store the gradient of each use of a leaf separately, in forward order, instead of adding it to the leaf's grad. This lets
+  // each use be summed over virtual shards before the uses are added (numerics contract, N5). See take_uses().
   bool per_use = false;
 };
 
-// Computes the gradients of `output` for every leaf below it and adds them to the leaves' grads.
-// `cotangent`: of the shape of `output`; may be undefined for a one-element output (then 1).
+// Computes the gradient of `output` for every leaf that it depends on and adds it to the leaf's grad.
+// `cotangent` has the shape of `output`; for an output with one element it may be undefined, which means 1.
+// UsageError when a backward has already released what this one needs, or a tensor saved for it was written in place.
 void backward(const Tensor& output, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
-// The gradients of `outputs` for `inputs` (leaves or results), which are returned and stored nowhere. An input that
-// the outputs do not depend on gets an undefined tensor.
+// The gradients of `outputs` with respect to `inputs`, which may be leaves or results of ops. They are returned and not added to
+// any grad. The gradient of an input that the outputs do not depend on is undefined.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> cotangents = {}, const BackwardOptions& options = {});
 
-// The per-use gradients collected by backward({.per_use = true}), in forward order; the leaf forgets them.
+// Returns the per-use gradients collected by backward(..., {.per_use = true}), in forward order, and clears them in the leaf.
 std::vector<Tensor> take_uses(const Tensor& leaf);
 
 namespace autograd {
 
-// Backward through a recomputed checkpoint region, called from inside a running backward: gradients of `inputs` come
-// back in `input_grads`, those of captured leaves and values join the running backward under their own places.
+// Backward through a recomputed checkpoint region, called from inside a running backward. The gradients of `inputs` are returned
+// in `input_grads`; those of captured leaves and values join the running backward at their own places in forward order.
 void backward_region(const Tensor& output, const Tensor& cotangent, const Order& region, std::span<const Tensor> inputs,
                      std::span<Tensor> input_grads);
 
-// A cotangent on its way to a value from before a part of the tape.
+// A cotangent for a value that was computed before a given part of the tape.
 struct Outgoing {
   Edge to;
   Tensor grad;
 };
-// Backward from inside a running one, through the nodes recorded since `start` only: what they send to leaves and to older
-// nodes is returned use by use, in forward order, and stored nowhere. The nodes keep what they saved.
+// Backward from inside a running one, only through the nodes recorded since `start`. The cotangents that these nodes send to
+// leaves and to older nodes are returned use by use, in forward order, and not stored. The nodes keep their saved tensors.
 std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor> outputs, std::span<const Tensor> cotangents);
-// For a node that learns only in its run() whom it has cotangents for: sends one as if `to` were its edge number `use`.
+// For a node that learns the targets of its cotangents only in run(): sends one as if `to` were its edge number `use`.
 void send_from(const Node& node, int use, const Edge& to, Tensor grad);
 
 }  // namespace autograd

@@ -1,9 +1,9 @@
-// The tape: what autograd remembers of a forward computation.
+// The tape: autograd's record of a forward computation.
 //
-// The Autograd stage records one Node per op call that has an input with requires_grad. A node keeps the tensors its
-// gradient asked for, with their versions: writing one in place before backward is an error that names the op. Nodes
-// carry their place in forward order; cotangents of one value are summed in the order of its consumers (numerics
-// contract, N5), so the sum does not depend on how backward walks the graph.
+// The Autograd stage records one Node per op call that has an input with requires_grad. A node saves the tensors that its
+// gradient needs, with their versions; writing one in place before backward is an error that names the op. Nodes
+// carry their place in forward order, and the cotangents of a value are summed in the order of its consumers (numerics
+// contract, N5), so the sum does not depend on the order in which backward visits the graph.
 #pragma once
 
 #include <array>
@@ -31,10 +31,10 @@ struct Order {
 // The next place on this thread's rank.
 Order next_order();
 
-// The region that is being recomputed on this thread's rank, 0 outside of any; equal numbers mean the same region.
+// The number of the checkpoint region that is being recomputed on this thread's rank, or 0 when there is none.
 uint64_t current_region();
 
-// Ops recorded while this lives are numbered inside the region that stands at `region`.
+// Ops recorded while this scope lives are numbered inside the checkpoint region at place `region`.
 class RegionScope {
  public:
   explicit RegionScope(const Order& region);
@@ -70,26 +70,26 @@ struct Node : std::enable_shared_from_this<Node> {
   const TracePlace* place = nullptr;  // where it was recorded, for traces
   std::vector<Edge> edges;
   int num_outputs = 1;
-  bool released = false;  // a backward used up what it saved
+  bool released = false;  // a backward has released the saved tensors
   std::vector<std::vector<Hook>> hooks;  // per output
 };
 
-// Whether a backward used up some of what `t` was made by: another one would be an error.
+// Whether a backward has released tensors that a backward from `t` would need, so that it would be an error.
 bool is_used_up(const Tensor& t);
 
-// Autograd's state of a tensor.
+// What autograd stores with a tensor.
 struct Meta : TensorExtension {
   bool requires_grad = false;  // a leaf that wants its gradient
-  std::shared_ptr<Node> node;  // what made it; null for a leaf
-  int index = 0;               // which output
+  std::shared_ptr<Node> node;  // the node that computed it; null for a leaf
+  int index = 0;               // which output of `node`
   Tensor grad;
   std::vector<Tensor> uses;    // per-use gradients, see BackwardOptions::per_use
-  std::vector<Hook> hooks;     // of a leaf
+  std::vector<Hook> hooks;     // hooks of a leaf
 };
 
-Meta* meta_of(const Tensor& t);        // null when autograd knows nothing of it
+Meta* meta_of(const Tensor& t);        // null when autograd has no state for `t`
 Meta& ensure_meta(const Tensor& t);
-// The same elements without history.
+// A tensor with the same elements and no history.
 Tensor detached(const Tensor& t);
 // Marks `t` as output `index` of `node`.
 void set_history(const Tensor& t, std::shared_ptr<Node> node, int index);
@@ -97,18 +97,19 @@ Edge edge_of(const Tensor& t);
 
 }  // namespace autograd
 
-// Makes `t` a leaf whose gradient backward() computes (or no longer). UsageError for integer tensors and for results.
+// Makes `t` a leaf whose gradient backward() computes, or with `on` = false one without; returns `t`. UsageError for integer
+// tensors and for results of recorded ops.
 const Tensor& requires_grad_(const Tensor& t, bool on = true);
 bool requires_grad(const Tensor& t);
-// The gradient of a leaf, undefined before backward().
+// The gradient of a leaf; undefined before backward().
 Tensor grad_of(const Tensor& leaf);
 void set_grad(const Tensor& leaf, Tensor grad);
-// `t` without history, sharing its storage.
+// A tensor that shares the storage of `t` and has no history.
 Tensor detach(const Tensor& t);
-// Calls `hook` with the complete cotangent of `t` during backward; a defined result replaces it.
+// Calls `hook` with the complete cotangent of `t` during backward; a defined tensor that the hook returns replaces it.
 void register_hook(const Tensor& t, autograd::Hook hook);
 
-// Nothing is recorded on this thread while the scope lives.
+// While the scope lives, autograd records nothing on this thread.
 class NoGradScope {
  public:
   NoGradScope() : scope_(0, mask_of(StageBit::autograd)) {}
@@ -117,7 +118,7 @@ class NoGradScope {
   StageScope scope_;
 };
 bool is_grad_enabled();
-// Records again inside a NoGradScope.
+// Enables recording again inside a NoGradScope.
 class EnableGradScope {
  public:
   EnableGradScope() : scope_(static_cast<StageMask>(removed_stages() & ~mask_of(StageBit::autograd))) {}
