@@ -6,12 +6,13 @@
 
 namespace tutti::nn {
 
-// weight [outputs, channels / groups, kernel...], normally distributed with the variance 1 / (3 fan_in), which is that of
-// uniform numbers in +-1 / sqrt(fan_in); bias [outputs], zeros. `kernel` holds one number, or one for each spatial dim.
+// weight [outputs, channels / groups, kernel...] is initialized from a normal distribution with variance 1 / (3 fan_in), that of
+// the uniform distribution on +-1 / sqrt(fan_in); bias [outputs] starts as zeros. `kernel` has one size per spatial dim, or one
+// for all of them. forward() has the shapes and errors of conv1d, conv2d and conv3d (tutti/ops/convolution.h).
 class Conv : public Module {
  public:
   const Tensor& weight() const { return weight_; }
-  const Tensor& bias() const { return bias_; }  // undefined without
+  const Tensor& bias() const { return bias_; }  // undefined when constructed with bias = false
 
  protected:
   Conv(int dims, int64_t channels, int64_t outputs, const Dims& kernel, const ConvOptions& options, bool bias);

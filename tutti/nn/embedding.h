@@ -1,8 +1,8 @@
-// Modules that look rows of a table up.
+// Embedding modules: a table whose rows are looked up by index.
 //
-// A table that trains in sparse form takes no gradient of its own: what is looked up is where backward() ends, and
-// take_row_gradients() adds up what arrived there. In a compiled function the three belong together: lookup, backward and
-// take_row_gradients() inside of it.
+// A table with sparse gradients has no dense gradient: backward() ends at the looked-up rows, and take_row_gradients() returns
+// the sum of the gradients that arrived there. In compiled code, lookup, backward() and take_row_gradients() must be in the same
+// function.
 #pragma once
 
 #include <memory>
@@ -15,32 +15,33 @@
 namespace tutti::nn {
 
 struct EmbeddingOptions {
-  int64_t padding_idx = kNoPadding;  // its row takes no gradient
-  bool sparse = false;
+  int64_t padding_idx = kNoPadding;  // this row gets no gradient
+  bool sparse = false;               // sparse gradients, see take_row_gradients()
   Init init = Init::normal(1.0);
 };
 
-// What Embedding and EmbeddingBag share: the table, and the lookups that backward has yet to reach.
+// The base of Embedding and EmbeddingBag: holds the table, and for sparse gradients the lookups since the last
+// take_row_gradients().
 class Table : public Module {
  public:
   const Tensor& weight() const { return weight_; }
   bool is_sparse() const { return options_.sparse; }
-  // The gradient of the table from all lookups since the last call, in forward order; those that no backward() reached
-  // have none. UsageError when none was reached, or the table is not sparse.
+  // The gradient of the table, summed in forward order over all lookups since the last call; lookups that no backward() reached
+  // are skipped. UsageError when none was reached, or when the table is not sparse.
   RowGradients take_row_gradients();
 
  protected:
   Table(int64_t rows, int64_t columns, const EmbeddingOptions& options);
 
   struct Lookup {
-    Tensor indices, offsets;  // offsets undefined: one row for each index
+    Tensor indices, offsets;  // offsets undefined: one row per index
     BagOptions bag;
-    Tensor chosen;            // max
-    Tensor grad;              // of what was looked up, once backward() came by
+    Tensor chosen;            // for BagMode::max
+    Tensor grad;              // gradient of the looked-up rows, set by backward()
   };
-  // Where backward() ends. `found`: looked up from a detached table.
+  // Makes `found`, which was looked up in a detached table, the point where backward() ends.
   Tensor end_of_backward(const Tensor& found, Lookup lookup);
-  // The table for a lookup: detached where the gradient is sparse.
+  // The table for a lookup: detached when gradients are sparse.
   Tensor table() const;
 
   Tensor weight_;
@@ -50,20 +51,20 @@ class Table : public Module {
   std::vector<std::shared_ptr<Lookup>> lookups_;
 };
 
-// weight [rows, columns]. Row `padding_idx` is not set to zero: initialize() fills it like the others.
+// weight [rows, columns]. Unlike in PyTorch, row `padding_idx` does not start as zeros: initialize() fills it like the others.
 class Embedding : public Table {
  public:
   Embedding(int64_t rows, int64_t columns, const EmbeddingOptions& options = {}) : Table(rows, columns, options) {}
-  // indices of any sizes -> their sizes and columns.
+  // Shapes: indices [...] -> [..., columns].
   Tensor forward(const Tensor& indices);
 };
 
 class EmbeddingBag : public Table {
  public:
-  // options.padding_idx is that of the bags.
+  // Entries with index options.padding_idx are skipped in their bag.
   EmbeddingBag(int64_t rows, int64_t columns, BagMode mode = BagMode::sum, const EmbeddingOptions& options = {}, bool include_last_offset = false)
       : Table(rows, columns, options), mode_(mode), include_last_offset_(include_last_offset) {}
-  // As embedding_bag: indices [P] in bags, or [bags, length] without offsets.
+  // As embedding_bag(): indices [P] divided into bags by `offsets`, or indices [bags, length] without offsets.
   Tensor forward(const Tensor& indices, const Tensor& offsets, const Tensor& per_sample_weights = {});
   Tensor forward(const Tensor& indices_BL);
 

@@ -1,7 +1,7 @@
-// Losses between two tensors of one shape, element by element. Each is one kernel forward and one backward.
+// Elementwise losses of two tensors. Each runs as one kernel in the forward and one in the backward.
 //
-// Shapes: input and target equal or broadcast against each other -> that shape with LossReduction::none, else []. Dtypes: floats. The sum runs
-// in the tree of numerics contract N3; the mean divides by the number of elements (0 / 0 = NaN of none).
+// Shapes: input and target broadcast to one shape; the result has that shape with LossReduction::none, else []. Dtypes: floats.
+// The sum uses the tree of numerics contract N3; the mean divides it by the number of elements (NaN when there are none).
 #pragma once
 
 #include "tutti/ops/loss_reduction.h"
@@ -12,22 +12,24 @@ namespace tutti::nn {
 // (input - target)^2.
 Tensor mse_loss(const Tensor& input, const Tensor& target, LossReduction reduction = LossReduction::mean);
 
-// |input - target|; the gradient where they are equal is 0.
+// |input - target|; where they are equal, the gradient is 0.
 Tensor l1_loss(const Tensor& input, const Tensor& target, LossReduction reduction = LossReduction::mean);
 
-// With d = |input - target|: d^2 / 2 where d < delta, else delta (d - delta / 2). Error: delta is not above 0. Source: Huber 1964.
+// With d = |input - target|: d^2 / 2 where d < delta, else delta (d - delta / 2). UsageError unless delta > 0. Source:
+// Huber 1964.
 Tensor huber_loss(const Tensor& input, const Tensor& target, double delta = 1.0, LossReduction reduction = LossReduction::mean);
 
-// huber_loss / beta; l1_loss at beta = 0. Error: beta is below 0.
+// huber_loss with delta = beta, divided by beta; l1_loss when beta = 0. UsageError when beta < 0.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta = 1.0, LossReduction reduction = LossReduction::mean);
 
-// -(target log sigmoid(logits) + (1 - target) log(1 - sigmoid(logits))), without overflow. pos_weight: factor of the first term, broadcast;
-// undefined: 1.
+// -(pos_weight target log sigmoid(logits) + (1 - target) log(1 - sigmoid(logits))), computed without overflow. pos_weight
+// broadcasts; undefined means 1.
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, const Tensor& pos_weight = {},
                                         LossReduction reduction = LossReduction::mean);
 
-// target (log target - input), input a logarithm; 0 where the target is 0. log_target: the target is a logarithm as well. The mean divides by the
-// number of elements; divide a sum by the batch for the mean over it.
+// target (log target - input), where input holds log-probabilities; 0 where the target is 0. With log_target, target holds
+// log-probabilities as well. The mean divides by the number of elements; for the mean over the batch, use sum and divide by the
+// batch size.
 Tensor kl_div(const Tensor& input, const Tensor& target, bool log_target = false, LossReduction reduction = LossReduction::mean);
 
 }  // namespace tutti::nn

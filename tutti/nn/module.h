@@ -1,6 +1,6 @@
 // Module: a named tree of parameters, buffers and submodules.
 //
-// A module is built with uninitialised parameters and filled by initialize(): every value is a pure function of the
+// A module is constructed with uninitialized parameters and filled by initialize(). Every value is a pure function of the
 // seed, the parameter's full name and the element's global index, whatever the layout (numerics contract, N6).
 #pragma once
 
@@ -32,15 +32,15 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // All parameters below this module in registration order; a tensor that is registered twice (a tied weight) appears
-  // once, under its first name.
+  // All parameters of this module and its submodules in registration order; a tensor that is registered twice (a tied weight)
+  // appears once, under its first name.
   std::vector<NamedTensor> named_parameters(const std::string& prefix = "") const;
-  // Buffers are not trained and not counted as parameters.
+  // All buffers. They are not trained and not counted as parameters.
   std::vector<NamedTensor> named_buffers(const std::string& prefix = "") const;
   int64_t parameter_count() const;
 
  protected:
-  // An f32 parameter that wants its gradient.
+  // Registers a parameter that requires grad.
   Tensor add_parameter(std::string name, const Extents& sizes, Init init, DType dtype = DType::f32);
   Tensor add_buffer(std::string name, Tensor buffer);
   // `child` must outlive this module; usually it is a member.
@@ -56,7 +56,7 @@ class Module {
   std::vector<Child> children_;
 };
 
-// Fills every parameter by its Init, keyed by the rank's seed (seed_all) and the parameter's name.
+// Fills every parameter according to its Init, with random numbers keyed by the rank's seed (seed_all) and the parameter's name.
 void initialize(Module& module);
 
 }  // namespace tutti::nn

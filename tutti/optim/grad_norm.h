@@ -8,11 +8,12 @@
 
 namespace tutti::optim {
 
-// The square sum of all elements, order-free (numerics contract, N7): equal bits for every way the gradients are cut.
+// The sum of the squares of all elements. It does not depend on the order of terms (numerics contract, N7), so the bits are the
+// same however the gradients are sharded.
 ExactSum square_sum(std::span<const Tensor> grads);
-// Square root of its value, as f32: what is logged and compared with max_norm.
+// The gradient norm: the square root of the sum, as f32.
 float norm_of(const ExactSum& squares);
-// What gradients are multiplied by so that their norm is at most max_norm: min(1, max_norm / (norm + 1e-6)).
+// The factor for the gradients that limits their norm to max_norm: min(1, max_norm / (norm + 1e-6)).
 // max_norm <= 0 turns clipping off. Source: Pascanu et al. 2013, with PyTorch's epsilon.
 double clip_scale(float norm, double max_norm);
 

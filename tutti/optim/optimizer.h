@@ -1,4 +1,4 @@
-// Optimizers over named parameters. State is f32 and belongs to the rank; parameters are f32 masters.
+// Optimizers over named parameters. Parameters are f32 master weights; the state is f32 as well and local to the rank.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace tutti::optim {
 
 struct StateTensor {
-  std::string name;  // "state.<parameter>.<what>"
+  std::string name;  // "state.<parameter>.<name of the state>"
   Tensor tensor;
 };
 
@@ -21,24 +21,25 @@ class Optimizer {
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
-  // Applies grads[i], scaled by `grad_scale`, to parameter i at learning rate `lr`.
+  // One step: updates parameter i with grads[i] times `grad_scale`, at learning rate `lr`.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
-  // From now on a step is one compiled function with the bits of an eager one, however lr, grad_scale and the count change.
+  // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and the step
+  // count do not cause recompilation.
   void compile(CompileOptions options = {.name = "optimizer step"});
-  // What was compiled; empty without.
+  // Statistics and description of the compiled step; empty without compile().
   CompileStatistics statistics() const { return statistics_ ? statistics_() : CompileStatistics{}; }
   std::string explain() const { return explain_ ? explain_() : ""; }
   const std::vector<nn::NamedTensor>& parameters() const { return parameters_; }
-  // Everything besides the parameters that a resumed run needs, as views to be read or overwritten.
+  // The state tensors that a checkpoint needs besides the parameters. They may be overwritten to restore it.
   const std::vector<StateTensor>& state() const { return state_; }
   int64_t steps_taken() const { return steps_; }
   void set_steps_taken(int64_t steps) { steps_ = steps; }
 
  protected:
   explicit Optimizer(std::vector<nn::NamedTensor> parameters) : parameters_(std::move(parameters)) {}
-  // A zero tensor like parameter `i`, kept in state().
+  // Adds a zero tensor with the shape of parameter `i` to state().
   Tensor add_state(size_t i, const char* what);
-  // What changes from step to step, kept in tensors for step_one.
+  // Stores the numbers that change from step to step in tensors, for step_one().
   virtual void set_numbers(double lr, double grad_scale, int64_t step) = 0;
   virtual void step_one(size_t i, const Tensor& grad) = 0;
 
