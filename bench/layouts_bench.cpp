@@ -15,7 +15,6 @@
 
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/config_toml.h"
 #include "tutti/train/metrics.h"
@@ -217,7 +216,7 @@ LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, con
   for (const train::StepRecord& record : records) times.push_back(record.step_ms);
   std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
   result.step_ms = times[times.size() / 2];
-  for (const train::TensorDigest& t : train::digest_checkpoint(result.run)) result.weights = hash64(&t.hash, sizeof t.hash, result.weights);
+  result.digest = train::digest_of(train::verify_checkpoint(result.run));
   if (!reference.empty()) result.diff = train::compare_runs(reference, result.run);
   result.is_as_promised = reference.empty() || result.diff.same_bits() != layout.is_control;
   return result;

@@ -35,7 +35,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem);
 
 struct LayoutResult {
   std::string loss_hex, grad_norm_hex;  // of the last step
-  uint64_t weights = 0;                 // hash of the last checkpoint: parameters and optimizer state
+  std::string digest;                   // of the last checkpoint: parameters and optimizer state
   double step_ms = 0;                   // median
   std::filesystem::path run;
   train::RunDiff diff;                  // from the reference

@@ -8,7 +8,6 @@
 #include <initializer_list>
 
 #include "tutti/autograd/tape.h"
-#include "tutti/core/hash.h"
 #include "tutti/io/safetensors.h"
 #include "tutti/ops/copy.h"
 #include "tutti/runtime/atomic_file.h"
@@ -78,23 +77,16 @@ void copy_content(const SafetensorsFile& file, const Named& wanted) {
   for (const auto& [name, tensor] : wanted) copy_(tensor, file.tensor(name));
 }
 
-uint64_t hash_of(const Tensor& t) {
-  const uint64_t seed = hash64(fmt::format("{} {}", name_of(t.dtype()), t.extents()));
-  return hash64(t.raw_data(), static_cast<size_t>(t.nbytes()), seed);
-}
-
-std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
-
 Digests digests_of(const Named& model, const Named& optimizer) {
   Digests digests;
   for (const Named* list : {&model, &optimizer}) {
-    for (const auto& [name, tensor] : *list) digests[name] = hex(hash_of(contiguous(tensor)));
+    for (const auto& [name, tensor] : *list) digests[name] = tensor_digest(contiguous(tensor));
   }
   return digests;
 }
 
-// Every tensor must be there with the bits it was saved with. Returns their number.
-int64_t check_digests(const fs::path& folder, const Digests& saved, std::initializer_list<const SafetensorsFile*> files) {
+// Every tensor must be there with the bits it was saved with.
+void check_digests(const fs::path& folder, const Digests& saved, std::initializer_list<const SafetensorsFile*> files) {
   std::string problems;
   size_t found = 0;
   for (const SafetensorsFile* file : files) {
@@ -102,13 +94,12 @@ int64_t check_digests(const fs::path& folder, const Digests& saved, std::initial
       const auto it = saved.find(entry.name);
       found += it != saved.end();
       if (it == saved.end()) problems += fmt::format("\n  unknown: {}", entry.name);
-      else if (it->second != hex(hash_of(file->tensor(entry.name)))) problems += fmt::format("\n  changed: {}", entry.name);
+      else if (it->second != tensor_digest(file->tensor(entry.name))) problems += fmt::format("\n  changed: {}", entry.name);
     }
   }
   TUTTI_CHECK_ENV(problems.empty() && found == saved.size(),
                   "{} is damaged: {} of the {} tensors that were saved are there{}\nremove the folder to go on from the one before",
                   folder.string(), found, saved.size(), problems);
-  return static_cast<int64_t>(found);
 }
 
 }  // namespace
@@ -173,26 +164,27 @@ void load_model(const fs::path& path, const nn::Module& model) {
   copy_content(parameters, parameters_of(model));
 }
 
-std::vector<TensorDigest> digest_checkpoint(const fs::path& path) {
+std::vector<DigestedTensor> digest_checkpoint(const fs::path& path) {
   const fs::path folder = resolve(path);
-  std::vector<TensorDigest> list;
+  std::vector<DigestedTensor> list;
   for (const char* name : {kModelFile, kOptimizerFile}) {
     if (!fs::exists(folder / name)) continue;  // a model without optimizer state
     const SafetensorsFile file((folder / name).string());
     for (const auto& entry : file.entries()) {
       const Tensor t = file.tensor(entry.name);
-      list.push_back({entry.name, t.dtype(), t.extents(), hash_of(t)});
+      list.push_back({entry.name, t.dtype(), t.extents(), tensor_digest(t)});
     }
   }
-  std::sort(list.begin(), list.end(), [](const TensorDigest& a, const TensorDigest& b) { return a.name < b.name; });
+  std::sort(list.begin(), list.end(), [](const DigestedTensor& a, const DigestedTensor& b) { return a.name < b.name; });
   return list;
 }
 
-int64_t verify_checkpoint(const fs::path& path) {
+Digests verify_checkpoint(const fs::path& path) {
   const fs::path folder = resolve(path);
   const SavedState saved = read_state(folder);
   const SafetensorsFile parameters((folder / kModelFile).string()), moments((folder / kOptimizerFile).string());
-  return check_digests(folder, saved.digests, {&parameters, &moments});
+  check_digests(folder, saved.digests, {&parameters, &moments});
+  return saved.digests;
 }
 
 }  // namespace tutti::train

@@ -30,18 +30,17 @@ TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::M
 // Only the parameters, from a step folder or a .safetensors file.
 void load_model(const std::filesystem::path& path, const nn::Module& model);
 
-// One tensor of a checkpoint; the hash is of dtype, shape and all elements, whatever the layout that wrote it.
-struct TensorDigest {
+struct DigestedTensor {
   std::string name;
   DType dtype;
   Extents sizes;
-  uint64_t hash;
+  std::string digest;
 };
 // Of a run folder (its newest checkpoint) or a step folder; sorted by name.
-std::vector<TensorDigest> digest_checkpoint(const std::filesystem::path& path);
+std::vector<DigestedTensor> digest_checkpoint(const std::filesystem::path& path);
 
-// Reads every tensor of such a folder and compares its hash with the one in state.json, which has a digest of its own.
-// Returns the number of tensors; EnvironmentError naming those that are missing, unknown or changed.
-int64_t verify_checkpoint(const std::filesystem::path& path);
+// Reads every tensor of such a folder and compares its digest with the one in state.json, which has a digest of its own.
+// Returns the digests; EnvironmentError naming those that are missing, unknown or changed.
+Digests verify_checkpoint(const std::filesystem::path& path);
 
 }  // namespace tutti::train

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 3;  // 1 had no digests, 2 no inputs and no digest of itself
+constexpr int kFormat = 4;  // 1 had no digests, 2 no inputs and no digest of itself, 3 a hash of each tensor without blocks
 constexpr std::string_view kSeal = ",\n  \"digest\": \"", kEnd = "\"\n}\n";
 constexpr size_t kHexDigits = 16;
 

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 
+#include "tutti/train/digest.h"
 #include "tutti/train/run_inputs.h"
 
 namespace tutti::train {
@@ -22,11 +22,9 @@ struct TrainState {
   RunInputs inputs = {};
 };
 
-using Digests = std::map<std::string, std::string>;  // of each tensor, 16 hex digits: JSON numbers lose bits
-
 struct SavedState {
   TrainState train;
-  Digests digests;
+  Digests digests;  // texts: JSON numbers lose bits
 };
 
 std::string state_json_of(const SavedState& state);

@@ -57,7 +57,7 @@ void write_tiny_run(const Workplace& work) {
 
 std::string outcome_of(const Workplace& work, const std::string& run) {
   std::string text;
-  for (const train::TensorDigest& tensor : train::digest_checkpoint(work.folder() / run)) text += fmt::format("{} {:016x}\n", tensor.name, tensor.hash);
+  for (const train::DigestedTensor& tensor : train::digest_checkpoint(work.folder() / run)) text += fmt::format("{} {}\n", tensor.name, tensor.digest);
   std::istringstream lines(work.read(run + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json record = nlohmann::json::parse(line);
