@@ -13,12 +13,12 @@ void add_bench_train(CLI::App& bench, Action& action);
 
 namespace {
 
-struct TrainFlags {
+struct BenchTrainFlags {
   bench::TrainProblem problem;
   bool json = false;
 };
 
-void print(const bench::TrainRow& r, const TrainFlags& flags) {
+void print(const bench::TrainRow& r, const BenchTrainFlags& flags) {
   const double share = 100 * r.gflops / r.peak_gflops;
   if (!flags.json) {
     std::printf("%-9s %9.2f %9.2f %9.2f %9.2f %9.2f %10.0f %8.1f %6.1f %9.1f\n", r.mode.c_str(), r.step.min_us / 1e3, r.step.median_us / 1e3,
@@ -36,7 +36,7 @@ void print(const bench::TrainRow& r, const TrainFlags& flags) {
 }  // namespace
 
 void add_bench_train(CLI::App& bench, Action& action) {
-  auto flags = std::make_shared<TrainFlags>();
+  auto flags = std::make_shared<BenchTrainFlags>();
   CLI::App* sub = bench.add_subcommand("train", "Training steps of a model on random tokens: forward and backward, norm, AdamW; eager and compiled");
   sub->add_option("--model", flags->problem.model, "A model flavor, e.g. quickstart or debugmodel")->capture_default_str();
   sub->add_option("--rows", flags->problem.rows, "Sequences of a step")->check(CLI::Range(1, 4096))->capture_default_str();
