@@ -1,17 +1,14 @@
 // `tutti bench layouts`.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/layouts_bench.h"
 #include "cli/command.h"
-#include "tutti/core/error.h"
+#include "cli/runs_folder.h"
 
 namespace tutti::cli {
 
@@ -19,39 +16,10 @@ void add_bench_layouts(CLI::App& bench, Action& action);
 
 namespace {
 
-namespace fs = std::filesystem;
-
 struct LayoutsFlags {
   bench::LayoutsProblem problem;
   std::string keep;
   bool json = false;
-};
-
-// The folder of all runs: the user's, or one that goes with the object.
-class RunsFolder {
- public:
-  explicit RunsFolder(const std::string& keep) : is_kept_(!keep.empty()) {
-    if (is_kept_) {
-      path_ = keep;
-      fs::create_directories(path_);
-      TUTTI_CHECK(fs::is_empty(path_), "{} is not empty; the runs need a folder of their own", keep);
-      return;
-    }
-    std::string name = (fs::temp_directory_path() / "tutti-layouts-XXXXXX").string();
-    TUTTI_CHECK_ENV(mkdtemp(name.data()) != nullptr, "cannot make a folder {}: {}", name, detail::errno_text(errno));
-    path_ = name;
-  }
-  ~RunsFolder() {
-    std::error_code none;
-    if (!is_kept_) fs::remove_all(path_, none);
-  }
-  RunsFolder(const RunsFolder&) = delete;
-  RunsFolder& operator=(const RunsFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-  const bool is_kept_;
 };
 
 std::string where_it_parts(const train::RunDiff& diff) {
@@ -67,10 +35,10 @@ std::string verdict(const bench::Layout& layout, const bench::LayoutResult& resu
 
 void print(const bench::Layout& layout, const bench::LayoutResult& result, const std::string& verdict, bool json) {
   if (!json) {
-    fmt::print("{:<26} {:<16} {:<22} {:016x} {:>8.1f}  {}\n", layout.name, result.loss_hex, result.grad_norm_hex, result.weights, result.step_ms, verdict);
+    fmt::print("{:<26} {:<16} {:<22} {:<16} {:>8.1f}  {}\n", layout.name, result.loss_hex, result.grad_norm_hex, result.digest, result.step_ms, verdict);
   } else {
     const nlohmann::ordered_json row = {{"layout", layout.name}, {"control", layout.is_control}, {"loss_hex", result.loss_hex}, {"grad_norm_hex", result.grad_norm_hex},
-                                        {"weights", fmt::format("{:016x}", result.weights)}, {"step_ms", result.step_ms}, {"losses", result.diff.steps.size()},
+                                        {"digest", result.digest}, {"step_ms", result.step_ms}, {"losses", result.diff.steps.size()},
                                         {"tensors", result.diff.tensors}, {"verdict", verdict}, {"as_promised", result.is_as_promised}};
     fmt::print("{}\n", row.dump());
   }
@@ -78,11 +46,11 @@ void print(const bench::Layout& layout, const bench::LayoutResult& result, const
 }
 
 int run_layouts(const LayoutsFlags& flags) {
-  const RunsFolder folder(flags.keep);
-  if (!flags.json) fmt::print("{:<26} {:<16} {:<22} {:<16} {:>8}  {}\n", "layout", "last loss", "gradient norm", "weights", "step_ms", "beside one-rank");
+  const RunsFolder folder(flags.keep, "tutti-layouts");
+  if (!flags.json) fmt::print("{:<26} {:<16} {:<22} {:<16} {:>8}  {}\n", "layout", "last loss", "gradient norm", "digest", "step_ms", "beside one-rank");
   size_t layouts = 0, losses = 0, controls = 0, broken = 0;
   int64_t tensors = 0;
-  fs::path reference;
+  std::filesystem::path reference;
   for (const bench::Layout& layout : bench::layouts_of(flags.problem)) {
     if (!layout.why_not.empty()) {
       if (!flags.json) fmt::print("{:<26} not run: {}\n", layout.name, layout.why_not);
@@ -117,7 +85,7 @@ void add_bench_layouts(CLI::App& bench, Action& action) {
   sub->add_option("--steps", flags->problem.steps, "Steps of each run")->check(CLI::Range(2, 100000))->capture_default_str();
   sub->add_flag("--all", flags->problem.all, "More layouts");
   sub->add_option("--keep", flags->keep, "An empty folder for the runs, which stay there");
-  sub->add_flag("--json", flags->json, "One object per line: layout, control, loss_hex, grad_norm_hex, weights, step_ms, losses, tensors, verdict, as_promised; sums in the last");
+  sub->add_flag("--json", flags->json, "One object per line: layout, control, loss_hex, grad_norm_hex, digest, step_ms, losses, tensors, verdict, as_promised; sums in the last");
   sub->allow_extras();
   sub->callback([sub, flags, &action] {
     for (const std::string& word : sub->remaining()) {

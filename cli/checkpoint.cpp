@@ -10,15 +10,14 @@ namespace tutti::cli {
 namespace {
 
 int run_ls(const std::string& path, bool digest, bool json) {
-  for (const train::TensorDigest& t : train::digest_checkpoint(path)) {
-    const std::string hash = fmt::format("{:016x}", t.hash);
+  for (const train::DigestedTensor& t : train::digest_checkpoint(path)) {
     if (json) {
       nlohmann::json line = {{"name", t.name}, {"dtype", name_of(t.dtype)}, {"shape", std::vector<int64_t>(t.sizes.begin(), t.sizes.end())}};
-      if (digest) line["hash"] = hash;
+      if (digest) line["hash"] = t.digest;
       std::printf("%s\n", line.dump().c_str());
     } else {
       std::printf("%s %s %s%s%s\n", t.name.c_str(), std::string(name_of(t.dtype)).c_str(), to_string(t.sizes).c_str(), digest ? " " : "",
-                  digest ? hash.c_str() : "");
+                  digest ? t.digest.c_str() : "");
     }
   }
   return 0;
@@ -41,16 +40,16 @@ void add_checkpoint(CLI::App& app, Action& action) {
   ls->callback([flags, &action] { action = [flags] { return run_ls(flags->path, flags->digest, flags->json); }; });
   CLI::App* check = verb->add_subcommand("verify", "Check that every tensor has the bits it was saved with; exit status 0 when all have");
   check->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
-  check->add_flag("--json", flags->json, "One object: path, tensors");
+  check->add_flag("--json", flags->json, "One object: path, tensors, digest");
   check->callback([flags, &action] {
     action = [flags] {
-      const int64_t tensors = train::verify_checkpoint(flags->path);
+      const train::Digests tensors = train::verify_checkpoint(flags->path);
       for (const auto& folder : {std::filesystem::path(flags->path), std::filesystem::path(flags->path) / "checkpoint"}) {
         for (const train::IncompleteCheckpoint& c : train::incomplete_checkpoints(folder))
           std::fprintf(stderr, "passed over %s: %s missing\n", c.path.c_str(), fmt::format("{}", fmt::join(c.missing, " and ")).c_str());
       }
-      if (flags->json) std::printf("%s\n", nlohmann::json{{"path", flags->path}, {"tensors", tensors}}.dump().c_str());
-      else std::printf("%s: %ld tensors, whole\n", flags->path.c_str(), static_cast<long>(tensors));
+      if (flags->json) std::printf("%s\n", nlohmann::json{{"path", flags->path}, {"tensors", tensors.size()}, {"digest", train::digest_of(tensors)}}.dump().c_str());
+      else std::printf("%s: %zu tensors, whole, digest %s\n", flags->path.c_str(), tensors.size(), train::digest_of(tensors).c_str());
       return 0;
     };
   });

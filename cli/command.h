@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -10,9 +11,6 @@ class ParseError;
 }
 
 namespace tutti::cli {
-
-// The exit status of `tutti diff` for everything that is no answer, wrong usage included.
-constexpr int kCannotTell = 125;
 
 // What the chosen verb does; returns the exit status.
 using Action = std::function<int()>;
@@ -24,9 +22,13 @@ void add_generate(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);
 void add_diff(CLI::App& app, Action& action);
+void add_replay(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action, int argc, char** argv);
 void add_env(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
+
+// Runs `tutti train` with this command line on `ranks` ranks of this host. Returns its exit status.
+int start_training(int ranks, const std::vector<std::string>& command_line);
 
 // Answers a command line that could not be parsed: prints the help it asked for, or what is wrong with the nearest verb or
 // flag. Returns the exit status.

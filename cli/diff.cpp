@@ -1,101 +1,10 @@
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <memory>
-#include <new>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "tutti/core/error.h"
-#include "tutti/train/run_diff.h"
+#include "cli/print_diff.h"
 
 namespace tutti::cli {
-namespace {
-
-using train::RunDiff;
-
-constexpr size_t kShownTensors = 10;
-
-// "steps 1 to 20", "steps 5, 10 and 3 more"
-std::string shown(const std::vector<int64_t>& steps) {
-  if (steps.size() == 1) return fmt::format("step {}", steps[0]);
-  if (steps.back() - steps.front() + 1 == static_cast<int64_t>(steps.size())) return fmt::format("steps {} to {}", steps.front(), steps.back());
-  constexpr size_t kShown = 8;
-  const auto end = steps.begin() + static_cast<ptrdiff_t>(std::min(kShown, steps.size()));
-  std::string text = fmt::format("steps {}", fmt::join(steps.begin(), end, ", "));
-  if (steps.size() > kShown) text += fmt::format(" and {} more", steps.size() - kShown);
-  return text;
-}
-
-std::string shown(const train::TensorDifference& t) {
-  if (!t.shapes.empty()) return fmt::format("{}: {}", t.name, t.shapes);
-  return fmt::format("{} {}: {} of {} elements, at most {} ULPs apart; first [{}]: {} | {}, {} ULPs apart", t.name, name_of(t.dtype), t.differing,
-                     t.numel, t.most_ulps, fmt::join(t.element, ", "), t.a, t.b, t.ulps);
-}
-
-std::string verdict(const RunDiff& diff) {
-  if (diff.same_bits()) return fmt::format("same bits: {} steps, {} tensors of {} checkpoints", diff.steps.size(), diff.tensors, diff.checkpoints.size());
-  std::string text = "different:";
-  if (diff.number) text += fmt::format(" {} from step {} on", diff.number->what, diff.number->step);
-  if (diff.number && !diff.differing.empty()) text += ";";
-  if (!diff.differing.empty()) text += fmt::format(" {} at step {}", diff.differing[0].name, diff.differing[0].step);
-  return text;
-}
-
-void print_text(const RunDiff& diff) {
-  for (const train::SettingDifference& s : diff.settings) {
-    fmt::print("setting {}: {} | {}{}\n", s.key, s.a, s.b, s.may_change_numbers ? " (may change the numbers)" : " (does not change the numbers)");
-  }
-  if (!diff.only_in_a.empty()) fmt::print("only in the first: {}\n", shown(diff.only_in_a));
-  if (!diff.only_in_b.empty()) fmt::print("only in the second: {}\n", shown(diff.only_in_b));
-  if (diff.number) {
-    const train::NumberDifference& n = *diff.number;
-    fmt::print("numbers of {}: first difference at step {}: {} {} | {}, {} ULPs apart\n", shown(diff.steps), n.step, n.what, n.a, n.b, n.ulps);
-  } else if (!diff.steps.empty()) {
-    fmt::print("numbers of {}: same bits\n", shown(diff.steps));
-  }
-  if (!diff.checkpoints.empty() && diff.differing.empty()) fmt::print("checkpoints of {}: {} tensors, same bits\n", shown(diff.checkpoints), diff.tensors);
-  if (!diff.differing.empty()) fmt::print("checkpoint of step {}: {} tensors differ\n", diff.differing[0].step, diff.differing.size());
-  for (size_t i = 0; i < std::min(kShownTensors, diff.differing.size()); ++i) fmt::print("  {}\n", shown(diff.differing[i]));
-  if (diff.differing.size() > kShownTensors) fmt::print("  and {} more\n", diff.differing.size() - kShownTensors);
-  fmt::print("{}\n", verdict(diff));
-}
-
-void print_json(const RunDiff& diff) {
-  nlohmann::json top = {{"same_bits", diff.same_bits()}, {"steps", diff.steps},       {"only_in_a", diff.only_in_a}, {"only_in_b", diff.only_in_b},
-                        {"checkpoints", diff.checkpoints}, {"tensors", diff.tensors}, {"settings", nlohmann::json::array()},
-                        {"number", nullptr},               {"differing", nlohmann::json::array()}};
-  for (const train::SettingDifference& s : diff.settings)
-    top["settings"].push_back({{"key", s.key}, {"a", s.a}, {"b", s.b}, {"may_change_numbers", s.may_change_numbers}});
-  if (const auto& n = diff.number) top["number"] = {{"step", n->step}, {"what", n->what}, {"a", n->a}, {"b", n->b}, {"ulps", n->ulps}};
-  for (const train::TensorDifference& t : diff.differing) {
-    nlohmann::json row = {{"step", t.step}, {"name", t.name}};
-    if (!t.shapes.empty()) row["shapes"] = t.shapes;
-    else
-      row.update({{"dtype", name_of(t.dtype)}, {"element", std::vector<int64_t>(t.element.begin(), t.element.end())}, {"a", t.a}, {"b", t.b}, {"ulps", t.ulps},
-                  {"differing", t.differing}, {"numel", t.numel}, {"most_ulps", t.most_ulps}});
-    top["differing"].push_back(std::move(row));
-  }
-  fmt::print("{}\n", top.dump());
-}
-
-// git bisect run takes 125 for "cannot be tested": an error is no verdict about the runs.
-int run_diff(const std::string& a, const std::string& b, bool json) {
-  RunDiff diff;
-  try {
-    diff = train::compare_runs(a, b);
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "tutti: error: out of memory\n");
-    return kCannotTell;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "tutti: error: %s\n", error.what());
-    return kCannotTell;
-  }
-  if (json) print_json(diff);
-  else print_text(diff);
-  return diff.same_bits() ? 0 : 1;
-}
-
-}  // namespace
 
 void add_diff(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("diff", "Compare two runs bit by bit; exit status 0: same bits, 1: different, 125: an error (git bisect run)");
@@ -108,7 +17,7 @@ void add_diff(CLI::App& app, Action& action) {
   verb->add_option("a", flags->a, what)->required();
   verb->add_option("b", flags->b, what)->required();
   verb->add_flag("--json", flags->json, "One object: same_bits, settings, number, differing, ...");
-  verb->callback([flags, &action] { action = [flags] { return run_diff(flags->a, flags->b, flags->json); }; });
+  verb->callback([flags, &action] { action = [flags] { return tell_difference([&] { return train::compare_runs(flags->a, flags->b); }, flags->json); }; });
 }
 
 }  // namespace tutti::cli

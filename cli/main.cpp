@@ -1,5 +1,5 @@
 // The tutti program. Results go to stdout, talk to stderr.
-// Exit status: 0 done, 1 an error, 2 wrong usage, 3 `trace why` found something, 125 `diff` cannot tell, 130 interrupted, 128 + n when signal n killed a rank.
+// Exit status: 0 done, 1 an error, 2 wrong usage, 3 `trace why` found something, 125 `diff` or `replay` cannot tell, 130 interrupted, 128 + n when signal n killed a rank.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   cli::add_tokenizer(app, action);
   cli::add_checkpoint(app, action);
   cli::add_diff(app, action);
+  cli::add_replay(app, action);
   cli::add_bench(app, action, argc, argv);
   cli::add_env(app, action);
   cli::add_trace(app, action);

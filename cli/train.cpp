@@ -30,6 +30,7 @@ struct TrainFlags {
   bool ranks_given = false;
   bool fresh = false;
   bool quiet = false;
+  int64_t stop_at = 0;
   std::vector<std::string> data;
   std::vector<std::string> command_line;  // of this process, to start ranks with
   std::vector<std::string> overrides;
@@ -68,9 +69,9 @@ int run_train(TrainFlags flags) {
               place->world_size == 1 ? "" : "s");
   if (place) flags.ranks = place->world_size;
   const train::Config config = resolve(flags);  // before any rank starts, so that a wrong key is said once
-  train::TrainerOptions options{.fresh = flags.fresh, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet};
+  train::TrainerOptions options{.fresh = flags.fresh, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
   if (!place && flags.ranks > 1) {
-    return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}});
+    return start_training(flags.ranks, flags.command_line);
   }
   std::unique_ptr<RankContext> context;
   std::unique_ptr<RankContext::Scope> scope;
@@ -92,6 +93,10 @@ int run_train(TrainFlags flags) {
 
 }  // namespace
 
+int start_training(int ranks, const std::vector<std::string>& command_line) {
+  return comm::launch_local({.ranks = ranks, .argv = command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}});
+}
+
 void add_train(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<TrainFlags>();
   flags->command_line.assign(argv, argv + argc);
@@ -102,6 +107,7 @@ void add_train(CLI::App& app, Action& action, int argc, char** argv) {
   verb->add_option("--data", flags->data, "Text to train on instead of data.paths: files, folders, globs, .jsonl, gzip, dictzip");
   verb->add_flag("--fresh", flags->fresh, "Move an old run of this name aside instead of resuming it");
   verb->add_flag("--quiet", flags->quiet, "No line per step");
+  verb->add_option("--stop-at", flags->stop_at, "Save and stop after this step, with exit status 0; the same command without it goes on")->check(CLI::PositiveNumber);
   verb->allow_extras();  // --section.key=value, checked by the config table
   verb->footer([] { return "Any key of the configuration can be given as --section.key=value:\n" + train::config_help(); });
   verb->callback([flags, verb, &action] {

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/print_diff.h"
 #include "tutti/core/error.h"
 
 namespace tutti::cli {
@@ -36,7 +37,7 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error) {
     command += " " + verb->get_name();
   }
   std::fprintf(stderr, "tutti: error: %s\nRun '%s --help' for more.\n", message_of(app, *verb, error).c_str(), command.c_str());
-  return app.got_subcommand("diff") ? kCannotTell : 2;
+  return app.got_subcommand("diff") || app.got_subcommand("replay") ? kCannotTell : 2;
 }
 
 }  // namespace tutti::cli

@@ -75,7 +75,7 @@ TEST_F(Diff, NamesTheTensorAndTheElement) {
   plant("runs/two/checkpoint/step-6/model.safetensors", "model.norm.weight", 5, 7.5f);
   const Output text = work.tutti("diff runs/one runs/two");
   EXPECT_EQ(text.status, 1) << text.err;
-  EXPECT_NE(text.out.find("numbers of steps 1 to 6: same bits\ncheckpoint of step 6: 1 tensors differ\n  model.norm.weight f32: 1 of "), std::string::npos)
+  EXPECT_NE(text.out.find("numbers of steps 1 to 6: same bits\ncheckpoint of step 6: 1 tensor differs\n  model.norm.weight f32: 1 of "), std::string::npos)
       << text.out;
   EXPECT_NE(text.out.find("first [5]: 0x1."), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("| 0x1.ep+2, "), std::string::npos) << text.out;

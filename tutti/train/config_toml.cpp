@@ -125,16 +125,25 @@ void set_from_text(Config& config, const Field& field, std::string_view text, st
   }
 }
 
-}  // namespace
-
-void read_toml(Config& config, std::string_view text, std::string_view source) {
+toml::table parse(std::string_view text, std::string_view source) {
   check_dots(text, source);
-  toml::table root;
   try {
-    root = toml::parse(text);
+    return toml::parse(text);
   } catch (const toml::parse_error& error) {
     throw UsageError(fmt::format("{}: {}", place(source, error.source()), error.description()));
   }
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  TUTTI_CHECK(std::filesystem::exists(path), "config file {} does not exist", path.string());
+  TUTTI_CHECK(!std::filesystem::is_directory(path), "{} is a folder; expected a TOML file", path.string());
+  return read_regular_file(path.string(), kLargestFile);
+}
+
+}  // namespace
+
+void read_toml(Config& config, std::string_view text, std::string_view source) {
+  const toml::table root = parse(text, source);
   for (const auto& [section, content] : root) {
     const toml::table* keys = content.as_table();
     std::string where = place(source, section.source());
@@ -156,12 +165,23 @@ void read_toml(Config& config, std::string_view text, std::string_view source) {
 }
 
 Config load_config(const std::filesystem::path& path) {
-  TUTTI_CHECK(std::filesystem::exists(path), "config file {} does not exist", path.string());
-  TUTTI_CHECK(!std::filesystem::is_directory(path), "{} is a folder; expected a TOML file", path.string());
-  const std::string text = read_regular_file(path.string(), kLargestFile);
   Config config;
-  read_toml(config, text, path.string());
+  read_toml(config, text_of(path), path.string());
   return config;
+}
+
+std::map<std::string, std::string> load_settings(const std::filesystem::path& path) {
+  std::map<std::string, std::string> settings;
+  for (const auto& [section, content] : parse(text_of(path), path.string())) {
+    const toml::table* keys = content.as_table();
+    TUTTI_CHECK(keys != nullptr, "{}: '{}' stands outside of any [section]", place(path.string(), section.source()), section.str());
+    for (const auto& [key, node] : *keys) {
+      const auto value = value_from(node);
+      const auto* known = std::get_if<FieldValue>(&value);
+      settings[fmt::format("{}.{}", section.str(), key.str())] = known ? to_toml(*known) : std::get<std::string>(value);
+    }
+  }
+  return settings;
 }
 
 void apply_override(Config& config, std::string_view flag) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ void read_toml(Config& config, std::string_view text, std::string_view source);
 
 // The same for a file; UsageError when it is missing, EnvironmentError when it cannot be read.
 Config load_config(const std::filesystem::path& path);
+
+// Every key of a file that some version of the program wrote, known to this one or not: "section.key" and the value as to_toml()
+// writes it. UsageError on malformed TOML, EnvironmentError when the file cannot be read.
+std::map<std::string, std::string> load_settings(const std::filesystem::path& path);
 
 // One flag, "--section.key=value". Texts need no quotes; a list is written "a,b" or as in TOML.
 void apply_override(Config& config, std::string_view flag);

@@ -53,28 +53,35 @@ Source open_source(const fs::path& path) {
 
 // ---- settings -------------------------------------------------------------------------------------------------------
 
-Settings settings_in(const fs::path& config_file) {
-  const Config config = load_config(config_file);
-  Settings settings;
-  for (const Field& field : config_fields()) settings[field.name()] = to_toml(value_of(field, config));
-  return settings;
-}
-
 // A run folder tells all settings, a checkpoint those that numbers depend on.
 std::optional<Settings> settings_of(const Source& source) {
-  if (source.config) return settings_in(*source.config);
+  if (source.config) return load_settings(*source.config);
   if (source.named && fs::exists(*source.named / kStateFile)) return read_state(*source.named).train.inputs.settings;
   return std::nullopt;
+}
+
+// A key that this version does not know may be one of another version, and change the numbers there.
+bool may_change_numbers(const std::string& key) {
+  const std::span<const Field> fields = config_fields();
+  const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name() == key; });
+  return field == fields.end() || field->resuming != Resuming::free;
 }
 
 std::vector<SettingDifference> compare_settings(const Source& a, const Source& b) {
   const std::optional<Settings> in_a = settings_of(a), in_b = settings_of(b);
   std::vector<SettingDifference> result;
   if (!in_a || !in_b) return result;
-  for (const Field& field : config_fields()) {
-    const auto x = in_a->find(field.name()), y = in_b->find(field.name());
-    if (x == in_a->end() || y == in_b->end() || x->second == y->second) continue;
-    result.push_back({field.name(), x->second, y->second, field.resuming != Resuming::free});
+  const bool are_whole = a.config && b.config;  // a checkpoint tells only some
+  const auto value = [](const Settings& settings, const std::string& key) {
+    const auto found = settings.find(key);
+    return found == settings.end() ? std::string() : found->second;
+  };
+  Settings all = *in_a;
+  all.insert(in_b->begin(), in_b->end());
+  for (const auto& [key, _] : all) {
+    const std::string x = value(*in_a, key), y = value(*in_b, key);
+    if (x == y || (!are_whole && (x.empty() || y.empty()))) continue;
+    result.push_back({key, x.empty() ? "no such key" : x, y.empty() ? "no such key" : y, may_change_numbers(key)});
   }
   return result;
 }

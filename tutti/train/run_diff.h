@@ -15,7 +15,7 @@ namespace tutti::train {
 // Values of `a` and `b` as a reader compares them: hexadecimal floats, which hold every bit, or TOML.
 struct SettingDifference {
   std::string key;  // section.key
-  std::string a, b;
+  std::string a, b;  // "no such key" where a version of the program does not have it
   bool may_change_numbers = false;
 };
 

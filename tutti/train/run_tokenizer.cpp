@@ -31,6 +31,15 @@ void save_run_tokenizer(const fs::path& run, const Tokenizer& tokenizer) {
   for (const char* name : {kTokenizerFile, kMarkerFile}) fs::remove(run / name);
 }
 
+void copy_run_tokenizer(const fs::path& from, const fs::path& to) {
+  for (const char* name : {kTokenizerFile, kMarkerFile}) {
+    std::error_code failed;
+    if (!fs::exists(from / name)) continue;
+    fs::copy_file(from / name, to / name, failed);
+    TUTTI_CHECK_ENV(!failed, "cannot copy {} to {}: {}", (from / name).string(), to.string(), failed.message());
+  }
+}
+
 std::unique_ptr<Tokenizer> open_run_tokenizer(const fs::path& run, const TokenizerInput& saved) {
   std::unique_ptr<Tokenizer> own = load(run, saved);
   const std::string place = (run / kTokenizerFile).string();

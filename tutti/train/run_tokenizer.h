@@ -14,6 +14,9 @@ namespace tutti::train {
 // Takes the place of what an earlier start left there.
 void save_run_tokenizer(const std::filesystem::path& run, const Tokenizer& tokenizer);
 
+// Puts the tokenizer of one run into the folder of another; nothing for the byte tokenizer. EnvironmentError when it cannot be written.
+void copy_run_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // EnvironmentError when it is missing, or is not the one that `saved` describes: the files were changed. UsageError when
 // they are no tokenizer any more.
 std::unique_ptr<Tokenizer> open_run_tokenizer(const std::filesystem::path& run, const TokenizerInput& saved);

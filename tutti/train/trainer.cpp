@@ -1,5 +1,6 @@
 #include "tutti/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -238,18 +239,19 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   };
   TrainerResult result{.step = state_.step};
   int64_t saved = start_.continues() ? state_.step : -1;
-  while (state_.step < config_.training.steps && !result.interrupted) {
+  const int64_t end = options.stop_at > 0 ? std::min(options.stop_at, config_.training.steps) : config_.training.steps;
+  while (state_.step < end && !result.interrupted) {
     tell(profiler.before_step());
     StepRecord record = train_step();
     tell(profiler.after_step());
-    const bool last = state_.step == config_.training.steps;
+    const bool last = state_.step == config_.training.steps, ends = state_.step == end;
     if (config_.validation.every > 0 && (last || state_.step % config_.validation.every == 0))
       record.val_bits_per_byte = result.val_bits_per_byte = validate();
     if (log) log->step(record);
     int64_t stop = signals.requested();
     if (ranks_ > 1) group_->all_reduce_values<int64_t>({&stop, 1});
-    result.interrupted = stop > 0 && !last;
-    if (last || result.interrupted || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
+    result.interrupted = stop > 0 && !ends;
+    if (ends || result.interrupted || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
       save(start_.path / "checkpoint", log ? &*log : nullptr);
       saved = state_.step;
     }
@@ -258,7 +260,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   }
   tell(profiler.finish());
   if (log) {
-    if (!result.interrupted && config_.validation.sample_tokens > 0) {
+    if (state_.step >= config_.training.steps && config_.validation.sample_tokens > 0) {
       const std::string text = sample_text(model_, *tokenizer_, config_.validation.sample_prompt, sample_options(config_));
       log->sample(state_.step, text);
       log->note("sample: " + displayable(text));
@@ -268,8 +270,11 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }
     log->write_report();
-    if (saved == state_.step && result.interrupted)
-      log->note(fmt::format("stopped after step {}; the same command goes on from there", state_.step));
+    if (saved == state_.step) {
+      const Digests digests = read_state(start_.path / "checkpoint" / fmt::format("step-{}", saved)).digests;
+      log->note(fmt::format("digest of the {} tensors of step {}: {}", digests.size(), saved, digest_of(digests)));
+      if (saved < config_.training.steps) log->note(fmt::format("stopped after step {}; the same command goes on from there", saved));
+    }
   }
   if (ranks_ > 1) group_->barrier();
   return result;

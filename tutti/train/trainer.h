@@ -15,6 +15,7 @@ struct TrainerOptions {
   std::string cache_folder;         // for tokenizers and tokenized data; empty: no cache
   comm::ProcessGroup* group = nullptr;  // null: one rank
   bool quiet = false;               // no status lines
+  int64_t stop_at = 0;              // save and return after this step as after a stop signal; 0: only when all steps are taken
 };
 
 struct TrainerResult {
@@ -24,7 +25,7 @@ struct TrainerResult {
   bool interrupted = false;
 };
 
-// Trains until config.training.steps, or until a stop signal, saving as configured. All ranks call it. Every number
+// Trains until config.training.steps, options.stop_at or a stop signal, saving as configured. All ranks call it. Every number
 // that ends in metrics.jsonl and in the checkpoints is the same for every number of ranks and threads.
 TrainerResult train(const Config& config, const TrainerOptions& options);
 

@@ -1,0 +1,96 @@
+// `tutti replay`: recorded steps, trained again on other layouts, and the bits that must come out.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/support/tiny_run.h"
+
+namespace tutti::test {
+namespace {
+
+struct Replay : testing::Test {
+  Replay() {
+    write_tiny_run(work);
+    const Output run = work.tutti("train run.toml --quiet");
+    EXPECT_EQ(run.status, 0) << run.err;
+  }
+  Workplace work;
+};
+
+TEST_F(Replay, OtherLayoutsRepeatTheBits) {
+  const std::string before = outcome_of(work);
+  for (const char* flags : {"--from 0", "--from 3 -n 2", "--from 3 --steps 1 -n 4 --runtime.transport=gloo", "--from 0 --steps 4 --training.compile=true", ""}) {
+    const Output output = work.tutti(std::string("replay runs/run ") + flags);
+    EXPECT_EQ(output.status, 0) << flags << ": " << output.out << output.err;
+    EXPECT_NE(output.out.find("\nsame bits: "), std::string::npos) << flags << ": " << output.out;
+  }
+  const Output text = work.tutti("replay runs/run --from 3 -n 2");
+  EXPECT_EQ(text.out.find("replaying steps 4 to 6 of runs/run on 2 ranks\nnumbers of steps 4 to 6: same bits\ncheckpoints of step 6: "), 0u) << text.out;
+  EXPECT_EQ(outcome_of(work), before) << "the recorded run was changed";
+  const auto json = nlohmann::json::parse(work.tutti("replay runs/run --from 0 --steps 3 --json --keep kept").out);
+  EXPECT_EQ(json["same_bits"], true);
+  EXPECT_EQ(json["steps"], nlohmann::json({1, 2, 3}));
+  EXPECT_EQ(json["checkpoints"], nlohmann::json({3}));
+  EXPECT_TRUE(std::filesystem::exists(work.folder() / "kept/replay/checkpoint/step-3/state.json"));
+}
+
+TEST_F(Replay, NamesTheStepThatWasRecordedOtherwise) {
+  std::string metrics = work.read("runs/run/metrics.jsonl");
+  const std::string old = work.metric("run", "loss_hex")[4];
+  metrics.replace(metrics.find(old), old.size(), "0x1.8p+2");
+  work.write("runs/run/metrics.jsonl", metrics);
+  EXPECT_EQ(work.tutti("replay runs/run --from 0 --steps 4").status, 0);
+  const Output output = work.tutti("replay runs/run --from 3");
+  EXPECT_EQ(output.status, 1) << output.err;
+  EXPECT_NE(output.out.find("first difference at step 5: loss 0x1.8p+2 | " + old), std::string::npos) << output.out;
+}
+
+// From the beginning on, another setting is another run; behind a checkpoint it is refused as in any resume.
+TEST_F(Replay, SettingsThatChangeNumbersAreTold) {
+  const Output output = work.tutti("replay runs/run --from 0 --steps 2 --numerics.virtual_shards=4");
+  EXPECT_EQ(output.status, 1) << output.err;
+  EXPECT_NE(output.out.find("setting numerics.virtual_shards: 8 | 4 (may change the numbers)\n"), std::string::npos) << output.out;
+  EXPECT_NE(output.out.find("\ndifferent: "), std::string::npos) << output.out;
+  const Output refused = work.tutti("replay runs/run --from 3 --numerics.virtual_shards=4");
+  EXPECT_EQ(refused.status, 125);
+  EXPECT_NE(refused.err.find("numerics.virtual_shards"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("training the steps again ended with status 2"), std::string::npos) << refused.err;
+}
+
+TEST_F(Replay, EverythingElseIs125) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"replay", "run is required"},
+      {"replay runs/gone", "runs/gone is not the folder of a run: it holds no config.resolved.toml"},
+      {"replay runs/run --from 2", "runs/run has no checkpoint of step 2; a replay can start from 0, 3, 6 (0 is the beginning)"},
+      {"replay runs/run --from 6", "runs/run has recorded no step behind step 6"},
+      {"replay runs/run --from 3 --steps 9", "runs/run has no record of step 7; it has recorded steps 1 to 6"},
+      {"replay runs/run --from -1", "--from"},
+      {"replay runs/run --steps 0", "--steps"},
+      {"replay runs/run word", "word"},
+      {"replay runs/run --keep runs", "runs is not empty"},
+  };
+  for (const auto& [command, message] : cases) {
+    const Output output = work.tutti(command);
+    EXPECT_EQ(output.status, 125) << command;
+    EXPECT_NE(output.err.find(message), std::string::npos) << command << ": " << output.err;
+    EXPECT_EQ(output.out, "") << command;
+  }
+}
+
+// The flag beneath it: the same run in two starts.
+TEST_F(Replay, StopAtSavesAndTheSameCommandGoesOn) {
+  const std::string whole = outcome_of(work);
+  Output output = work.tutti("train run.toml --fresh --stop-at 2");
+  EXPECT_EQ(output.status, 0) << output.err;
+  EXPECT_NE(output.err.find("stopped after step 2; the same command goes on from there"), std::string::npos) << output.err;
+  EXPECT_EQ(work.metric("run", "step").size(), 2u);
+  output = work.tutti("train run.toml -n 2");
+  EXPECT_EQ(output.status, 0) << output.err;
+  EXPECT_NE(output.err.find("tensors of step 6: "), std::string::npos) << output.err;
+  std::filesystem::remove_all(work.folder() / "runs/run/checkpoint/step-2");
+  EXPECT_EQ(outcome_of(work), whole);
+  EXPECT_EQ(work.tutti("train run.toml --stop-at 0").status, 2);
+}
+
+}  // namespace
+}  // namespace tutti::test
