@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <optional>
+#include <thread>
 
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
@@ -71,6 +74,21 @@ TEST(CacheFolder, ALockIsHeldByOne) {
     EXPECT_NE(::testing::internal::GetCapturedStderr().find("has been locked by another process for 0 s"), std::string::npos);
   }
   EXPECT_TRUE(other.lock("lock", std::chrono::seconds(0)));
+}
+
+TEST(CacheFolder, ALongWaitIsTold) {
+  const TemporaryFolder place;
+  const CacheFolder folder(place / "cache"), other(place / "cache");
+  std::optional<CacheLock> lock = folder.lock("data", std::chrono::seconds(0));
+  ::testing::internal::CaptureStderr();
+  std::thread holder([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+    lock.reset();
+  });
+  EXPECT_TRUE(other.lock("data", std::chrono::minutes(30)));
+  holder.join();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(fmt::format("waiting for another process that has locked {}/data, at most 30 minutes", (place / "cache").string())), std::string::npos) << said;
 }
 
 TEST(CacheFolder, EvictsTheOldestOfAKind) {

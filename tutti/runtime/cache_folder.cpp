@@ -26,6 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAdvice = "name another folder in TUTTI_CACHE_DIR";
 constexpr size_t kWriteStep = size_t{1} << 30;
+// Who may have to wait for minutes learns what for.
+constexpr std::chrono::seconds kLongWait = std::chrono::minutes(1), kQuietWait{1};
 constexpr time_t kAbandonedAfter = 24 * 60 * 60;  // seconds: nobody writes one file for a day
 
 // Once per process and subject: several caches share a folder, and each would say the same.
@@ -163,7 +165,7 @@ CacheLock CacheFolder::lock(std::string_view name, std::chrono::seconds patience
   using Clock = std::chrono::steady_clock;
   CacheFile file = open_checked(name, O_RDWR | O_CREAT, 0);
   if (!file) return {};  // replace() says why
-  const auto end = Clock::now() + patience;
+  const auto begin = Clock::now(), end = begin + patience;
   std::chrono::microseconds pause(200);
   while (::flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return {};  // a file system without locks
@@ -171,6 +173,10 @@ CacheLock CacheFolder::lock(std::string_view name, std::chrono::seconds patience
       warn_once(fmt::format("{}/{}", path_.string(), name),
                 fmt::format("{}/{} has been locked by another process for {} s; this one goes on without", path_.string(), name, patience.count()));
       return {};
+    }
+    if (patience >= kLongWait && Clock::now() - begin >= kQuietWait) {
+      warn_once(fmt::format("{}/{} waits", path_.string(), name),
+                fmt::format("waiting for another process that has locked {}/{}, at most {} minutes", path_.string(), name, patience.count() / 60));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(10'000));

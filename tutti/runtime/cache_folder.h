@@ -66,6 +66,7 @@ class CacheFolder {
   bool replace(std::string_view name, std::span<const std::string_view> parts) const;
   // Taken around "look again, make, replace", so that one process makes and the others read. Waits for as long as
   // another has it, at most `patience`; then goes on without: work is done twice, and the result is the same.
+  // A wait that may take minutes is told on stderr after a second.
   CacheLock lock(std::string_view name, std::chrono::seconds patience) const;
 
   struct Limit {
