@@ -1,4 +1,4 @@
-// Tokens that are found in the text as they are written, before any splitting: markers such as <|endoftext|>.
+// Added tokens: markers such as <|endoftext|>, which are matched literally in the text before it is split.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ struct AddedToken {
 
 namespace io {
 
-// Finds added tokens, leftmost first and the longest of those that begin at one place. Immutable.
+// Finds added tokens: the leftmost match, and among matches that begin at the same place the longest. Immutable.
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;

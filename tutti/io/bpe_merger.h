@@ -11,7 +11,7 @@
 
 namespace tutti::io {
 
-// Two neighbours become one token. The place in the list of merges is the rank; lower ranks go first.
+// Two adjacent tokens become one. The index in the list of merges is the rank; lower ranks are merged first.
 struct BpeMerge {
   int32_t left;
   int32_t right;
@@ -22,7 +22,7 @@ inline uint64_t pair_key(int32_t left, int32_t right) {
   return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
 }
 
-// std::hash of an integer is the integer; pairs of small ids would crowd a few buckets.
+// A mixing hash, because std::hash of an integer is often the integer itself and would put pairs of small ids in few buckets.
 struct PairKeyHash {
   size_t operator()(uint64_t key) const {
     key *= 0x9E3779B97F4A7C15ull;
@@ -36,8 +36,8 @@ class BpeMerger {
   // `byte_ids[b]` is the token of byte b.
   BpeMerger(const std::array<int32_t, 256>& byte_ids, std::span<const BpeMerge> merges);
 
-  // Appends the tokens of one piece: the lowest-ranked pair is merged first, the leftmost of equals, until none is left.
-  // O(n log n) in the piece's length, so a megabyte of one letter is no trap.
+  // Appends the tokens of one piece to `ids`. The pair with the lowest rank is merged first, the leftmost of equals, until no
+  // pair is left. Takes O(n log n) time in the length of the piece, whatever its content.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
  private:

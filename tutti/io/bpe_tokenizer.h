@@ -1,4 +1,4 @@
-// Byte-level byte pair encoding, as GPT-2, Llama 3 and Qwen use it, in HuggingFace's tokenizer.json.
+// Byte-level byte pair encoding as in GPT-2, Llama 3 and Qwen, read from a HuggingFace tokenizer.json.
 #pragma once
 
 #include <memory>
@@ -9,27 +9,27 @@
 
 namespace tutti {
 
-// Any thread may call; encode_into() calls take turns, because pieces that were met before are remembered.
+// May be called by any thread. Calls of encode_into() are serialized, because they share a cache of encoded pieces.
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeModel model);
   ~BpeTokenizer() override;
 
-  // Reads tokenizer.json and, when it stands beside it, tokenizer_config.json, which names the BOS and EOS tokens.
-  // What is supported stands at parse_tokenizer_json. UsageError for a file that says something else, EnvironmentError
-  // for one that cannot be read.
+  // Reads tokenizer.json and, if it is in the same folder, tokenizer_config.json, which names the BOS and EOS tokens.
+  // parse_tokenizer_json() lists what is supported. UsageError for a file with other contents, EnvironmentError for one that
+  // cannot be read.
   static std::unique_ptr<BpeTokenizer> load(const std::string& path);
-  // The same from memory; `name` stands for the file in messages.
+  // The same from memory; messages use `name` in place of the path.
   static std::unique_ptr<BpeTokenizer> parse(std::string_view json, std::string_view name);
   std::string to_json() const { return io::tokenizer_json_of(model_); }
-  // Writes tokenizer.json atomically. It does not hold the markers: load() takes those of a tokenizer_config.json beside it.
+  // Writes tokenizer.json atomically. That file does not contain BOS and EOS; see save_with_markers().
   void save(const std::string& path) const;
-  // Writes tokenizer.json and a tokenizer_config.json that names the markers: load() gives back this tokenizer.
+  // Writes tokenizer.json and a tokenizer_config.json that names BOS and EOS, from which load() restores this tokenizer.
   void save_with_markers(const std::string& folder) const;
 
   const BpeModel& model() const { return model_; }
 
-  // Added tokens are found in the text first; the stretches between are normalized, split and merged.
+  // Added tokens are matched first; the text between them is normalized, split and merged.
   void encode_into(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string_view token_bytes(int32_t id) const override;
   bool is_special(int32_t id) const override;

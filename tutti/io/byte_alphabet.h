@@ -17,7 +17,7 @@ const std::array<uint8_t, 256>& byte_alphabet_order();
 // Bytes -> characters (UTF-8).
 std::string to_byte_alphabet(std::string_view bytes);
 
-// Characters -> bytes; nothing when a character is not of the alphabet.
+// Characters -> bytes; nullopt when a character is not in the alphabet.
 std::optional<std::string> from_byte_alphabet(std::string_view characters);
 
 }  // namespace tutti::io

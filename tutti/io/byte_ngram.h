@@ -1,10 +1,10 @@
-// The order-2 byte model: the yardstick beside a language model's bits per byte.
+// An order-2 byte model: the baseline for a language model's bits per byte.
 //
-// P(next | two bytes before), counted over training text. A document end is a 257th symbol, predicted like any byte and
-// standing before the first byte as well, so the model has the same task as a language model over framed documents.
-// Smoothing: each order is backed by the next lower one,
+// It estimates P(next | two previous bytes) from counts over the training text. The end of a document is a 257th symbol, which is
+// predicted like any byte and also precedes the first byte, so the model has the same task as a language model over framed
+// documents. Smoothing: each order backs off to the next lower one,
 //   p_k(x | h) = (count(h, x) + kBackoff p_{k-1}(x)) / (count(h) + kBackoff),   p_{-1} = 1 / 257,
-// a Dirichlet prior with kBackoff = 1 pseudo-count shaped as the lower order.
+// which is a Dirichlet prior with kBackoff = 1 pseudo-count distributed as the lower order.
 // Source: MacKay, Peto, "A hierarchical Dirichlet language model" (1995), equation 14.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-// Takes 68 MB of address space, of which pages in use only count. One thread at a time.
+// Reserves 68 MB of address space, of which only used pages take memory. Used by one thread at a time.
 class ByteNgram {
  public:
   static constexpr double kBackoff = 1.0;
@@ -23,11 +23,11 @@ class ByteNgram {
   static constexpr size_t kDocumentEnd = 256;
 
   ByteNgram();
-  // Counts one document.
+  // Adds one document to the counts.
   void add(std::string_view document);
   // P(next | before_last, last), each a byte or kDocumentEnd.
   double probability(size_t before_last, size_t last, size_t next) const;
-  // Bits that the model needs for one document and its end.
+  // The number of bits, by this model, of one document and its end.
   double bits(std::string_view document) const;
 
  private:

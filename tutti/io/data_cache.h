@@ -1,4 +1,4 @@
-// What the caches of prepared data share: names made of the data files, and how long one process waits for another.
+// Shared by the caches of prepared data: keys derived from the data files, and how long one process waits for another.
 #pragma once
 
 #include <chrono>
@@ -10,13 +10,14 @@
 
 namespace tutti::io {
 
-// Changes when a file of the list changes in path, size or time of writing or of its inode, or is cut into documents in
-// another way.
+// A key that changes when the path, size, modification time or inode change time of a file of the list changes, or when the files
+// are divided into documents differently.
 uint64_t data_key(std::span<const std::string> files, const TextSourceOptions& options);
 
-// Tokens and tokenizers are made under one lock of the cache folder: the ranks of a run start together and want the same.
+// Tokens and tokenizers are prepared under one lock of the cache folder, because the ranks of a run start together and need the
+// same files.
 inline constexpr const char* kDataLock = "data.lock";
 inline constexpr std::chrono::seconds kDataPatience = std::chrono::minutes(30);
-inline constexpr int64_t kKeptFiles = 8;  // of either kind, the newest
+inline constexpr int64_t kKeptFiles = 8;  // how many files of each kind are kept, the newest ones
 
 }  // namespace tutti::io

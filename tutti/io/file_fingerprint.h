@@ -1,4 +1,4 @@
-// What the files of a corpus were, so that a later run can tell whether they still are, and name the first that is not.
+// Fingerprints of the files of a corpus, by which a later run detects whether a file has changed and names the first one.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@ namespace tutti {
 struct FileFingerprint {
   std::string path;
   int64_t nbytes = 0;
-  uint64_t hash = 0;  // of all bytes as they lie in the file
+  uint64_t hash = 0;  // of all bytes of the file, compressed or not
   bool operator==(const FileFingerprint&) const = default;
 };
 
-// Reads every file that `paths` name (text_files.h) once, in the order in which their documents are read.
-// UsageError and EnvironmentError as from expand_text_paths and MappedFile.
+// Fingerprints every file that `paths` name (text_files.h), in the order in which documents are read from them. Reads each file
+// once. Throws the errors of expand_text_paths and MappedFile.
 std::vector<FileFingerprint> fingerprint_files(std::span<const std::string> paths);
 
-// One sentence about the first place at which two lists differ: a file that was added, removed, changed (old and new size
-// and hash), moved to another place in the order, or has another name and the same content. "" for equal lists. Where
-// the lists share no path, as after a folder was moved, files are matched by their paths inside each list's folder.
+// One sentence about the first difference between two lists: a file that was added, removed, changed (with old and new size
+// and hash), reordered, or renamed with the same content. "" for equal lists. If the lists have no path in common, as after a
+// folder was moved, files are matched by their paths relative to each list's folder.
 std::string first_difference(std::span<const FileFingerprint> before, std::span<const FileFingerprint> now);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Reading gzip (RFC 1952), and with it dictzip, which is gzip whose blocks can also be found at random.
+// Decompression of gzip (RFC 1952), including dictzip, which is gzip with an index for random access.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace tutti {
 
-// Largest text one compressed file may expand to. A few kilobytes can claim petabytes; this stops them.
+// The largest size that one compressed file may expand to; it protects against small files that expand to enormous ones.
 inline constexpr int64_t kGunzipLimitNbytes = int64_t{1} << 34;
 
-// Whether `bytes` begin as every gzip file does.
+// Whether `bytes` begin with the gzip magic number.
 bool is_gzip(std::span<const std::byte> bytes);
 
-// The uncompressed contents of all members, checksums verified. `name` is the file named in messages.
-// EnvironmentError when the data is not gzip, damaged, cut short, followed by something else, or larger than the limit.
+// The uncompressed contents of all members, with verified checksums. `name` is the file name for messages.
+// EnvironmentError when the data is not gzip, is damaged or truncated, is followed by other data, or expands beyond the limit.
 std::string gunzip(std::span<const std::byte> compressed, std::string_view name,
                    int64_t limit_nbytes = kGunzipLimitNbytes);
 

@@ -9,12 +9,12 @@
 namespace tutti {
 
 // Immutable after construction, so any thread may read. The mapping lives as long as the object; hold it in a
-// shared_ptr where views outlive a scope. The file must not be shortened meanwhile: replace it instead (AtomicFile).
+// shared_ptr where views outlive a scope. The file must not be truncated while it is mapped: replace it instead (AtomicFile).
 class MappedFile {
  public:
-  // EnvironmentError naming path and reason when the file is missing or unreadable, UsageError when it is no regular file.
+  // EnvironmentError, naming path and reason, when the file is missing or unreadable; UsageError when it is not a regular file.
   explicit MappedFile(std::string path);
-  // Maps a file that is open, and may be closed then; `path` names it in errors.
+  // Maps an open file; the descriptor may be closed afterwards. `path` names the file in errors.
   MappedFile(int descriptor, std::string path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

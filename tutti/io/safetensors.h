@@ -1,4 +1,4 @@
-// Tensors in files, in the safetensors format.
+// Tensor files in the safetensors format.
 #pragma once
 
 #include <map>
@@ -16,23 +16,23 @@
 
 namespace tutti {
 
-// An open file. A value; copies share the mapping. Immutable, so any thread may call.
+// An open file: a value type whose copies share the mapping. Immutable, so it may be used by any thread.
 class SafetensorsFile {
  public:
-  // Maps the file and checks its whole header (safetensors_header.h). EnvironmentError naming the file and what is wrong
-  // when it cannot be read, is cut short, or is inconsistent; UsageError where its header is none.
+  // Maps the file and checks its whole header (safetensors_header.h). EnvironmentError, naming the file and the fault, when it
+  // cannot be read, is truncated, or is inconsistent; UsageError when the header is not valid JSON of the expected form.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_->path(); }
-  // In the order of their data.
+  // The entries in the order of their data.
   const std::vector<io::SafetensorsEntry>& entries() const { return header_->entries; }
   const std::map<std::string, std::string>& metadata() const { return header_->metadata; }
   bool contains(std::string_view name) const;
-  // UsageError naming the nearest name when there is none such.
+  // UsageError, suggesting the nearest name, when there is no such tensor.
   const io::SafetensorsEntry& entry(std::string_view name) const;
 
-  // The tensor as a read-only view of the file's pages, which stay mapped as long as a view lives. A tensor whose data
-  // does not stand at a multiple of its item size (old writers did not align) is a copy in fresh memory instead.
+  // The tensor as a read-only view of the file's pages, which stay mapped as long as a view exists. A tensor whose data
+  // is not aligned to its item size (as in files by old writers) is a copy in new memory instead.
   Tensor tensor(std::string_view name) const;
 
  private:
@@ -41,8 +41,8 @@ class SafetensorsFile {
   std::shared_ptr<const std::unordered_map<std::string_view, const io::SafetensorsEntry*>> by_name_;
 };
 
-// Writes the file atomically: a reader, and a crash, sees the old file or the whole new one. Data is laid out by item size
-// descending, then by name, so every tensor is aligned and equal content gives equal bytes.
+// Writes the file atomically: readers see either the old file or the complete new one, even after a crash. Tensors are ordered by
+// descending item size, then by name, so every tensor is aligned and equal content gives equal bytes.
 // UsageError for a repeated name, an undefined tensor or one that is not on the host; EnvironmentError when it cannot be
 // written.
 void write_safetensors(const std::string& path, std::span<const std::pair<std::string, Tensor>> tensors,

@@ -1,4 +1,4 @@
-// The header of a safetensors file: what lies where, without touching the data.
+// The header of a safetensors file: where each tensor is, without reading the data.
 //
 // File: length of the header (u64, little endian), header (JSON, may end in spaces), data. The header maps each name to
 // {"dtype", "shape", "data_offsets": [begin, end)}, offsets counted from the first byte of data; "__metadata__" maps
@@ -18,7 +18,7 @@
 
 namespace tutti::io {
 
-// Longest header that is read or written, as in the reference implementation.
+// The longest header that is read or written, in bytes, as in the reference implementation.
 inline constexpr int64_t kSafetensorsHeaderLimit = 100'000'000;
 
 struct SafetensorsEntry {
@@ -35,10 +35,10 @@ struct SafetensorsHeader {
   int64_t data_start = 0;  // bytes from the start of the file
 };
 
-// Reads the header of the file whose bytes are `file`. EnvironmentError naming `path` unless the header is within the limit
-// and the file, every length is shape times item size, and the tensors cover the data from first byte to last without gap
-// or overlap; UsageError naming path and key (runtime/json_document.h) unless it is a JSON object without repeated keys
-// that describes tensors of known dtypes.
+// Parses the header of the file whose bytes are `file`. EnvironmentError, naming `path`, unless the header is within the limit
+// and the file, every length is the number of elements times the item size, and the tensors cover the data from the first byte to
+// the last without gap or overlap. UsageError, naming path and key (runtime/json_document.h), unless it is a JSON object without
+// repeated keys that describes tensors of known dtypes.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path);
 
 // The first bytes of a file: length and JSON, padded so that data starts at a multiple of 8. UsageError when the header

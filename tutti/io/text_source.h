@@ -1,13 +1,13 @@
-// Documents out of text files.
+// Reading documents from text files.
 //
-// What a file is follows from its name once .gz and .dz are taken off (compression itself is seen in the contents):
+// The kind of a file follows from its name without .gz and .dz (compression itself is detected from the contents):
 //   .jsonl   one document per line, the string under "text"; blank lines are skipped
-//   .dict    a dict server's database: one document per entry. An entry starts at a line without indentation behind a
+//   .dict    a dict server's database: one document per entry. An entry starts at a line without indentation after a
 //            blank line; the header entries "00-database-..." are skipped
-//   other    one document per file; a file above `large_file_nbytes` is cut into sections of at least `section_nbytes`,
-//            at the next blank line, else line end, else (within twice the size) in the middle, so that a book can be
-//            shuffled and a part of it held out
-// Bytes are kept as they are, valid UTF-8 or not. Documents without any byte besides white space are skipped.
+//   other    one document per file. A file larger than `large_file_nbytes` is divided into sections of at least
+//            `section_nbytes`, at the next blank line, else line end, else (within twice the size) in the middle, so that a
+//            book can be shuffled and a part of it held out
+// Bytes are kept as they are, valid UTF-8 or not. Documents that consist of white space are skipped.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct TextSourceOptions {
   int64_t section_nbytes = 16 << 10;
 };
 
-// Calls `take` with each document of each file in order; the view is valid during the call only.
-// UsageError: malformed JSON line (file and line are named). EnvironmentError: unreadable file, damaged gzip.
+// Calls `take` with each document of each file in order; the view is valid only during the call.
+// UsageError, naming file and line, for a malformed JSON line. EnvironmentError for an unreadable file or damaged gzip data.
 void for_each_document(std::span<const std::string> files, const std::function<void(std::string_view)>& take,
                        const TextSourceOptions& options = {});
 
-// All documents of what `paths` name (text_files.h). UsageError when there is none.
+// All documents of the files that `paths` name (text_files.h). UsageError when there are none.
 std::vector<std::string> read_documents(std::span<const std::string> paths, const TextSourceOptions& options = {});
 
 }  // namespace tutti

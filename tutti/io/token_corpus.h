@@ -1,4 +1,4 @@
-// A corpus as token ids, document by document.
+// A corpus as token ids, divided into documents.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace tutti {
 
-// A value; copies share the tokens. Immutable, so any thread may read.
+// A value type whose copies share the tokens. Immutable, so any thread may read.
 class TokenCorpus {
  public:
-  // `offsets` has one entry more than there are documents; document i is tokens[offsets[i] .. offsets[i + 1]).
+  // `offsets` has one more entry than there are documents; document i is tokens[offsets[i] .. offsets[i + 1]).
   // `owner` keeps both alive.
   TokenCorpus(std::span<const int64_t> offsets, std::span<const int32_t> tokens, std::shared_ptr<const void> owner)
       : offsets_(offsets), tokens_(tokens), owner_(std::move(owner)) {}
@@ -27,7 +27,7 @@ class TokenCorpus {
   std::span<const int32_t> document(int64_t index) const;
   std::span<const int64_t> offsets() const { return offsets_; }
   std::span<const int32_t> tokens() const { return tokens_; }
-  // Equal hashes mean equal documents in equal order, and with one tokenizer's markers equal rows. Reads all tokens.
+  // Equal hashes mean equal documents in equal order, and hence, with the same BOS and EOS, equal rows. Reads all tokens.
   uint64_t content_hash() const;
 
  private:
@@ -36,7 +36,7 @@ class TokenCorpus {
   std::shared_ptr<const void> owner_;
 };
 
-// Encodes documents as they are handed over.
+// Tokenizes documents as they are added.
 class TokenCorpusBuilder {
  public:
   explicit TokenCorpusBuilder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}

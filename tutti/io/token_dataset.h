@@ -1,7 +1,7 @@
 // Training and validation rows of a corpus.
 //
-// Everything is a pure function of (corpus, options, index): which documents are held out, their order in each epoch,
-// and the tokens of global row i. Nothing depends on the number of ranks, so a run can be resumed on more or fewer.
+// Which documents are held out, their order in each epoch, and the tokens of global row i are pure functions of (corpus, options,
+// index). They do not depend on the number of ranks, so a run can be resumed on more or fewer.
 #pragma once
 
 #include <memory>
@@ -12,38 +12,38 @@ namespace tutti {
 
 struct TokenDatasetOptions {
   int64_t sequence_length = 256;
-  // Share of the documents that is held out: round(fraction * documents), at least one and not all; 0 holds out none.
+  // The fraction of the documents that is held out: round(fraction * documents), at least one and not all; 0 holds out none.
   double validation_fraction = 0.01;
   uint64_t seed = 1;
 };
 
-// Where a run stands in the data. Global row i of the run is row i % rows_per_epoch of epoch i / rows_per_epoch.
+// The position of a run in the data. Global row i of the run is row i % rows_per_epoch of epoch i / rows_per_epoch.
 struct DataCursor {
   int64_t epoch = 0;
   int64_t row = 0;
   bool operator==(const DataCursor&) const = default;
 };
 
-// One thread at a time: the order of the current epoch is remembered.
+// Used by one thread at a time, because the order of the current epoch is cached.
 class TokenDataset {
  public:
-  // UsageError when the text is shorter than one row, on either side of the split, or options are out of range.
+  // UsageError when the training or the held-out text is shorter than one row, or when options are out of range.
   TokenDataset(TokenCorpus corpus, const Tokenizer& tokenizer, const TokenDatasetOptions& options);
 
   int64_t rows_per_epoch() const { return rows_per_epoch_; }
   DataCursor cursor_at(int64_t global_row) const;
   int64_t global_row_at(DataCursor cursor) const;
 
-  // Rows first_row, first_row + 1, … of the endless stream of epochs. Each epoch orders the documents anew.
+  // Rows first_row, first_row + 1, … of the endless sequence of epochs. Each epoch shuffles the documents differently.
   TokenRows training_rows(int64_t first_row, int64_t count);
-  // Rows of the held-out documents, which come in a fixed random order.
+  // Rows of the held-out documents, which are in a fixed random order.
   TokenRows validation_rows(int64_t first_row, int64_t count) const;
   int64_t validation_row_count() const { return validation_.row_count(); }
 
-  // Indices into the corpus. Training documents in ascending order; held-out ones in the order of their rows.
+  // Indices into the corpus: training documents in ascending order, held-out ones in the order of their rows.
   std::span<const int64_t> training_documents() const { return training_documents_; }
   std::span<const int64_t> validation_documents() const { return validation_.documents(); }
-  // The held-out documents that the first `rows` validation rows show.
+  // The held-out documents of which the first `rows` validation rows contain a part.
   std::span<const int64_t> validation_documents_in(int64_t rows) const;
   const TokenCorpus& corpus() const { return corpus_; }
 

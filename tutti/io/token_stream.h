@@ -1,10 +1,10 @@
-// Rows of equal length cut from documents laid end to end.
+// Rows of equal length from concatenated documents.
 //
 // A document of n tokens is framed as  start t_1 ... t_n end  and gives n + 1 pairs (input, label): every token of the text
-// and the end are predicted once, and no label belongs to another document than its input. The pairs of all documents in
-// order, cut every `sequence_length`, are the rows; what is left over at the end is dropped. Positions count from the
-// start of the document, or from the start of the row where the row cuts a document, so position 0 marks what
-// attention must not look beyond.
+// and the end are predicted once, and no label belongs to another document than its input. The pairs of all documents, in
+// order, are divided into rows of `sequence_length`; an incomplete last row is dropped. Positions count from the
+// start of the document, or from the start of the row where a document continues from the previous row, so attention must not
+// look beyond position 0.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,13 @@ DocumentFrame document_frame(const Tokenizer& tokenizer);
 // Immutable; any thread may read.
 class TokenStream {
  public:
-  // The documents of `corpus` whose indices are listed, in that order.
+  // Streams the documents of `corpus` with the given indices, in that order.
   TokenStream(TokenCorpus corpus, std::vector<int64_t> documents, DocumentFrame frame, int64_t sequence_length);
 
   int64_t row_count() const { return pair_ends_.empty() ? 0 : pair_ends_.back() / sequence_length_; }
   int64_t pair_count() const { return pair_ends_.empty() ? 0 : pair_ends_.back(); }
   std::span<const int64_t> documents() const { return documents_; }
-  // How many of the documents, counted from the first, have a pair in the first `rows` rows.
+  // How many documents, counted from the first, have a pair in the first `rows` rows.
   int64_t documents_in_rows(int64_t rows) const;
   // Writes one row; each span has sequence_length elements.
   void read_row(int64_t row, std::span<int32_t> inputs, std::span<int32_t> labels, std::span<int32_t> positions) const;
@@ -49,7 +49,7 @@ class TokenStream {
  private:
   TokenCorpus corpus_;
   std::vector<int64_t> documents_;
-  std::vector<int64_t> pair_ends_;  // pairs up to and including each document
+  std::vector<int64_t> pair_ends_;  // the number of pairs up to and including each document
   DocumentFrame frame_;
   int64_t sequence_length_;
 };
