@@ -1,15 +1,16 @@
-// compile(): a function over tensors, captured once and replayed as few kernels.
+// compile(): captures a function over tensors once and replays it as a small number of kernels.
 //
 //   auto step = tutti::compile([&](const Tensor& x, const Tensor& y) { return mean(square(sub(model(x), y))); });
 //   Tensor loss = step(x, y);
 //
-// The first call with arguments of some kind runs the function on tensors without elements and writes down the ops it
-// calls; later calls of that kind replay them. Results, gradients and in-place writes have the bits of an eager run.
+// The first call with a new kind of arguments (dtypes, sizes, strides, plain values, ...) traces the function: it runs on tensors
+// without elements, and the ops it calls are recorded. Later calls of that kind replay them. Results, gradients and in-place
+// writes have the bits of an eager run.
 //
-// What a trace cannot see: host code in the function (printing, counting, reading a clock) runs while tracing only; a plain
-// number that the function holds by reference is taken as it was. Pass such numbers as arguments. Tensors that the
-// function holds are read at every call; when a variable, a member or an element of a vector that it reads becomes another
-// tensor, the function is traced again (docs/compiler.md says what is seen, and when).
+// A trace sees tensor ops only. Other host code in the function (printing, counting, reading a clock) runs only while tracing,
+// and a plain number that the function captures by reference keeps the value it had then: pass such numbers as arguments.
+// Captured tensors are read anew at every call. When a variable, a member or an element of a vector that the function reads is
+// replaced by another tensor, the function is traced again; docs/compiler.md says which changes are detected, and when.
 #pragma once
 
 #include <functional>
@@ -23,13 +24,13 @@
 
 namespace tutti {
 
-// A compiled function; copies share what was compiled. Any number of threads may call it at once.
+// A compiled function. Copies share the compiled code. Any number of threads may call it concurrently.
 template <class Fn>
 class Compiled {
  public:
   Compiled(Fn fn, CompileOptions options) : fn_(std::make_shared<Fn>(std::move(fn))), core_(std::make_shared<graph::CompiledCore>(std::move(options), !std::is_empty_v<Fn>)) {}
 
-  // Throws what `fn` throws, CaptureError when it cannot be captured, RecompileLimit.
+  // Calls the function. Throws what `fn` throws, CaptureError when it cannot be captured, and RecompileLimit.
   template <class... Args>
   auto operator()(const Args&... args) const {
     using Result = std::decay_t<std::invoke_result_t<Fn&, const Args&...>>;
@@ -73,7 +74,7 @@ class Compiled {
   }
 
   CompileStatistics statistics() const { return core_->statistics(); }
-  // What was compiled, and why more than once; for people.
+  // A readable description of what was compiled, with the reason for each recompilation.
   std::string explain() const { return core_->explain(); }
 
  private:

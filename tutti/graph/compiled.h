@@ -1,4 +1,4 @@
-// What stands behind compile(): the specializations of one function.
+// The options and statistics of compile(), and its implementation: the specializations of one function.
 #pragma once
 
 #include <atomic>
@@ -17,55 +17,56 @@
 namespace tutti {
 
 struct CompileOptions {
-  std::string name = "function";  // in errors and traces
-  // Of the memory between forward and backward that costs little time to keep: 1 keeps it, 0 computes all again that may be,
-  // see passes/partition.h. Equal bits at every budget.
+  std::string name = "function";  // used in errors and traces
+  // 0: recompute as much as possible in the backward; 1: recompute only what is nearly free; values between trade memory for
+  // time, see passes/partition.h. The bits are the same at every budget.
   double activation_memory_budget = 1.0;
-  // Collectives begin as soon as their inputs are there while results of at most under_way_bytes wait for a reader, and small
-  // neighbours of one kind, with results of at most bucket_bytes together, become one call. 0: neither. Buckets are off
-  // unless asked for: all ranks must make them, so all need the option, and collectives that depend on each other alike.
+  // under_way_bytes: collectives start as soon as their inputs are available, as long as results that have not been read yet take
+  // at most this many bytes; 0: they start where the program calls them. bucket_bytes: small adjacent collectives of one kind are
+  // merged into one call, whose results take at most this many bytes; 0 (the default): off. All ranks must form the same buckets,
+  // so all of them need the same option and the same dependencies between collectives.
   graph::CollectiveOptions collectives = {};
-  bool fuse = true;               // false: every op by itself, for looking at what fusion does
-  graph::Epilogues epilogues = graph::Epilogues::saving;  // which kernels run on blocks of the matrix products that they follow
-  bool prologues = true;          // kernels run inside the matrix products that alone read what they make
-  bool check_epilogues = false;   // runs both of these both ways and throws InternalError where a bit differs; as TUTTI_CHECK_EPILOGUES=1
-  bool batch = true;              // false: a launch per kernel, for looking at what sharing launches does
-  int recompile_limit = 16;       // specializations of one function
-  // What happens at the limit.
+  bool fuse = true;               // false: one kernel per op, to examine the effect of fusion
+  graph::Epilogues epilogues = graph::Epilogues::saving;  // which kernels run on the blocks of a matrix product's output
+  bool prologues = true;          // a kernel whose result only a matrix product reads runs inside that product
+  bool check_epilogues = false;   // compare both with separate runs; InternalError if a bit differs. As TUTTI_CHECK_EPILOGUES=1
+  bool batch = true;              // false: one launch per kernel, to examine the effect of shared launches
+  int recompile_limit = 16;       // the maximum number of specializations of one function
+  // What happens when the limit is reached.
   enum class OnLimit : uint8_t {
-    error,       // RecompileLimit, which lists what differed
-    eager,       // further kinds of arguments run op by op
-    forget,      // the oldest specialization makes room: for sizes that vary without end and seldom come again
-    generalize,  // sizes that vary become symbols, with Sizes::fixed too; when that is not enough, RecompileLimit
+    error,       // throw RecompileLimit, which lists what differed
+    eager,       // further kinds of arguments run eagerly
+    forget,      // drop the oldest specialization: for sizes that keep changing and seldom repeat
+    generalize,  // make varying sizes symbolic, even with Sizes::fixed; if that does not suffice, throw RecompileLimit
   };
   OnLimit on_limit = OnLimit::error;
-  // Sizes of arguments.
+  // How sizes of arguments are treated.
   enum class Sizes : uint8_t {
-    automatic,  // one that comes with a second value becomes a symbol
-    fixed,      // each combination is compiled for itself
+    automatic,  // a size becomes symbolic once a second value is seen
+    fixed,      // each combination of sizes is compiled separately
   };
   Sizes sizes = Sizes::automatic;
-  std::vector<DynamicDim> dynamic = {};  // symbols from the first call on; CaptureError when the function needs one value
-  // What a call does that nothing was compiled for.
+  std::vector<DynamicDim> dynamic = {};  // symbolic from the first call on; CaptureError when the function needs a fixed value
+  // What the first call of a new kind does.
   enum class FirstCall : uint8_t {
-    waits,       // until its kernels are compiled
-    runs_eager,  // traces, then runs op by op, as later calls do until another thread has compiled the kernels
+    waits,       // it waits until its kernels are compiled
+    runs_eager,  // it is traced and runs eagerly, as later calls do until a background thread has compiled the kernels
   };
   FirstCall first_call = FirstCall::waits;
-  // What happens where the function reads elements of a tensor (item(), to_contiguous(), to_string()).
+  // What happens when the function reads elements of a tensor (item(), to_contiguous(), to_string()).
   enum class OnBreak : uint8_t {
-    error,    // CaptureError
-    segment,  // it runs in segments, see docs/compiler.md: up to the read, and then what is compiled for the value that was read
+    error,    // throw CaptureError
+    segment,  // split the function at the read and compile the rest for the value that was read, see docs/compiler.md
   };
   OnBreak on_break = OnBreak::error;
-  // When the function runs once more on tensors without elements, to see whether it still reads the tensors that it held.
+  // When the function is traced again to check that it still reads the same captured tensors.
   enum class Look : uint8_t {
-    seldom,      // when something traced is used for the second, 4th, 8th, 16th, ... time, and whenever a Tensor object that it reads is lost
-    every_call,  // which finds everything, for the time of a trace
+    seldom,      // at the 2nd, 4th, 8th, 16th, ... use of a trace, and whenever a Tensor object that it reads is lost
+    every_call,  // at every call: detects every change, at the cost of a trace
   };
   Look look = Look::seldom;
-  int verify = 0;                 // n > 0: every n-th call, the first one too, is compared with an eager run, see verify.h
-  int jobs = 0;                   // kernels compiled at once; 0: the cores this process may use
+  int verify = 0;                 // n > 0: the first and every n-th call are compared with an eager run, see verify.h
+  int jobs = 0;                   // how many kernels are compiled in parallel; 0: the number of cores this process may use
 };
 
 // The function was called with more kinds of arguments than CompileOptions::recompile_limit.
@@ -75,12 +76,12 @@ class RecompileLimit : public UsageError {
 };
 
 struct CompileStatistics {
-  int64_t compiles = 0;      // times that the function was traced
-  int64_t members = 0;       // specializations made for further sizes of a trace
-  int64_t eager_calls = 0;   // past the limit, or while kernels are compiled
+  int64_t compiles = 0;      // how often the function was traced
+  int64_t members = 0;       // specializations made from an existing symbolic trace for further sizes
+  int64_t eager_calls = 0;   // calls that ran eagerly, past the limit or while kernels were being compiled
   int64_t verified_calls = 0;
-  int64_t looks = 0;         // times that it ran once more for CompileOptions::look
-  int64_t continuations = 0; // segments that were compiled for a value that the function read
+  int64_t looks = 0;         // how often the function was traced again for CompileOptions::look
+  int64_t continuations = 0; // segments compiled for a value that the function read
   double trace_ms = 0, compile_ms = 0;
   graph::PartitionStatistics partition;       // of the newest specialization
   graph::ExecutableStatistics last;           // of the newest specialization's forward
@@ -99,18 +100,19 @@ using Build = std::function<std::shared_ptr<const Specialization>()>;
 
 class CompiledCore {
  public:
-  // may_hold: the function has state of its own, so what it reads may become other tensors.
+  // may_hold: the function object has state, so the tensors it reads may be replaced.
   CompiledCore(CompileOptions options, bool may_hold);
   ~CompiledCore();
 
   struct Outcome {
-    bool eager = false;  // the limit is reached and the caller runs the function itself
+    bool eager = false;  // the caller must run the function eagerly
     std::shared_ptr<const void> structure;
     std::vector<Tensor> results;
   };
-  // Any thread. One thread compiles or looks, others that need the same wait; a failed compile leaves nothing behind.
+  // May be called by any thread. One thread at a time compiles or checks; others that need the same result wait. A failed
+  // compilation leaves nothing behind.
   Outcome call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun);
-  // Inside another trace a compiled function is a part of that.
+  // Whether a trace is running, of which a call of this function becomes a part.
   static bool calls_inline();
 
   CompileStatistics statistics() const;
@@ -119,18 +121,19 @@ class CompiledCore {
  private:
   std::shared_ptr<const Specialization> find(const Leaves& arguments) const;
   std::shared_ptr<const Specialization> compile(const Leaves& arguments, TraceFn trace);
-  // Counts a call for the watch. Whether the function has to be looked at before that goes on.
+  // Counts a call; returns whether the captured tensors must be checked before the call continues.
   bool is_due(HeldWatch& watch) const;
-  // Whether the function reads what it read; if not, everything from that trace is dropped. progress: in the middle of a call in
-  // segments. The second is for who has compile_mutex_.
+  // Whether the function still reads the same tensors; if not, everything from that trace is dropped. progress: for a check in
+  // the middle of a call in segments. The second function is for callers that hold compile_mutex_.
   bool reads_the_same(HeldWatch& watch, const Leaves& arguments, TraceFn trace, const Progress* progress = nullptr);
   bool reads_the_same_here(HeldWatch& watch, const Leaves& arguments, TraceFn trace, const Progress* progress = nullptr);
   void drop(const HeldWatch& watch, const std::string& reason);
-  // False when no family takes the arguments; `made` stays null while another thread compiles.
+  // Makes a specialization from an existing symbolic trace. False when none covers the arguments; `made` stays null while a
+  // background thread compiles it.
   bool further_member(const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made);
-  // A call that begins with `at`, which ends in a read.
+  // Runs a call in segments, beginning with `at`, which ends in a read.
   Outcome in_segments(std::shared_ptr<const Specialization> at, const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun);
-  // What follows `at` for what was read last.
+  // The segment that follows `at` for the value read last.
   std::shared_ptr<const Specialization> continuation(const Specialization& at, const Progress& progress, const Leaves& arguments, TraceFn trace);
   std::vector<Tensor> verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn,
                                FunctionRef<Rerun()> rerun);
@@ -146,24 +149,24 @@ class CompiledCore {
 
   const CompileOptions options_;
   const bool may_hold_;
-  mutable std::shared_mutex mutex_;  // of specializations_ and what follows
-  // What can be called now; members of a family know it.
+  mutable std::shared_mutex mutex_;  // protects the members below, up to statistics_
+  // A specialization that calls can use.
   struct Entry {
     std::shared_ptr<const Specialization> specialization;
-    std::shared_ptr<const Family> family;  // null: traced for itself
+    std::shared_ptr<const Family> family;  // the symbolic trace it was made from; null: it has a trace of its own
   };
   std::vector<Entry> entries_;
   std::vector<std::shared_ptr<const Family>> families_;
-  std::vector<std::string> reasons_;  // why the function was traced, each time
-  std::string replaced_;              // why something was dropped, until the function is traced for it
-  std::vector<std::string> fixed_;    // why sizes that vary are no symbols
-  std::vector<std::pair<int, int>> fixed_dims_;  // those of tensor, dim
-  int traces_ = 0;         // that count towards the limit
+  std::vector<std::string> reasons_;  // why the function was traced, one entry per trace
+  std::string replaced_;              // why specializations were dropped, until the function is traced again
+  std::vector<std::string> fixed_;    // why varying sizes are not symbolic
+  std::vector<std::pair<int, int>> fixed_dims_;  // these sizes, as (tensor, dim)
+  int traces_ = 0;         // traces that count toward the limit
   bool generalized_ = false;
   CompileStatistics statistics_;
-  std::mutex compile_mutex_;         // one compile at a time
+  std::mutex compile_mutex_;         // held while compiling or checking
   std::atomic<int64_t> calls_{0};
-  std::unique_ptr<BackgroundBuilds> background_;  // the last member: its threads use the others
+  std::unique_ptr<BackgroundBuilds> background_;  // must be the last member, because its threads use the others
 };
 
 }  // namespace graph

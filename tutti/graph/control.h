@@ -2,12 +2,12 @@
 //
 //   const std::vector<Tensor> y = cond(gt(sum(x), 0.0), [](auto x) { return exp(x[0]); }, [](auto x) { return neg(x[0]); }, {x});
 //
-// Called directly, these read the predicate and run what it says. While a function is being compiled they become one node,
-// which reads the predicate at every call: each branch or loop body is compiled by itself and runs only when it is chosen.
+// Called eagerly, these functions read the predicate and run the selected branch. In a compiled function each becomes one node,
+// which reads the predicate at every call; each branch or loop body is compiled separately and runs only when it is selected.
 // Results and gradients have the same bits either way.
 //
-// What branches and bodies may do: read their operands, and tensors that they hold (read at every call). They may not write
-// either in place; a trace refuses it. Results are values of their own and never share memory with an operand.
+// Branches and bodies may read their operands and captured tensors, whose current values are used at every call. They must not
+// write either in place; a trace refuses that. Results never share memory with an operand.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace tutti {
 
-// A function of tensors, given as anything that can be called with a span of them and gives a vector or one Tensor.
+// A function of tensors: any callable that takes a span of tensors and returns a vector of tensors or one Tensor.
 class TensorFn {
  public:
   template <class F>
@@ -36,33 +36,33 @@ class TensorFn {
   std::function<std::vector<Tensor>(std::span<const Tensor>)> fn_;
 };
 
-// if_true(operands) where `pred`, a boolean without dims, is true, else if_false(operands). In a trace both must give
-// results of the same number, dtypes and shapes (CaptureError TUTTI-CAPTURE-026 otherwise).
+// if_true(operands) if `pred`, a 0-dim boolean, is true, else if_false(operands). In a trace both branches must return the same
+// number of results with the same dtypes and shapes (else CaptureError TUTTI-CAPTURE-026).
 std::vector<Tensor> cond(const Tensor& pred, const TensorFn& if_true, const TensorFn& if_false, const std::vector<Tensor>& operands = {});
 
-// branches[index](operands); `index` is an integer without dims. UsageError when there is no such branch.
+// branches[index](operands); `index` is a 0-dim integer. UsageError when there is no such branch.
 std::vector<Tensor> switch_(const Tensor& index, const std::vector<TensorFn>& branches, const std::vector<Tensor>& operands = {});
 
-// carried = body(carried) as long as again(carried), a boolean without dims, is true; gives what is carried then. The body
-// keeps number, dtypes and shapes (UsageError otherwise). In a trace it has no gradient (TUTTI-CAPTURE-028).
+// Repeats carried = body(carried) while again(carried), a 0-dim boolean, is true, and returns the final carried tensors. The body
+// must preserve their number, dtypes and shapes (else UsageError). In a trace the loop has no gradient (TUTTI-CAPTURE-028).
 std::vector<Tensor> while_loop(const TensorFn& again, const TensorFn& body, const std::vector<Tensor>& carried);
 
 // One step of a scan.
 struct ScanStep {
-  std::vector<Tensor> carried;  // for the next step
+  std::vector<Tensor> carried;  // passed to the next step
   std::vector<Tensor> outputs;  // stacked over the steps
 };
 using ScanFn = std::function<ScanStep(std::span<const Tensor> carried, std::span<const Tensor> elements)>;
 
-// {carried, outputs} = f(carried, element t of each of xs along dim 0) for t = 0, 1, ...; gives what is carried last, and
-// the outputs stacked along a new dim 0. A trace writes up to 16 steps out one by one; a longer scan is a loop there, which has
-// no gradient (TUTTI-CAPTURE-028).
-// Shapes: xs agree in dim 0; f keeps number, dtypes and shapes of what is carried.
+// {carried, outputs} = f(carried, element t of each of xs along dim 0) for t = 0, 1, ...; returns the final carried tensors and
+// the outputs stacked along a new dim 0. A trace unrolls up to 16 steps; a longer scan becomes a loop, which has no gradient
+// (TUTTI-CAPTURE-028).
+// Shapes: all xs have the same size in dim 0; f preserves number, dtypes and shapes of the carried tensors.
 ScanStep scan(const ScanFn& f, const std::vector<Tensor>& init, const std::vector<Tensor>& xs);
 
-// Throws UsageError with `message` unless every element of the boolean tensor `condition` is true. In a trace it becomes a
-// node that does so at every call, in its place among other checks, before later writes to memory of the caller; in a
-// branch, only when the branch runs.
+// Throws UsageError with `message` unless every element of the boolean tensor `condition` is true. In a compiled function the
+// check runs at every call, in program order with other checks and before later writes to the caller's memory; inside a branch,
+// only when that branch runs.
 void check(const Tensor& condition, const std::string& message);
 
 }  // namespace tutti

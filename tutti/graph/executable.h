@@ -1,7 +1,7 @@
 // An executable: the steps of a compiled graph with everything that does not change from call to call.
 //
-// Immutable once made, and called by any number of threads at once: what a call writes lies in a frame of its own. Frames
-// are kept for later calls, with their arenas.
+// It is immutable once constructed and may be called by any number of threads concurrently: the memory a call writes is in a
+// frame of its own. Frames and their arenas are kept for later calls.
 #pragma once
 
 #include <memory>
@@ -44,21 +44,21 @@ struct GivenMemory {
 };
 
 struct ExecutableStatistics {
-  int64_t nodes = 0;       // of the graph as it was captured
-  int64_t merged = 0;      // left out because another node computes the same
-  int64_t unused = 0;      // left out because nobody reads their outputs
-  int64_t kernels = 0;     // of a call
-  int64_t launches = 0;    // that they take: several small ones can be one
-  int64_t fused_nodes = 0; // nodes inside kernels and epilogues
-  int64_t calls = 0;       // ops called by themselves
-  int64_t bucketed = 0;    // collectives that went into the call of another one
-  int64_t started_early = 0; // collectives that begin before where they stood
-  int64_t prologues = 0, epilogues = 0;  // of them with a kernel that makes operand 0, or runs on blocks of the output; it is no launch of its own
-  double prologue_saved_bytes = 0, epilogue_saved_bytes = 0;  // that therefore do not move
-  std::vector<std::string> apart = {};   // kernels that stand beside such a call and stay apart: which, and why
-  int64_t arena_bytes = 0, unplanned_bytes = 0;
-  double kernel_bytes = 0;  // moved by the kernels of a call
-  PartitionStatistics partition;  // of a backward inside
+  int64_t nodes = 0;       // nodes of the captured graph
+  int64_t merged = 0;      // nodes removed because another node computes the same
+  int64_t unused = 0;      // nodes removed because their outputs are not read
+  int64_t kernels = 0;     // kernels run by one call
+  int64_t launches = 0;    // launches they take: several small kernels can share one
+  int64_t fused_nodes = 0; // nodes inside kernels, prologues and epilogues
+  int64_t calls = 0;       // ops that are called individually
+  int64_t bucketed = 0;    // collectives merged into the call of another one
+  int64_t started_early = 0; // collectives that start earlier than in the program
+  int64_t prologues = 0, epilogues = 0;  // calls with a kernel attached that computes operand 0, or runs on blocks of the output
+  double prologue_saved_bytes = 0, epilogue_saved_bytes = 0;  // memory traffic avoided by them
+  std::vector<std::string> apart = {};   // kernels next to such a call that were not attached, with the reason
+  int64_t arena_bytes = 0, unplanned_bytes = 0;  // memory for temporaries, and what they would take without sharing it
+  double kernel_bytes = 0;  // memory traffic of the kernels of one call
+  PartitionStatistics partition;  // of a backward inside the graph
   double compile_ms = 0;
 };
 
@@ -68,35 +68,36 @@ struct CollectiveOptions {
 };
 
 struct BuildOptions {
-  std::string name;   // of the function, in errors, dumps and traces
+  std::string name;   // the name of the function in errors, dumps and traces
   PartitionOptions partition = {};
   CollectiveOptions collectives = {};
   FuseOptions fuse = {};
-  Epilogues epilogues = Epilogues::saving;  // kernels that run on blocks of the matrix products that they follow
-  bool prologues = true;         // kernels that make an operand run inside the matrix product that reads it
-  bool check_epilogues = false;  // both each time also one after the other, to compare bits
-  bool batch = true;             // false: a launch per kernel
-  int jobs = 1;                  // kernels compiled at once
+  Epilogues epilogues = Epilogues::saving;  // which kernels run on blocks of the output of a preceding matrix product
+  bool prologues = true;         // kernels that compute an operand run inside the matrix product that reads it
+  bool check_epilogues = false;  // also run prologues and epilogues separately and compare bits
+  bool batch = true;             // false: one launch per kernel
+  int jobs = 1;                  // how many kernels are compiled in parallel
 };
 
 class Executable {
  public:
-  // Compiles: merges equal nodes, leaves out unused ones, chooses what is kept for a backward inside, fuses, plans memory, compiles kernels.
+  // Compiles the graph: merges equal nodes, removes unused ones, chooses what is kept for a backward in the same graph, fuses,
+  // plans memory and compiles kernels.
   Executable(Graph graph, const BuildOptions& options);
   ~Executable();
 
-  // Runs it on the memory of the sources; returns one tensor per result (undefined where the graph says so). Any thread.
-  // Throws what the first op that fails throws, with its name and line. Given memory has been written then by the ops before it
-  // in program order and by none behind it, as in an eager run.
-  // into: empty, or per result a dense tensor that it is written to where it is a buffer of its own; undefined: fresh memory.
-  // keys: of random numbers, per slot of the trace.
+  // Runs the graph on the given memory; returns one tensor per result (undefined where the graph has none). May be called by any
+  // thread. Throws the error of the first op that fails, with its name and line. As in an eager run, the ops before it in program
+  // order have then written to given memory, and no op after it has.
+  // into: empty, or per result a dense tensor to write it to if it has a buffer of its own; undefined: new memory.
+  // keys: the random keys, one per slot of the trace.
   std::vector<Tensor> run(std::span<const GivenMemory> given, std::span<const Tensor> into = {}, std::span<const RandomKey> keys = {}) const;
 
-  // Whether a run writes memory that it is given, or gives it back.
+  // Whether a run writes or releases given memory.
   bool writes_given() const { return writes_given_ || resizes_; }
   const ExecutableStatistics& statistics() const { return statistics_; }
   const Graph& graph() const { return graph_; }
-  // The steps in order, for people.
+  // A readable list of the steps.
   std::string to_string() const;
 
  private:

@@ -1,8 +1,8 @@
-// How arguments and results of compiled functions are taken apart: into tensors, and into plain values that a compiled
-// function is made for.
+// Arguments and results of compiled functions are flattened into tensors and plain values. A compiled function is specialized on
+// the plain values.
 //
-// Tensors, sizes (SymInt), keys of random numbers, numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples are known. A struct joins by saying
-// what its fields are:
+// Supported types are Tensor, SymInt, RandomKey, numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples of
+// these. To support a struct, list its fields:
 //   template <> struct tutti::graph::Fields<Batch> {
 //     static void visit(auto& batch, auto&& visit) { visit(batch.tokens); visit(batch.rows); }
 //   };
@@ -27,26 +27,26 @@ namespace tutti::graph {
 template <class T>
 struct Fields;
 
-// Arguments or results as lists.
+// Flattened arguments or results.
 struct Leaves {
   std::vector<Tensor> tensors;
   std::vector<int64_t> sizes;  // SymInts
   std::vector<RandomKey> keys;
-  std::string plain;  // everything else, and the shape of the tree: plain_values.h reads it
+  std::string plain;  // an encoding of the structure and of all other values, see plain_values.h
 };
 
-// What stands in the place of tensors, sizes and keys of arguments.
+// Values that replace the tensors, sizes and keys of arguments.
 struct StandIns {
   std::span<const Tensor> tensors;
-  std::span<const SymInt> sizes = {};  // empty: as they are
+  std::span<const SymInt> sizes = {};  // empty: the original sizes
   std::span<const RandomKey> keys = {};
 };
 
-// Runs a function on other tensors, sizes and keys than those of its arguments; gives the tensors of its result and the
-// result itself.
+// Runs a function with its arguments' tensors, sizes and keys replaced; returns its result, and the tensors of the result in
+// `results`.
 using TraceFn = FunctionRef<std::shared_ptr<const void>(const StandIns& arguments, std::vector<Tensor>& results)>;
 
-// What plain_values.h shows numbers and enums as.
+// The letter that encodes the kind of a number or enum in Leaves::plain.
 template <class T>
 constexpr char plain_kind() {
   if constexpr (std::is_same_v<T, bool>) return 'b';
@@ -55,7 +55,7 @@ constexpr char plain_kind() {
   else return std::is_signed_v<T> ? 'i' : 'j';
 }
 
-// CaptureError when a traced function returns a RandomKey: the trace knows a stand-in for it.
+// CaptureError when a traced function returns a RandomKey, because the trace only has a stand-in for it.
 void refuse_returned_keys(const Leaves& results);
 
 class Flattener {
@@ -70,7 +70,7 @@ class Flattener {
     leaves_.plain += 'n';
     leaves_.sizes.push_back(size.value());
   }
-  // Its key, step and virtual shard may be others at each call.
+  // The key, step and virtual shard may differ from call to call; the other fields are plain values.
   void operator()(const RandomKey& key) {
     leaves_.plain += 'k';
     (*this)(key.first_index), (*this)(key.run_length), (*this)(key.run_stride);
@@ -125,7 +125,7 @@ class Flattener {
   Leaves& leaves_;
 };
 
-// Puts stand-ins in the place of what a tree of the same shape holds.
+// Replaces the tensors, sizes and keys in a tree of the same structure by stand-ins.
 class Rebuilder {
  public:
   explicit Rebuilder(const StandIns& stand_ins) : of_(stand_ins) {}

@@ -1,4 +1,4 @@
-// A compiled call beside an eager run of the same function: values, writes and sharing of memory must agree.
+// Compares a compiled call with an eager run of the same function: values, writes and shared memory must agree.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace tutti::graph {
 
-// One check. Nobody else may use the arguments, or what the function holds, meanwhile.
+// One comparison. Meanwhile no other thread may use the arguments or the tensors that the function captures.
 class Verification {
  public:
-  // Runs the function on copies of the arguments, which share memory among themselves as the arguments do. What it does to
-  // tensors that it holds is noted and taken back. Host tensors only: UsageError.
+  // Runs the function eagerly on copies of the arguments, which share memory with each other as the arguments do. Its writes to
+  // captured tensors are recorded and undone. UsageError for tensors that are not on the host.
   Verification(const Specialization& specialization, const Leaves& arguments, TraceFn fn);
-  // After the compiled call. CaptureError that names the first difference: a result and the op that made it, an argument,
-  // a held tensor or its gradient.
+  // Call after the compiled call. Throws CaptureError, naming the first difference: a result and the op that computed it, an
+  // argument, a captured tensor or its gradient.
   void compare(const std::string& function, std::span<const Tensor> results) const;
 
  private:

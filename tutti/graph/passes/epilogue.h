@@ -1,4 +1,4 @@
-// Pass: which kernels run on the blocks of a matrix product's output as they become final.
+// Pass: attaches kernels to matrix products as epilogues, which run on each block of the output as soon as it is final.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 namespace tutti::graph {
 
 enum class Epilogues : uint8_t {
-  off,     // kernels run after the products they follow
-  saving,  // those join that read no other operand of the product's size: as epilogues they would read it in pieces of a
-           // block's row
-  all,     // whatever they save
+  off,     // kernels run after the whole product
+  saving,  // only kernels that read no other operand of the size of the output, since an epilogue reads it in short pieces, one
+           // row of a block at a time
+  all,     // all kernels that can
 };
 
 // Afterwards a pointwise kernel that reads the output of an op with `kernel_in_blocks` at the output's own points is the

@@ -1,4 +1,4 @@
-// Pass: what the backward reads of the forward is kept for it, or computed again by it.
+// Pass: decides which results of the forward are kept for the backward and which are recomputed.
 #pragma once
 
 #include <optional>
@@ -9,31 +9,32 @@
 namespace tutti::graph {
 
 struct PartitionOptions {
-  // Of the memory between the least that can be kept and what costs no time worth speaking of.
-  //   1: kept is the least from which cheap ops inside the backward's kernels get the rest (minimum cut by bytes);
-  //   0: the least that can be kept: products and attention are computed again, too;
-  //   between: of the costly ops, those are computed again that free most bytes for their work, until it fits.
+  // How much memory may be kept, between the two extremes:
+  //   1: recompute only what is nearly free. Kept are the fewest bytes from which cheap ops fused into the backward's kernels
+  //      can recompute the rest (a minimum cut);
+  //   0: recompute as much as possible, including matrix products and attention;
+  //   between: of the costly ops, those that free the most bytes for their work are recomputed until the budget is met.
   double activation_memory_budget = 1.0;
 };
 
 // Which nodes of a graph are the backward.
 struct BackwardPart {
-  std::optional<size_t> first_node = {};  // all from here on; nothing: those whose phase is backward
-  std::span<const Value> results = {};    // of it
-  // The backward runs in a later call. It may read of the given memory what it reads anyway and no more: the caller may
-  // write to the rest meanwhile.
+  std::optional<size_t> first_node = {};  // all nodes from here on; not set: those whose phase is backward
+  std::span<const Value> results = {};    // the results of the backward
+  // The backward runs in a later call. Recomputation must then not read given memory that the backward does not read anyway,
+  // because the caller may write to it in between.
   bool runs_later = false;
 };
 
 struct PartitionStatistics {
-  int64_t read_bytes = 0;  // made by the forward and read by the backward, as traced
-  int64_t kept_bytes = 0;  // kept for it
-  int64_t recomputed = 0;  // nodes that run again
+  int64_t read_bytes = 0;  // bytes computed by the forward that the backward reads, as traced
+  int64_t kept_bytes = 0;  // bytes kept for the backward
+  int64_t recomputed = 0;  // nodes that are recomputed
 };
 
-// Afterwards the backward reads of the forward only what is worth keeping. A node that runs again has the same op, attrs and
-// operands, so the same bits; it runs after what its first reader in the backward waits for. Never again: ops with
-// effects, ordered ones, those that read what is written later, and by OpDef::recompute.
+// Afterwards the backward reads only those results of the forward that are kept. A recomputed node has the same op, attrs and
+// operands, hence the same bits; it runs after the nodes that its first reader in the backward waits for. Never recomputed are
+// ops with effects, ordered ops, ops that read memory written later, and ops that OpDef::recompute excludes.
 PartitionStatistics partition(Graph& graph, const PartitionOptions& options, const BackwardPart& backward = {});
 
 }  // namespace tutti::graph
