@@ -1,12 +1,12 @@
 // Backend: an engine that carries out the collectives of one group on one kind of device.
 //
 // A ProcessGroup (process_group.h) holds one per device kind. TransportBackend implements everything over a Transport;
-// engines with collectives of their own (NCCL) override what they have. What a backend does not override is a UsageError
-// naming backend and method. Five methods also have the names of older releases: a backend may override either name and
-// a caller may use either; each forwards to the other.
+// engines with collectives of their own (NCCL) override those they provide. Calling a method that a backend does not override is
+// a UsageError naming backend and method. Five methods also have the names of older releases: a backend may override either name
+// and a caller may use either; each forwards to the other.
 //
-// Shapes: W is the group's size, n the elements of one rank; see docs/comm.md for each collective. Lists are in group-rank
-// order. Tensors may have any strides; those that are written must not overlap themselves. Inputs are never written.
+// Shapes: W is the group's size, n the number of elements of one rank; see docs/comm.md for each collective. Lists are in
+// group-rank order. Tensors may have any strides; tensors that are written must not overlap themselves. Inputs are never written.
 #pragma once
 
 #include <chrono>
@@ -26,20 +26,20 @@
 namespace tutti::comm {
 
 struct CallOptions {
-  bool async = false;  // return at once; the Work tells when the call has ended
-  std::optional<std::chrono::milliseconds> timeout = {};  // of this call; absent: the group's
+  bool async = false;  // return immediately; the Work tells when the call has ended
+  std::optional<std::chrono::milliseconds> timeout = {};  // timeout of this call; not set: that of the group
 };
 
 using Tensors = std::span<const Tensor>;
 using Splits = std::span<const int64_t>;
 
-// A question about a call, asked before making it.
+// Describes a call, to ask whether it is supported before making it.
 struct CallQuery {
   CollectiveKind kind;
   DType dtype = DType::f32;
   ReduceKind reduce = ReduceKind::sum;
   Device device = kCpu;
-  bool uneven = false;  // the ranks' sizes differ
+  bool uneven = false;  // sizes differ between ranks
 };
 struct Answer {
   bool yes = true;
@@ -61,9 +61,9 @@ class Backend {
   virtual std::string name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // What messages call a rank of the group: "rank 3 (pid 4711 on host7)", as far as that is known. Any thread.
+  // A rank of the group as messages name it: "rank 3 (pid 4711 on host7)", as far as that is known. Any thread.
   virtual std::string describe_rank(int rank) const { return "rank " + std::to_string(rank); }
-  // Whether a correct call of this kind would succeed. No side effects; any thread.
+  // Whether a correct call of this kind would succeed. Has no side effects. Any thread.
   virtual Answer can(const CallQuery& query) const = 0;
 
   virtual Work broadcast(const Tensor& tensor, int root, const CallOptions& options);
@@ -76,17 +76,17 @@ class Backend {
   virtual Work reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options);
   virtual Work all_to_all(Tensors outputs, Tensors inputs, const CallOptions& options);
   virtual Work send(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options);
-  // peer == -1: from any rank; Work::source_rank() tells which.
+  // peer == -1 receives from any rank; Work::source_rank() tells from which.
   virtual Work recv(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options);
   virtual Work batch_isend_irecv(std::span<const PointToPoint> operations, const CallOptions& options);
   virtual Work barrier(const CallOptions& options);
 
-  // Either name of each pair may be overridden.
+  // A backend overrides one name of each pair.
   virtual Work all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options);
   virtual Work _allgather_base(const Tensor& output, const Tensor& input, const CallOptions& options);
   virtual Work reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op, const CallOptions& options);
   virtual Work _reduce_scatter_base(const Tensor& output, const Tensor& input, const ReduceOp& op, const CallOptions& options);
-  // Empty splits: equal parts.
+  // Splits count rows of dim 0; empty splits mean equal parts.
   virtual Work all_to_all_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
                                  const CallOptions& options);
   virtual Work alltoall_base(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
@@ -96,14 +96,14 @@ class Backend {
   virtual Work reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options);
   virtual Work reduce_scatter_tensor_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options);
 
-  // Ends the group on every rank: whoever waits throws PeerError with `reason`. Any thread.
+  // Ends the group on every rank: waiting calls throw PeerError with `reason`. Any thread.
   virtual void abort(std::string_view reason) = 0;
-  // "" while the group works, else why it has failed. Any thread.
+  // Why the group has failed; "" while it works. Any thread.
   virtual std::string failure() const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 
-  // Memory of all ranks that this process can read: bases[p] is where it sees that of rank p. Collective. Returns the
-  // region's number, or -1 when the engine has no use for it.
+  // Registers memory of all ranks that this process can read: bases[p] is its address of rank p's memory. Collective. Returns
+  // the number of the region, or -1 when the engine does not use regions.
   virtual int64_t add_region(const std::vector<std::byte*>&, int64_t /*bytes*/) { return -1; }
   virtual void remove_region(int64_t) {}
 

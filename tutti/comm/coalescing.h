@@ -1,4 +1,4 @@
-// Several calls of one group started as one.
+// Coalescing: several calls of one group are started as one.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace tutti::comm {
 
-// Collects the calls of one group from here to end() and starts them together: calls of one kind as one coalesced call,
-// messages as one batch, anything else one after another. UsageError when the group is being collected already.
+// Collects calls of one group until end(), which starts them together: adjacent calls of one kind as one coalesced call, messages
+// as one batch, anything else one after another. UsageError when calls of the group are already being collected.
 class Coalescing {
  public:
   explicit Coalescing(ProcessGroup& group);
-  ~Coalescing();  // forgets what was collected when end() was not called
+  ~Coalescing();  // discards the collected calls if end() was not called
   Coalescing(const Coalescing&) = delete;
   Coalescing& operator=(const Coalescing&) = delete;
 
@@ -21,7 +21,7 @@ class Coalescing {
   void reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op = {});
   void send(const Tensor& tensor, int peer, uint32_t tag = 0);
   void recv(const Tensor& tensor, int peer, uint32_t tag = 0);
-  // Starts all; the Work is done when they all are. UsageError when called twice.
+  // Starts all collected calls; the Work is done when all of them are. UsageError when called twice.
   Work end();
 
  private:

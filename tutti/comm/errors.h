@@ -1,4 +1,4 @@
-// What collectives throw beside UsageError.
+// The errors that collectives throw besides UsageError.
 #pragma once
 
 #include <string>
@@ -8,24 +8,24 @@
 
 namespace tutti::comm {
 
-// A peer died, left, or the group was aborted: every later call of the group throws it again. The text names the rank,
-// its pid and host, the operation and its number, and how it was noticed.
+// A peer died or left, or the group was aborted. Every later call of the group throws it again. The text names the rank,
+// its pid and host, the operation and its sequence number, and how the failure was detected.
 class PeerError : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;
 };
 
-// A call did not finish by its deadline. The text names the ranks that are late and what they are doing.
+// A call did not finish by its deadline. The text names the late ranks and what they are doing.
 class TimeoutError : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;
 };
 
-// Why a group has ended travels between ranks as text. It begins with this where a deadline has passed.
+// Ranks tell each other as text why a group has ended. The text begins with this when a deadline has passed.
 inline constexpr std::string_view kDeadlinePassed = "deadline passed: ";
 
-// What a call that was under way ends with on every rank when its group ends: TimeoutError when a rank was late, whoever's
-// deadline came first, else PeerError. Later calls throw PeerError.
+// Throws the error of a call that was in progress when its group ended, on every rank: TimeoutError when a rank was late,
+// whichever rank's deadline passed first, else PeerError. Later calls throw PeerError.
 [[noreturn]] inline void throw_ended(const std::string& reason) {
   if (reason.starts_with(kDeadlinePassed)) throw TimeoutError(reason);
   throw PeerError(reason);

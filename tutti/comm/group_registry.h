@@ -1,4 +1,4 @@
-// The groups of a rank by name, for what must name a group in text: graphs, configurations, messages.
+// The groups of a rank by name, for graphs, configurations and messages that name a group as text.
 #pragma once
 
 #include <map>
@@ -10,14 +10,14 @@
 
 namespace tutti::comm {
 
-// The groups of this rank by name. Holds no group alive. Any thread of the rank.
+// The groups of this rank by name. It does not keep groups alive. May be used by any thread of the rank.
 class GroupRegistry {
  public:
   static GroupRegistry& current();
 
-  // UsageError when the name belongs to a group that still lives.
+  // UsageError when the name belongs to a group that still exists.
   void add(const std::string& name, const std::shared_ptr<ProcessGroup>& group);
-  // UsageError when the name was never registered, another one when its group is gone.
+  // UsageError when the name was never registered, or (with another message) when its group no longer exists.
   std::shared_ptr<ProcessGroup> resolve(const std::string& name) const;
   bool has(const std::string& name) const;
   // UsageError when the name was never registered.

@@ -1,4 +1,4 @@
-// Making groups, and finding them again by name.
+// Creation of process groups: the world, and groups of some of its ranks.
 #pragma once
 
 #include <memory>
@@ -11,32 +11,33 @@
 
 namespace tutti::comm {
 
-// How a job starts: where its ranks find each other (store/rendezvous.h), or a store that is there already.
+// How a job starts: the URL where its ranks find each other (store/rendezvous.h), or an existing store.
 struct InitOptions {
   std::string url = "env://";
-  std::shared_ptr<Store> store = nullptr;  // with rank and world_size; instead of the url
+  std::shared_ptr<Store> store = nullptr;  // used instead of the url; requires rank and world_size
   std::optional<int> rank = {};
   std::optional<int> world_size = {};
   GroupOptions group = {.name = "0", .description = "all ranks"};
 };
 
-// The group of all ranks of the job; this rank's world from then on. All ranks call it. UsageError when the rank has a
-// world already, when neither a launcher's variables nor the options tell rank and world size, and when ranks give
-// different world sizes; StoreTimeout names the ranks that did not come.
+// Creates the group of all ranks of the job, which becomes this rank's world. All ranks must call it. UsageError when the rank
+// already has a world, when neither a launcher's variables nor the options give rank and world size, and when ranks give
+// different world sizes; StoreTimeout, naming the ranks that did not call, when the timeout passes.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
-// UsageError when there is none.
+// This rank's world. UsageError when there is none.
 std::shared_ptr<ProcessGroup> world();
 bool has_world();
-// Lets go of the world, its store and all names of this rank's registry.
+// Releases the world, its store and all names in this rank's registry.
 void destroy_process_group();
 
-// A group of some ranks of the world, in the given order; only they call it. Members that make several groups make them
-// in the same order. UsageError when this rank is not among them, and on all members when they give different lists, names
-// or transports, naming two of them; PeerError when one dies meanwhile; TimeoutError names the members that did not come.
+// Creates a group of some ranks of the world, in the given order; only these ranks call it. Ranks that create several groups must
+// create them in the same order. UsageError when this rank is not in the list, and on all members, naming two of them, when they
+// give different lists, names or transports; PeerError when a member dies meanwhile; TimeoutError, naming the members that did
+// not call, when the timeout passes.
 std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, const GroupOptions& options = {});
 
-// One group of the members of two disjoint ones: those of `a` first. Every member of either calls it with both groups'
-// world ranks. Errors are those of new_group.
+// Creates one group of the members of two disjoint groups, those of `a` first. Every member of either group calls it with the
+// world ranks of both. Errors are those of new_group().
 std::shared_ptr<ProcessGroup> merge(const std::vector<int>& a, const std::vector<int>& b, const GroupOptions& options = {});
 
 }  // namespace tutti::comm

@@ -1,11 +1,11 @@
-// ProcessGroup: some ranks of a job that make collectives together.
+// ProcessGroup: a set of ranks that run collectives together.
 //
-// A group holds one backend per device kind and sends each call to that of its tensors. W is the group's size, r this
-// rank's number in it; shapes and results of each call are in docs/comm.md. Every member must make the same calls in the
-// same order; a call that does not fit is a UsageError on all ranks, naming two of them and the field. A peer that dies,
-// leaves or is late is a PeerError or TimeoutError on all others, naming it, and ends the group.
+// A group holds one backend per device kind and passes each call to the backend for the device of its tensors. W is the group's
+// size, r this rank's number in it; docs/comm.md describes shapes and results of each call. Every member must make the same calls
+// in the same order; a mismatch is a UsageError on all ranks, naming two of them and the field that differs. When a peer dies,
+// leaves or is late, all other ranks throw PeerError or TimeoutError, naming it, and the group ends.
 //
-// Any thread of the rank may call; calls of one group happen in the order they are made.
+// Any thread of the rank may call; the calls of one group run in the order in which they are made.
 #pragma once
 
 #include <atomic>
@@ -28,15 +28,15 @@ class Coalescing;
 class ProcessGroup;
 symm::SymmGroup symm_group(ProcessGroup& group);  // symmetric_buffer.h
 
-// How a group is made.
+// Options for the creation of a group.
 struct GroupOptions {
-  std::string name;         // "": one is made up; equal on all members
-  std::string description;  // for people
-  // Of host tensors: "": the best there is for the members; else see known_transports(). With GPUs by device kind:
-  // "cpu:shm,cuda:nccl".
+  std::string name;         // equal on all members; "": generated
+  std::string description;  // a readable description for messages and traces
+  // The transport for host tensors: a name from known_transports(), or "" for the best one available to all members. With GPUs,
+  // one per device kind: "cpu:shm,cuda:nccl".
   std::string transport;
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of each call, and of making the group
-  // Look for NaN and infinity in the inputs of every call (recorder/finite_check.h); absent: TUTTI_COMM_CHECK_NAN.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for each call, and for the creation of the group
+  // Check the inputs of every call for NaN and infinity (recorder/finite_check.h); not set: as TUTTI_COMM_CHECK_NAN says.
   std::optional<bool> check_nan = {};
 };
 
@@ -45,17 +45,17 @@ struct Health {
   std::string failure;  // why not
 };
 
-// What a rank knows of the monitored barriers of its group, numbered from 1.
+// A rank's view of the monitored barriers of its group, numbered from 1.
 struct MonitoredBarriers {
-  int64_t made = 0;              // by this rank
-  std::vector<int64_t> reached;  // on rank 0: the last one that each rank has come to
-  int64_t told = 0;              // on the others: the last one whose outcome rank 0 has told,
-  int64_t first_missing = -1;    // and the rank that did not come to it
+  int64_t made = 0;              // how many this rank has called
+  std::vector<int64_t> reached;  // on rank 0: the last barrier that each rank has reached
+  int64_t told = 0;              // on other ranks: the last barrier whose outcome rank 0 has announced,
+  int64_t first_missing = -1;    // and the rank that did not reach it
 };
 
 class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  public:
-  // For those who bring their own backends; init_process_group, new_group and split make groups with transports.
+  // For programs with their own backends; init_process_group, new_group and split create groups with transports.
   // `world_ranks` are the members in group-rank order; `key` is unique among all groups of the job.
   ProcessGroup(std::string name, std::string key, int rank, std::vector<int> world_ranks, std::shared_ptr<Store> store);
   ~ProcessGroup();
@@ -69,13 +69,13 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   int size() const { return static_cast<int>(world_ranks_.size()); }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
   int world_rank() const { return world_ranks_[static_cast<size_t>(rank_)]; }
-  // The group rank of a world rank; UsageError when it is no member.
+  // The group rank of a world rank. UsageError when it is not a member.
   int group_rank_of(int world_rank) const;
   const std::shared_ptr<Store>& store() const { return store_; }
 
   // ---- backends
   void set_backend(DeviceKind kind, std::shared_ptr<Backend> backend);
-  // UsageError naming the device kind when the group has none for it.
+  // UsageError, naming the device kind, when the group has no backend for it.
   Backend& backend(DeviceKind kind) const;
   Answer can(const CallQuery& query) const;
 
@@ -83,21 +83,21 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   Work broadcast(const Tensor& tensor, int root, const CallOptions& options = {});
   Work all_reduce(const Tensor& tensor, const ReduceOp& op = {}, const CallOptions& options = {});
   Work all_reduce_coalesced(Tensors tensors, const ReduceOp& op = {}, const CallOptions& options = {});
-  // The same for values that are no tensor; returns when done.
+  // Blocking all_reduce of values that are not in a tensor, in place.
   template <class T>
   void all_reduce_values(std::span<T> values, const ReduceOp& op = {}) {
     all_reduce(Tensor::from_memory(values.data(), {static_cast<int64_t>(values.size())}, dtype_of<T>, {}), op);
   }
   Work reduce(const Tensor& tensor, int root, const ReduceOp& op = {}, const CallOptions& options = {});
   Work all_gather(Tensors outputs, const Tensor& input, const CallOptions& options = {});
-  // The same with outputs of different sizes, none excluded; outputs[i] has the size of rank i's input.
+  // The same with inputs of different sizes; outputs[i] has the size of rank i's input.
   Work all_gather_v(Tensors outputs, const Tensor& input, const CallOptions& options = {});
   Work all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options = {});
   Work all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options = {});
   // outputs[i] is the list of W outputs of inputs[i], as all_gather takes it.
   Work all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options = {});
   Work gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options = {});
-  // `output` is looked at on root only; dim 0 holds the W inputs one after another.
+  // `output` is used on root only; its dim 0 holds the W inputs one after another.
   Work gather_single(const Tensor& output, const Tensor& input, int root, const CallOptions& options = {});
   Work scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options = {});
   Work reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op = {}, const CallOptions& options = {});
@@ -106,51 +106,53 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   Work reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op = {}, const CallOptions& options = {});
   Work all_to_all(Tensors outputs, Tensors inputs, const CallOptions& options = {});
   Work all_to_all_single(const Tensor& output, const Tensor& input, const CallOptions& options = {});
-  // Splits of dim 0, in rows; empty: equal parts.
+  // Splits count rows of dim 0; empty splits mean equal parts.
   Work all_to_all_v_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
                            const CallOptions& options = {});
   Work barrier(const CallOptions& options = {});
-  // Rank 0 waits for everybody, at most `timeout`, and names the ranks that did not come: the first one, or all of them
-  // (`wait_all_ranks`). The other ranks throw as well, those that come later too: call n of one rank meets call n of the
-  // others, so a barrier that failed does not disturb the next.
+  // Rank 0 waits for all ranks, at most `timeout`, and throws an error that names the first rank that did not reach the barrier,
+  // or all of them with `wait_all_ranks`. The other ranks throw as well, even those that arrive later. Call n of one rank matches
+  // call n of the others, so a failed barrier does not disturb the next one.
   void monitored_barrier(std::chrono::milliseconds timeout, bool wait_all_ranks = false);
 
-  // ---- messages; tags below 2^31
+  // ---- point-to-point messages; tags are below 2^31
   Work send(const Tensor& tensor, int peer, uint32_t tag = 0, const CallOptions& options = {});
   Work recv(const Tensor& tensor, int peer, uint32_t tag = 0, const CallOptions& options = {});
-  // Takes a message from any rank; the Work's source_rank() tells which.
+  // Receives a message from any rank; source_rank() of the Work tells from which.
   Work recv_any(const Tensor& tensor, uint32_t tag = 0, const CallOptions& options = {.async = true});
   Work isend(const Tensor& tensor, int peer, uint32_t tag = 0) { return send(tensor, peer, tag, {.async = true}); }
   Work irecv(const Tensor& tensor, int peer, uint32_t tag = 0) { return recv(tensor, peer, tag, {.async = true}); }
-  // All at once: no order among the operations can make them wait for each other.
+  // Starts all operations together, so that no order among them can cause a deadlock.
   Work batch_isend_irecv(std::span<const PointToPoint> operations, const CallOptions& options = {.async = true});
 
-  // ---- bytes; nothing is decoded
+  // ---- byte strings, passed unchanged; all of these block
   std::string broadcast_bytes(const std::string& bytes, int root);
   std::vector<std::string> all_gather_bytes(const std::string& bytes);
-  // Empty but on root.
+  // The result is empty except on root.
   std::vector<std::string> gather_bytes(const std::string& bytes, int root);
-  // `parts` is looked at on root only: one per rank.
+  // `parts` has one entry per rank and is used on root only.
   std::string scatter_bytes(const std::vector<std::string>& parts, int root);
   void send_bytes(const std::string& bytes, int peer, uint32_t tag = 0);
   std::string recv_bytes(int peer, uint32_t tag = 0);
 
-  // ---- groups; each returns this rank's new group, null for a rank that is in none
-  // Every member of this group calls it; `ranks` are group ranks of this group, in the order of the new one. Members may
-  // give different lists, which must then be disjoint (one split into many). UsageError on all members, naming two of
-  // them, when lists overlap or those of one list differ in name or transport; else errors as new_group's.
+  // ---- new groups; each function returns this rank's new group, or null for a rank that is in none
+  // Every member of this group must call it; `ranks` are group ranks of this group, in the order of the new one. Members may
+  // pass different lists, which must then be disjoint: one call splits the group into several. UsageError on all members, naming
+  // two of them, when lists overlap or members of one list pass different names or transports; otherwise errors are those of
+  // new_group().
   std::shared_ptr<ProcessGroup> split(const std::vector<int>& ranks, const GroupOptions& options = {});
 
-  // The group without `failed_ranks` (group ranks), the others in their order. All of these call it, and nobody else: after
-  // a PeerError, when this group has ended, or before. They meet in the store, which must have survived. UsageError on all
-  // when their lists differ; TimeoutError naming who did not call; PeerError when one more dies.
+  // A new group without `failed_ranks` (group ranks), with the other ranks in the same order. Exactly these other ranks must call
+  // it, before or after this group has ended with a PeerError. They communicate through the store, which must have survived.
+  // UsageError on all of them when their lists differ; TimeoutError, naming the ranks that did not call, when the timeout passes;
+  // PeerError when another rank dies.
   std::shared_ptr<ProcessGroup> shrink(std::vector<int> failed_ranks, const GroupOptions& options = {});
 
   // ---- failing
-  // Ends the group on every rank: who waits, or calls later, throws PeerError with `reason`. Any thread.
+  // Ends the group on every rank: waiting and later calls throw PeerError with `reason`. Any thread.
   void abort(std::string_view reason);
   Health health() const;
-  // Of calls made from then on that have none of their own. UsageError when it is not more than 0.
+  // Sets the default for later calls without their own timeout. UsageError unless it is positive.
   void set_timeout(std::chrono::milliseconds timeout);
   void set_check_nan(bool on) { check_nan_ = on; }
 
@@ -184,7 +186,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   const int rank_;
   const std::vector<int> world_ranks_;
   const std::shared_ptr<Store> store_;
-  Backend* cpu_ = nullptr;  // of backends_, for the short way
+  Backend* cpu_ = nullptr;  // the host backend of backends_, for the fast path
   std::map<DeviceKind, std::shared_ptr<Backend>> backends_;
   std::atomic<bool> check_nan_{false};
   std::atomic<int64_t> splits_{0};
@@ -193,7 +195,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   MonitoredBarriers monitored_;
   std::atomic<bool> coalescing_{false};
   std::mutex symm_mutex_;
-  symm::SymmGroup symm_;  // made when first asked for
+  symm::SymmGroup symm_;  // created on first use
 };
 
 }  // namespace tutti::comm

@@ -1,7 +1,7 @@
-// Progress: every blocking wait of a rank brings forward all that the rank has under way.
+// Progress: every blocking wait of a rank progresses all of its outstanding calls.
 //
-// Nothing in a group moves by itself: collectives advance while somebody waits. A rank that waits in one group therefore
-// looks after its other groups too, so that peers which wait for those are not held up.
+// Collectives have no progress thread; they advance only while a rank waits. While waiting in one group, a rank therefore also
+// progresses its outstanding calls in other groups, so that peers that wait for those are not held up.
 #pragma once
 
 #include <atomic>
@@ -10,15 +10,15 @@
 
 namespace tutti::comm {
 
-// Something that has calls under way.
+// An object with outstanding calls.
 class Driver {
  public:
   virtual ~Driver() = default;
-  // Brings calls forward if nobody else is at it; never blocks.
+  // Progresses the calls unless another thread is doing so; never blocks.
   virtual void try_advance() = 0;
 
  protected:
-  // Calls under way that nobody is known to wait for.
+  // The number of outstanding calls that no thread is known to wait for.
   std::atomic<int> pending{0};
   friend class ProgressList;
 };
@@ -30,7 +30,7 @@ class ProgressList {
 
   void add(Driver* driver);
   void remove(Driver* driver);
-  // True when a driver other than `except` has something under way (and was brought forward).
+  // Progresses the drivers other than `except`; true when one of them has outstanding calls.
   bool advance_others(const Driver* except);
 
  private:

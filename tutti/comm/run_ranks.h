@@ -1,4 +1,4 @@
-// Ranks as threads: the same collectives, in one process. For tests, and for trying out a layout.
+// Ranks as threads: the same collectives within one process, for tests and for trying out layouts.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,9 @@
 
 namespace tutti::comm {
 
-// Runs fn on `ranks` threads, each a rank with a RankContext of its own whose world (groups.h) has all of them, and
-// returns when all are done. When a rank throws, the others are released from their collectives and the exception that
-// came first is thrown here: Tutti's errors keep their kind and get "rank r: " in front, others are thrown as they are.
+// Runs fn on `ranks` threads, each of which is a rank with its own RankContext in a world (groups.h) of all of them, and
+// returns when all are done. When a rank throws, the others are released from their collectives and the first exception is
+// rethrown here: Tutti's errors keep their type and are prefixed with "rank r: ", others are rethrown unchanged.
 void run_ranks(int ranks, const std::function<void(ProcessGroup&)>& fn, const GroupOptions& options = {});
 
 }  // namespace tutti::comm

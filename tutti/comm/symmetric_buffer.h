@@ -1,4 +1,4 @@
-// Symmetric memory for the collectives of a group: peers read it in place instead of through copies.
+// Symmetric memory in the collectives of a group: peers read it in place instead of copying it.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace tutti::comm {
 
-// The group as symmetric memory sees it; the same one each time.
+// The SymmGroup of `group`; every call returns the same one.
 symm::SymmGroup symm_group(ProcessGroup& group);
 
-// Makes `tensor` (from symm::empty_strided_p2p) known to the group's collectives while this lives: offers that lie in it
-// are read in place. Collective: all ranks register their tensors of equal size in the same order. A group whose transport
-// does not share memory keeps copying; is_direct() tells.
+// Registers `tensor` (from symm::empty_strided_p2p) with the group's collectives while this object lives: peers read inputs that
+// lie in it in place. Collective: all ranks must register tensors of equal size in the same order. A group whose transport
+// does not share memory keeps copying; is_direct() tells which is the case.
 class SymmetricBuffer {
  public:
   SymmetricBuffer(ProcessGroup& group, const Tensor& tensor);

@@ -1,12 +1,12 @@
-// Transport: what moves bytes between the ranks of a group. Collectives are written once, over these few words.
+// Transport: moves bytes between the ranks of a group. Collectives are written once, over this interface.
 //
-// There are two kinds of movement. An Exchange is a round in which every rank of the group takes part: each offers bytes
-// to its peers and takes what they offer; collectives are one or more exchanges, and all arithmetic happens in the
+// There are two kinds of transfers. An Exchange is a round in which every rank of the group takes part: each rank offers bytes
+// to its peers and takes what they offer. A collective consists of one or more exchanges; all arithmetic happens in the
 // receiver, in rank order, so it has the same bits on every transport. A Message goes from one rank to another.
 //
 // A transport belongs to one group of one rank. Calls come from one thread at a time (the group holds a lock); only
-// fail() may be called by any thread at any moment. Nothing here blocks: advance() does what can be done now, and the
-// caller decides between further attempts what else to do (progress.h).
+// fail() and interrupt() may be called by any thread at any time. Only pause() may sleep: advance() does what can be done now,
+// and the caller decides what else to do between attempts (progress.h).
 #pragma once
 
 #include <sys/types.h>
@@ -33,55 +33,55 @@ struct ConstBlock {
   int64_t bytes = 0;
 };
 
-// One round. What the spans refer to stays untouched by the caller until advance() says the round is finished.
+// One round. The caller must not modify what the spans refer to until advance() reports that the round is finished.
 struct Exchange {
-  // What each peer may take: one entry per rank, or a single entry that every peer takes.
+  // The bytes offered to each peer: one entry per rank, or a single entry that every peer takes.
   std::span<const ConstBlock> offers;
-  // Bytes this rank takes from each peer: one entry per rank, or a single one that holds for all.
-  // takes[p] here equals what p offers to this rank; a transport throws UsageError on all ranks when it does not. A rank
-  // that offers one block to all may spare itself its own.
+  // The number of bytes this rank takes from each peer: one entry per rank, or a single entry for all.
+  // takes[p] must equal what p offers to this rank, else a transport throws UsageError on all ranks. A rank
+  // that offers one block to all need not take its own.
   std::span<const int64_t> takes;
 
   const ConstBlock& offer_to(int rank) const { return offers.size() == 1 ? offers[0] : offers[static_cast<size_t>(rank)]; }
   int64_t take_from(int rank) const { return takes.size() == 1 ? takes[0] : takes[static_cast<size_t>(rank)]; }
   bool offers_one_block() const { return offers.size() == 1; }
-  // The receiver may write into what this rank offers: peers must not read it in place.
+  // The receiver may overwrite what this rank offers, so peers must not read it in place.
   bool overwrites_offers = false;
 };
 
-// A part of what peer p offers, somewhere this rank can read it until receive() returns.
+// A part of what peer p offers, readable by this rank until receive() returns.
 struct Arrival {
   const std::byte* data = nullptr;
-  int64_t bytes = 0;   // 0: nothing (more) from this peer
-  int64_t offset = 0;  // of the part in the peer's offer
+  int64_t bytes = 0;   // 0: nothing, or nothing more, from this peer
+  int64_t offset = 0;  // position of the part in the peer's offer
 };
 
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // from[p] is the next part of peer p's offer; the own offer (p == rank) is delivered like the others. When all ranks
-  // offer equally many bytes, the parts of one call have the same offset and length. Parts of one peer come in order.
-  // The offset and length of parts are multiples of 64 but at the end.
+  // from[p] is the next part of peer p's offer; the rank's own offer is delivered like the others. When all ranks
+  // offer the same number of bytes, the parts of one call have the same offset and length. Parts of one peer arrive in order.
+  // Offset and length of parts are multiples of 64, except for the length of the last one.
   virtual void receive(std::span<const Arrival> from) = 0;
 };
 
 struct Message {
   bool is_send = true;
-  int peer = -1;          // group rank; receiving: -1 takes from any rank, and the sender is stored here
+  int peer = -1;          // group rank; for receives -1 means any rank, and the sender's rank is stored here
   uint32_t tag = 0;
   std::byte* data = nullptr;  // not written when sending
-  int64_t bytes = 0;          // receiving: must equal what was sent
-  DType dtype = DType::u8;    // the same
+  int64_t bytes = 0;          // for receives: must equal the number of bytes sent
+  DType dtype = DType::u8;    // for receives: must equal the dtype sent
   int64_t done_bytes = 0;     // kept by the transport
   uint64_t handle = 0;        // kept by the transport
-  bool finished = false;      // set by the transport, also when it failed
-  // Set by the transport: why it failed; "" when it has not. A message that does not fit the receive that takes it is refused:
-  // the receive fails, and so does what the sender has under way with that rank, or when that is nothing what it posts next.
+  bool finished = false;      // set by the transport, also when the message failed
+  // Set by the transport: why the message failed; "" when it has not. A message that does not match its receive is refused: the
+  // receive fails, and so do the sender's outstanding messages to that rank or, if there are none, the next one it posts.
   std::string error;
-  const CallRecord* call = nullptr;  // what it belongs to, for the texts of errors
+  const CallRecord* call = nullptr;  // the call it belongs to, for the texts of errors
 };
 
-// Who a rank is, for messages.
+// The process of a rank, for messages.
 struct PeerIdentity {
   pid_t pid = 0;
   std::string host;
@@ -91,11 +91,12 @@ std::string describe(int rank, const PeerIdentity& identity);  // "rank 3 (pid 4
 struct TransportTraits {
   const char* name;
   std::vector<DeviceKind> devices;
-  bool moves_data = true;            // false: fake, which only checks and counts
+  bool moves_data = true;            // false for the fake transport, which only checks and counts
   bool receives_from_any = true;     // Message::peer == -1
-  // An exchange of at most this many bytes per rank costs about one round of latency: below it all_reduce is one round.
+  // An exchange of at most this many bytes per rank costs about one round of latency; up to this size all_reduce is one round.
   int64_t one_round_bytes = 16 << 10;
-  // all_reduce of more goes through in pieces of so many bytes, each reduced and gathered while it is in the caches.
+  // A larger all_reduce is divided into pieces of this many bytes, each of which is reduced and gathered while it is in the
+  // caches.
   int64_t piece_bytes = 2 << 20;
 };
 
@@ -108,45 +109,45 @@ class Transport {
   virtual const TransportTraits& traits() const = 0;
   virtual PeerIdentity peer(int rank) const = 0;
 
-  // Begins a round; the one before it has finished. `call` is what it belongs to; `step` counts the rounds of that
-  // call from 0. All three objects live until the round is finished.
+  // Begins a round; the previous one must have finished. `call` is the call it belongs to; `step` counts the rounds of that
+  // call from 0. call, exchange and receiver must live until the round is finished.
   virtual void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) = 0;
-  // Brings the round forward; true when it is finished. Throws UsageError when the ranks' calls differ (the round is
-  // then over on all ranks and the group may go on), PeerError when the group has failed.
+  // Progresses the round; true when it is finished. Throws UsageError when the ranks' calls differ (the round is
+  // then over on all ranks, and the group remains usable), PeerError when the group has failed.
   virtual bool advance() = 0;
 
-  // Messages between two ranks arrive in the order they were posted with one tag. The message lives until finished or
-  // cancelled; several may be under way.
+  // Posts a message, which must live until it is finished or cancelled; several may be outstanding. Messages between two ranks
+  // with the same tag arrive in the order in which they were posted.
   virtual void post(Message& message) = 0;
-  // Brings all posted messages forward.
+  // Progresses all posted messages.
   virtual void advance_messages() = 0;
-  // Forgets a message that was posted; its memory is not touched any more.
+  // Cancels a posted message; its memory is not accessed any more.
   virtual void cancel(Message& message) = 0;
 
-  // Called between attempts that brought nothing, `attempt` counting from 0: spins, yields, or sleeps until something
-  // may have changed, at most `limit`; looks after the peers now and then and fails the group when one is gone. False when
-  // it has only spun, so that next to no time has passed.
+  // Called between attempts without progress, which `attempt` counts from 0: spins, yields, or sleeps until something
+  // may have changed, at most `limit`; checks from time to time whether peers are alive and fails the group when one is gone.
+  // False when it has only spun, so that hardly any time has passed.
   virtual bool pause(uint32_t attempt, std::chrono::microseconds limit) = 0;
-  // The ranks that have not come to the round under way, for the message of a deadline.
+  // The ranks that have not joined the current round, for the message of a timeout.
   virtual std::vector<int> late_ranks() const = 0;
-  // What `rank` did last, as far as is known: "at collective #41, all_reduce(f32 [3], sum)"; "" when nothing is.
+  // The last known activity of `rank`: "at collective #41, all_reduce(f32 [3], sum)"; "" when unknown.
   virtual std::string last_seen(int rank) const = 0;
 
-  // Says that `bases[p]` is where this process sees a region of `bytes` bytes of rank p; all ranks register the same
-  // regions in the same order. Offers that lie in bases[rank()] may be read in place from then on. Returns the region's
-  // number, -1 when the transport has no use for it.
+  // Registers a region of `bytes` bytes per rank; bases[p] is this process's address of rank p's part. All ranks register the
+  // same regions in the same order. Offers that lie in bases[rank()] may be read in place from then on. Returns the number of the
+  // region, or -1 when the transport does not use regions.
   virtual int64_t add_region(std::vector<std::byte*>, int64_t /*bytes*/) { return -1; }
   virtual void remove_region(int64_t) {}
 
-  // Makes a pause() of another thread of this rank return. Any thread.
+  // Makes pause() return in another thread of this rank. Any thread.
   virtual void interrupt() {}
 
-  // Ends the group on every rank that can be told: whoever waits, or calls later, throws PeerError with the first
-  // reason. Any thread.
+  // Ends the group on every rank that can be reached: waiting and later calls throw PeerError with the first reason given.
+  // Any thread.
   virtual void fail(std::string_view reason) = 0;
-  // After fail(): lets go of the round under way. When it returns, no peer reads this rank's memory any more.
+  // After fail(): abandons the current round. When it returns, no peer reads this rank's memory any more.
   virtual void abandon() {}
-  // The reason when the group has failed, else "". Any thread.
+  // Why the group has failed, or "". Any thread.
   virtual std::string failure() const = 0;
 };
 

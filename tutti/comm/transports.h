@@ -1,4 +1,4 @@
-// The transports there are, by name.
+// The available transports, by name.
 #pragma once
 
 #include <sys/types.h>
@@ -14,26 +14,27 @@
 
 namespace tutti::comm {
 
-// A member on another host, whose processes this one cannot watch.
+// A member of a group on another host, where this process cannot watch its process.
 struct FarMember {
   std::string name;  // "rank 3 (pid 4711 on host7)"
   std::string host;  // its identity, as host_identity() says it there
   pid_t pid = 0;
 };
 
-// A rank's place in a group that is being made. All members make it at the same time with equal seats but for `rank`.
+// Describes a group that is being created to one of its members. All members create it at the same time with equal values, except
+// for `rank`.
 struct GroupSeat {
   std::string name = "0";          // for messages
-  std::string key;                 // unique among all groups of the job, also over time: prefixes what is stored
-  int rank = 0;                    // in the group
+  std::string key;                 // unique among all groups of the job at any time; prefixes its keys in the store
+  int rank = 0;                    // this rank's number in the group
   int size = 1;
-  std::vector<int> world_ranks;    // of the members, in group-rank order
-  std::vector<pid_t> pids = {};    // of the members on this host, in group-rank order; 0 elsewhere; empty: unknown
-  std::vector<PeerIdentity> identities = {};  // of the members, in group-rank order; empty: unknown
-  std::vector<int> shown_ranks = {};          // what messages call the members; empty: their ranks in the group
+  std::vector<int> world_ranks;    // world ranks of the members, in group-rank order
+  std::vector<pid_t> pids = {};    // pids of the members in group-rank order, 0 for those on other hosts; empty: unknown
+  std::vector<PeerIdentity> identities = {};  // processes of the members, in group-rank order; empty: unknown
+  std::vector<int> shown_ranks = {};          // rank numbers of the members for messages; empty: their group ranks
   std::vector<FarMember> far = {};            // the members on other hosts; empty: unknown
-  int local_ranks = 0;             // of the job on this host; 0: unknown
-  std::shared_ptr<Store> store;    // of the job
+  int local_ranks = 0;             // number of ranks of the job on this host; 0: unknown
+  std::shared_ptr<Store> store;    // the store of the job
   Clock::time_point deadline = Clock::now() + std::chrono::minutes(5);
 };
 
@@ -45,14 +46,14 @@ struct TransportInfo {
   std::string name;
   bool available = true;
   std::string why_not = {};  // e.g. "Tutti was configured with TUTTI_GLOO=OFF"
-  std::string use = {};      // what it is for, in a few words
+  std::string use = {};      // its purpose, in a few words
 };
 
-// All transports this version knows, also those that are left out of this build.
+// All transports of this version of Tutti, including those that are not part of this build.
 std::vector<TransportInfo> known_transports();
 
-// UsageError when the name is unknown (it lists the legal ones) or the transport is not part of this build. Collective
-// over the seat's members.
+// Creates a transport. Collective over the members of the group. UsageError when the name is unknown (the message lists the known
+// ones) or the transport is not part of this build.
 std::unique_ptr<Transport> make_transport(std::string_view name, const GroupSeat& seat);
 
 }  // namespace tutti::comm

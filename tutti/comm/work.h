@@ -1,4 +1,4 @@
-// Work: a collective or message under way.
+// Work: a handle on an asynchronous collective or message.
 #pragma once
 
 #include <chrono>
@@ -16,43 +16,43 @@ namespace tutti::comm {
 enum class WorkStatus : uint8_t { in_progress, completed, timed_out, failed };
 std::string_view name_of(WorkStatus status);
 
-// What a backend keeps about a call. May be asked from any thread.
+// A backend's state of a call. May be used by any thread.
 class WorkState {
  public:
   virtual ~WorkState() = default;
-  // Brings the call forward without blocking; true when it has ended, well or not.
+  // Progresses the call without blocking; true when it has ended, successfully or not.
   virtual bool advance() = 0;
-  // Blocks until the call has ended or `limit` has passed; true when it has ended. Brings forward everything else that
-  // this rank has under way meanwhile.
+  // Blocks until the call has ended or `limit` has passed; true when it has ended. Meanwhile it also progresses all other
+  // outstanding calls of this rank.
   virtual bool wait_for(std::chrono::milliseconds limit) = 0;
   virtual WorkStatus status() const = 0;
   virtual std::exception_ptr exception() const = 0;
-  // Called once when the call has ended, by the thread that notices; at once when it already has.
+  // `callback` is called once when the call has ended, by the thread that notices; immediately when it already has.
   virtual void on_end(std::function<void()> callback) = 0;
   virtual std::vector<Tensor> result() const = 0;
-  // Receives: the group rank the message came from; -1 otherwise.
+  // For receives, the group rank that the message came from; -1 otherwise.
   virtual int source_rank() const { return -1; }
 };
 
-// A handle, cheap to copy, usable from any thread. A default one stands for a call that has already succeeded: blocking
-// calls return it. Inputs and outputs are kept alive by the call itself, so a handle may be dropped early.
+// A handle, cheap to copy and usable from any thread. A default-constructed one represents a call that has already succeeded;
+// blocking calls return it. The call itself keeps inputs and outputs alive, so a handle may be dropped early.
 class Work {
  public:
   Work() = default;
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
 
   bool is_done() const { return !state_ || state_->advance(); }
-  // Returns when the call has succeeded and throws what it failed with: PeerError, TimeoutError (its deadline passed),
-  // UsageError (the ranks' calls do not fit together). Waiting twice is fine.
+  // Blocks until the call has ended, and throws its error if it failed: PeerError, TimeoutError (its deadline passed) or
+  // UsageError (the ranks' calls do not match). May be called repeatedly.
   void wait() const;
-  // The same, but gives up after `limit`: false, and the call goes on.
+  // The same, but returns false after `limit`, in which case the call continues.
   bool wait_for(std::chrono::milliseconds limit) const;
   WorkStatus status() const { return state_ ? state_->status() : WorkStatus::completed; }
-  // What the call failed with; null while it runs and when it succeeded.
+  // The error of the call; null while it runs and when it succeeded.
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
-  // Runs `callback` once when the call has ended: inside whichever call of this rank notices the end, or now.
+  // Runs `callback` once when the call has ended, inside whichever call of this rank notices that; immediately if it already has.
   void then(std::function<void()> callback) const;
-  // The outputs; meaningful once done. Empty for a blocking call, whose outputs the caller has.
+  // The outputs, valid once the call is done. Empty for a blocking call, whose outputs the caller has.
   std::vector<Tensor> result() const { return state_ ? state_->result() : std::vector<Tensor>(); }
   int source_rank() const { return state_ ? state_->source_rank() : -1; }
 
@@ -62,7 +62,7 @@ class Work {
   std::shared_ptr<WorkState> state_;
 };
 
-// One handle for several: done when all are; wait() throws the first failure after all have ended.
+// One handle for several calls. It is done when all are; wait() throws the first error after all have ended.
 Work all_of(std::vector<Work> works);
 
 }  // namespace tutti::comm

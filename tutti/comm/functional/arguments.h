@@ -1,4 +1,4 @@
-// Arguments of functional collectives: a group by object or name, a reduction by value or name.
+// Argument types of functional collectives: a group given as an object or by name, a reduction given by value or by name.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace tutti::comm::functional {
 
 // A group, or its name in this rank's registry (group_registry.h). UsageError for null, for a name that was never
-// registered or whose group is gone, and for a group that no shared_ptr owns.
+// registered or whose group no longer exists, and for a group that is not owned by a shared_ptr.
 class GroupArgument {
  public:
   GroupArgument(std::shared_ptr<ProcessGroup> group);  // NOLINT: a group is a group argument
@@ -27,8 +27,8 @@ class GroupArgument {
   std::shared_ptr<ProcessGroup> group_;
 };
 
-// A reduction, or its name: "sum", "avg", "product", "min", "max", "band", "bor", "bxor". UsageError for other names; a
-// premul_sum is given as ReduceOp::premul_sum(factor).
+// A reduction, or its name: "sum", "avg", "product", "min", "max", "band", "bor", "bxor". UsageError for other names; pass
+// premul_sum as ReduceOp::premul_sum(factor).
 class ReduceArgument {
  public:
   ReduceArgument(const ReduceOp& op) : op_(op) {}          // NOLINT: a reduction is a reduction argument
@@ -43,14 +43,14 @@ class ReduceArgument {
   ReduceOp op_;
 };
 
-// A group as ops carry it in their attrs: they are plain bytes and may outlive the group.
+// A reference to a group for the attrs of ops, which are plain bytes and may outlive the group.
 struct GroupRef {
   int64_t id = -1;
   int32_t rank = 0;
   int32_t ranks = 1;
 
   static GroupRef of(const GroupArgument& group);
-  // UsageError naming the op when the group is gone.
+  // UsageError, naming the op, when the group no longer exists.
   std::shared_ptr<ProcessGroup> resolve(const char* op) const;
 };
 

@@ -1,8 +1,8 @@
-// Results that a collective still writes, and how the ops that read them wait.
+// Results of asynchronous collectives, and how the ops that read them wait.
 //
-// The result of a functional collective carries a stage bit. The stage behind it waits for the works of the storage
-// before an op reads it; views pass without waiting and carry the bit on. Host reads through item(), to_string and
-// copies wait, too (tutti/tensor/host_read.h).
+// The result of a functional collective carries a stage bit. The stage behind that bit waits for the collectives that write the
+// storage before an op reads it; views do not wait and inherit the bit. Host reads through item(), to_string() and copies
+// wait as well (tutti/tensor/host_read.h).
 #pragma once
 
 #include "tutti/comm/functional/work_registry.h"
@@ -14,14 +14,14 @@ inline constexpr StageBit kAsyncStage = static_cast<StageBit>(2);
 
 // For kernels. ---------------------------------------------------------------------------------------------------------
 
-// A dense copy of `x`, which the caller may overwrite as soon as the call returns.
+// A dense copy of `x`; the caller may overwrite `x` as soon as the call returns.
 Tensor snapshot(const Tensor& x);
-// The memory of a dense `output` under a storage of its own: when the collective ends it counts a write, which must not
-// look like a change of the result to autograd. Holds the memory.
+// The memory of a dense `output` under a separate storage, so that the write counted when the collective ends does not look to
+// autograd like a modification of the result. Keeps the memory alive.
 Tensor target_of(const Tensor& output);
-// `result` is there when `work` has ended.
+// Marks `result` as complete once `work` has ended.
 void attach(const Tensor& result, const Work& work);
-// `result` is there when `other` is.
+// Marks `result` as complete once `other` is.
 void attach_to(const Tensor& result, const Tensor& other);
 
 }  // namespace tutti::comm::functional

@@ -1,4 +1,4 @@
-// Why does nothing move? Compares the flight recorder dumps of several ranks.
+// Diagnosis of a hang: compares the flight recorder dumps of several ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace tutti::comm {
 
-// One thing that is wrong in one group. Ranks are global ranks, ascending.
+// One problem in one group. Ranks are global ranks in ascending order.
 struct Finding {
   enum class Kind : uint8_t {
-    mismatch,      // the ranks' calls of one number differ: `field` says in what
-    missing,       // `missing` did not come to the call that `waiting` are in
+    mismatch,      // the ranks' calls with one sequence number differ in `field`
+    missing,       // the ranks `missing` have not made the call that the ranks `waiting` are in
     deadlock,      // ranks wait for each other in calls of different groups
     message,       // a send or receive without its counterpart
-    late,          // all came, some have ended and `waiting` have not
-    under_way,     // all came, none has ended
-    failed,        // the call failed on `waiting`
+    late,          // all ranks made the call, some have finished it and `waiting` have not
+    under_way,     // all ranks made the call, none has finished it
+    failed,        // the call failed on the ranks `waiting`
   };
   Kind kind;
   std::string group;
@@ -32,14 +32,14 @@ struct Finding {
 std::string_view name_of(Finding::Kind kind);
 
 struct Diagnosis {
-  std::vector<Finding> findings;   // the likely cause first
-  std::vector<int> ranks;          // that gave a dump
-  std::vector<int> missing_dumps;  // members of groups that gave none
+  std::vector<Finding> findings;   // the most likely cause first
+  std::vector<int> ranks;          // ranks whose dump was given
+  std::vector<int> missing_dumps;  // members of groups whose dump is missing
   bool healthy() const { return findings.empty(); }
   std::string text;  // one paragraph: the first finding in full, then the others, then missing dumps
 };
 
-// UsageError when two dumps are of one rank, or there is none.
+// UsageError when two dumps belong to one rank, or when there are none.
 Diagnosis diagnose(std::span<const FlightDump> dumps);
 
 // {"healthy", "text", "findings": [{"kind", "group", "sequence", "call", "field", "waiting", "missing", "text"}], "ranks",

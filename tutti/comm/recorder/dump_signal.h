@@ -1,14 +1,14 @@
-// SIGUSR1 asks a process for the flight recorder dumps of all its ranks, also while they are stuck in a collective.
+// SIGUSR1 makes a process write the flight recorder dumps of all its ranks, even while they are stuck in a collective.
 #pragma once
 
 namespace tutti::comm {
 
 class FlightRecorder;
 
-// From now on SIGUSR1 writes the dump of every recorder of this process and says on stderr where, one line each. A
-// handler that the program installed before is called as well; one that it installs later takes the signal over. The
-// handler only wakes a thread, which does the work. Calling again is fine; after fork() the child calls for itself.
-// Any thread.
+// From now on SIGUSR1 writes the dump of every recorder of this process and prints the path of each on stderr. A
+// handler that the program installed before is called as well; one that it installs later replaces this one. The
+// handler only wakes a thread, which does the work. It may be called repeatedly and by any thread; after fork() the child must
+// call it again.
 void install_dump_signal();
 
 namespace detail {

@@ -1,8 +1,8 @@
-// FlightDump: what one rank's flight recorder holds at a moment, as values; written to and read from JSON.
+// FlightDump: a snapshot of one rank's flight recorder, written to and read from JSON.
 //
-// The JSON has the keys of version 2.10 of the format that c10d's recorder writes, so that tools for it can read ours,
-// and some of our own (call, reduce_op, root, tag, tensors, same_sizes, splits, error) without which calls cannot be
-// compared fully. docs/comm.md lists them.
+// The JSON has the keys of version 2.10 of the format that c10d's flight recorder writes, so that its tools can read the dumps,
+// and additional ones (call, reduce_op, root, tag, tensors, same_sizes, splits, error), which are needed to compare calls
+// completely. docs/comm.md lists them.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct FlightEntry {
   int64_t pg_id = 0;
   std::string group;
   std::string group_description;
-  int64_t sequence = 0;  // of the call among the collectives of its group, or among its messages
+  int64_t sequence = 0;  // number of the call among the collectives, or the messages, of its group
   bool is_p2p = false;
   std::string name;      // "all_reduce"
-  std::string call;      // "all_reduce(f32 [1024], sum)"; "" in files of other programs
+  std::string call;      // "all_reduce(f32 [1024], sum)"; "" in files by other programs
   std::vector<std::vector<int64_t>> input_sizes, output_sizes;  // one per tensor, as far as known
   std::vector<std::string> input_dtypes, output_dtypes;
   std::string reduce_op;  // "" when the call has none
@@ -31,8 +31,8 @@ struct FlightEntry {
   int64_t tag = 0;
   int64_t tensors = 1;
   bool same_sizes = true;  // whether the sizes of all ranks must agree
-  uint64_t splits = 0;     // equal on all ranks that agree on their splits and further tensors
-  int64_t created_ns = 0;    // since 1970; 0: it has not happened
+  uint64_t splits = 0;     // a hash, equal on ranks that agree on their splits and further tensors
+  int64_t created_ns = 0;    // this and the next two: nanoseconds since 1970; 0: not yet
   int64_t started_ns = 0;
   int64_t ended_ns = 0;
   int64_t timeout_ms = 0;
@@ -42,7 +42,7 @@ struct FlightEntry {
 };
 
 struct FlightMark {
-  int64_t sequence = -1;  // -1: no collective yet
+  int64_t sequence = -1;  // -1: no collective so far
   std::string name;
   int64_t numel_in = 0, numel_out = 0;
 };
@@ -62,22 +62,22 @@ struct FlightDump {
   int64_t world_size = 0;
   std::string host;
   int64_t pid = 0;
-  std::string reason;  // why it was written
+  std::string reason;  // why the dump was written
   int64_t dumped_ns = 0;
   std::vector<FlightGroupStatus> groups;
   std::vector<FlightEntry> entries;  // oldest first
   std::string file;                  // where it was read from; not part of the JSON
 };
 
-// One object, keys in a fixed order, one entry a line.
+// One JSON object with keys in a fixed order and one entry per line.
 std::string to_json(const FlightDump& dump);
 
 inline constexpr int64_t kMaxFlightDumpBytes = int64_t{256} << 20;
 
-// UsageError naming file and place for everything that is not a dump: a byte, or a path such as entries[3].state
-// (runtime/json_document.h). A file of another program that names no rank gets the number at the end of its name.
+// UsageError, naming the file and the place (line and column, or a path such as entries[3].state, see runtime/json_document.h),
+// for anything that is not a dump. For a file by another program without a rank, the rank is the number at the end of its name.
 FlightDump read_flight_dump(std::string_view json, const std::string& file);
-// EnvironmentError when the file cannot be read, UsageError when it is larger than kMaxFlightDumpBytes or no regular file.
+// EnvironmentError when the file cannot be read, UsageError when it is larger than kMaxFlightDumpBytes or not a regular file.
 FlightDump read_flight_dump_file(const std::string& file);
 
 }  // namespace tutti::comm

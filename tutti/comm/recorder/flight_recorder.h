@@ -1,9 +1,9 @@
-// FlightRecorder: the last calls of one rank, always on, read when something hangs or fails.
+// FlightRecorder: records the last calls of one rank. It is always on, and its contents are read when something hangs or fails.
 //
-// A ring of entries, made once; a call costs one reading of the clock, two or three locked instructions and some plain
-// stores. Thread rule: any number of threads may record at the same time as long as the calls of one group come from one
-// thread at a time (its lock), and any thread may take a dump at any moment. Nobody waits: a call passes over an entry
-// in which another thread has fallen asleep while the whole ring went round.
+// It is a ring of entries that is allocated once; recording a call costs one clock read, two or three locked instructions and
+// some plain stores. Any number of threads may record at the same time as long as the calls of one group come from one
+// thread at a time (under its lock), and any thread may take a dump at any time. No thread waits: a call skips an entry that
+// another thread, suspended while the whole ring was overwritten, is still writing.
 //
 //   FlightGroup& group = recorder.add_group("dp", "data parallel", {0, 1, 2, 3});
 //   const uint64_t id = recorder.begin(group, record, bytes_in, bytes_out);
@@ -25,7 +25,7 @@
 
 namespace tutti::comm {
 
-// What the recorder knows about one group. Belongs to the recorder.
+// The recorder's state for one group. Owned by the recorder.
 class FlightGroup {
  public:
   FlightGroup(int64_t id, std::string name, std::string description, std::vector<int> ranks)
@@ -35,7 +35,7 @@ class FlightGroup {
   const std::string name;
   const std::string description;
   const std::vector<int> ranks;  // global ranks in group-rank order
-  std::atomic<int64_t> timeout_ms{0};  // of calls that have none of their own
+  std::atomic<int64_t> timeout_ms{0};  // default for calls without their own timeout
 
  private:
   friend class FlightRecorder;
@@ -53,9 +53,9 @@ class FlightRecorder {
  public:
   struct Options {
     int64_t entries = 0;  // 0: TUTTI_FLIGHT_RECORDER_ENTRIES, else 2000; at most kMaxEntries
-    int rank = -1;        // -1: of the current RankContext
-    int world_size = 0;   // 0: of the current RankContext
-    std::string prefix;   // see set_dump_prefix; "": TUTTI_FLIGHT_RECORDER_DUMP, else in the folder for temporary files
+    int rank = -1;        // -1: that of the current RankContext
+    int world_size = 0;   // 0: that of the current RankContext
+    std::string prefix;   // see set_dump_prefix(); "": TUTTI_FLIGHT_RECORDER_DUMP, else a name in the folder for temporary files
   };
   static constexpr int64_t kDefaultEntries = 2000, kMaxEntries = 100'000;
 
@@ -65,40 +65,40 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // The recorder of the current rank. Takes a lock: keep the reference.
+  // The recorder of the current rank. Takes a lock, so keep the reference.
   static FlightRecorder& current();
 
   // `ranks` are global ranks in group-rank order.
   FlightGroup& add_group(std::string name, std::string description, std::vector<int> ranks);
-  // The group makes no more calls; it is forgotten when its last entry has left the ring.
+  // Call when the group makes no more calls; it is removed once its last entry has left the ring.
   void close_group(FlightGroup& group);
 
-  // A call was accepted. Sizes are bytes of all its inputs and outputs on this rank. Returns its id, from 1.
+  // Records that a call was accepted. Sizes are the bytes of all its inputs and outputs on this rank. Returns its id, from 1.
   uint64_t enqueue(FlightGroup& group, const CallRecord& record, int64_t bytes_in, int64_t bytes_out,
                    int64_t timeout_ms = -1) {
     return write(group, record, bytes_in, bytes_out, timeout_ms, false);
   }
-  // The call begins to move data.
+  // Records that the call begins to move data.
   void started(uint64_t id);
-  // enqueue() and started() at one moment, for one reading of the clock.
+  // enqueue() and started() at the same time, with a single clock read.
   uint64_t begin(FlightGroup& group, const CallRecord& record, int64_t bytes_in, int64_t bytes_out,
                  int64_t timeout_ms = -1) {
     return write(group, record, bytes_in, bytes_out, timeout_ms, true);
   }
-  // The call has ended: completed or failed. `took_time` false saves reading the clock: the call ended at once (in
-  // about a microsecond) and its end is recorded as its start.
+  // Records that the call has completed or failed. With `took_time` = false the clock is not read: the call took only about a
+  // microsecond, and its start time is recorded as its end.
   void ended(uint64_t id, FlightState state, bool took_time = true);
 
-  // Everything the ring holds. Any thread; calls that are recorded meanwhile may be missing.
+  // The contents of the ring. Any thread; calls recorded meanwhile may be missing.
   FlightDump snapshot(std::string_view reason) const;
 
-  // Dumps go to <prefix><rank>, written whole or not at all.
+  // Dumps are written to <prefix><rank>, atomically.
   void set_dump_prefix(std::string prefix);
   std::string dump_path() const;
   // Writes a dump and returns its path. EnvironmentError when it cannot be written.
   std::string dump(std::string_view reason) const;
-  // Writes a dump because `group` failed, once per group. Returns what to add to the message of the failure: "the last
-  // calls are in PATH", why writing failed, or "" when it was done before. Does not throw.
+  // Writes a dump because `group` failed, once per group. Returns a text for the message of the failure: "the last
+  // calls are in PATH", why writing failed, or "" when a dump was already written. Does not throw.
   std::string dump_on_failure(FlightGroup& group, std::string_view reason) noexcept;
 
   int rank() const { return rank_; }
