@@ -1,4 +1,4 @@
-// A store inside one process, for ranks that are threads and for tests.
+// HashStore: a store inside one process, for ranks that are threads and for tests.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace tutti::comm {
 
-// Any number of threads may call one HashStore; none of them waits for another's call.
+// Any number of threads may call one HashStore; a blocking call does not hold up calls of other threads.
 class HashStore : public Store {
  public:
   explicit HashStore(std::chrono::milliseconds timeout = kDefaultStoreTimeout);
@@ -34,7 +34,7 @@ class HashStore : public Store {
   std::string address() const override;
 
  private:
-  struct Shared;  // what clones have in common
+  struct Shared;  // the state shared by clones
   HashStore(std::shared_ptr<Shared> shared, std::chrono::milliseconds timeout);
   std::vector<std::string> wait_for(std::string_view call, const Keys& keys, Timeout timeout, bool read);
 

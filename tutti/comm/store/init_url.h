@@ -1,4 +1,4 @@
-// The parts of "tcp://host:port?rank=0&world_size=2" and its relatives.
+// Parsing of initialization URLs such as "tcp://host:port?rank=0&world_size=2".
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ struct InitUrl {
   std::optional<int> world_size;
 };
 
-// UsageError for a scheme, parameter or number that is none, or a part that is missing.
+// UsageError for an unknown scheme or parameter, a malformed number, or a missing part.
 InitUrl parse_init_url(const std::string& text);
 
 }  // namespace tutti::comm

@@ -1,9 +1,9 @@
-// The secret that the ranks of a job share, and how both ends of a connection prove that they know it.
+// The job key: a secret shared by the ranks of a job, and how both ends of a connection prove that they know it.
 //
-// Whoever starts a job on several hosts gives all of them one key in TUTTI_JOB_KEY or in a file named by
-// TUTTI_JOB_KEY_FILE. The key itself never travels: each side sends a fresh random number, and each proves with
-// HMAC-SHA256 over both numbers that it knows the key. The two proofs carry the name of their side, so that none can be
-// sent back as the other. What follows on the connection is neither encrypted nor signed.
+// A job on several hosts is started with the same key on all of them, in TUTTI_JOB_KEY or in a file named by
+// TUTTI_JOB_KEY_FILE. The key itself is never sent: each side sends a new random number, and each proves with an
+// HMAC-SHA256 over both numbers that it knows the key. Each proof includes the name of its side, so that it cannot be reflected
+// as the proof of the other. The data that follows on the connection is neither encrypted nor signed.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ constexpr size_t kMaxJobKeyBytes = 4096;
 // 64 random hexadecimal digits (256 bits).
 std::string make_job_key();
 
-// The key from TUTTI_JOB_KEY or the file that TUTTI_JOB_KEY_FILE names (white space at its end is dropped); "" when
-// neither is set. UsageError when both are, when the key is shorter than 16 bytes or longer than 4096, or when every
+// The key from TUTTI_JOB_KEY or from the file that TUTTI_JOB_KEY_FILE names (without trailing white space); "" when
+// neither is set. UsageError when both are set, when the key is shorter than 16 bytes or longer than 4096, or when every
 // user of the host may read the file. EnvironmentError when the file cannot be read.
 std::string read_job_key();
 
@@ -33,7 +33,7 @@ enum class Side { kClient, kServer };
 
 Nonce make_nonce();
 Proof make_proof(std::string_view key, Side side, const Nonce& client, const Nonce& server);
-// Takes the same time wherever the bytes differ.
+// Compares in constant time.
 bool is_same_proof(const Proof& a, const Proof& b);
 
 }  // namespace tutti::comm

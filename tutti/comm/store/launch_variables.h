@@ -1,19 +1,19 @@
-// What launchers tell a rank through its environment, whichever launcher it is.
+// The environment variables by which launchers describe a rank's place in its job.
 //
-// who it is        Tutti: TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_WORLD_SIZE
+// rank and size    Tutti: TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_WORLD_SIZE
 //                  torchrun: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
 //                  Open MPI: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 //                  MPICH: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
 //                  Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
-// where they meet  MASTER_ADDR (else the first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or 127.0.0.1 when all
-//                  ranks are on one host), TUTTI_STORE_PORT, else MASTER_PORT (else, under Slurm, one made from the
-//                  numbers of job and step). With none of these, ranks that MPI or Slurm has started on one host meet
-//                  by the process that has started them (local_meeting.h)
-// who serves       TUTTI_STORE_HOSTED=1 or TORCHELASTIC_USE_AGENT_STORE=True: the launcher; otherwise rank 0. With
-//                  TUTTI_STORE_PORT rank 0 serves even under torchrun, whose own store is no Tutti store.
+// store address    host: MASTER_ADDR (else the first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or 127.0.0.1 when
+//                  all ranks are on one host). Port: TUTTI_STORE_PORT, else MASTER_PORT (else, under Slurm, one derived
+//                  from the job and step ids). Without any of these, ranks that MPI or Slurm has started on one host find
+//                  each other through the process that has started them (local_meeting.h)
+// store server     the launcher with TUTTI_STORE_HOSTED=1 or TORCHELASTIC_USE_AGENT_STORE=True; otherwise rank 0. With
+//                  TUTTI_STORE_PORT rank 0 serves even under torchrun, whose own store is not a Tutti store.
 //
-// Launchers nest (Slurm starts mpirun, which starts torchrun), so the first family of the list that is there counts.
-// Tutti's and torchrun's variables, and those of the two MPIs, are set side by side and must agree.
+// Launchers nest (Slurm starts mpirun, which starts torchrun), so the first family in this list that is set is used.
+// Tutti's and torchrun's variables, and those of the two MPIs, may be set together and must then agree.
 #pragma once
 
 #include <optional>
@@ -31,19 +31,19 @@ struct LaunchPlace {
   bool operator==(const LaunchPlace&) const = default;
 };
 
-// nullopt when no launcher's variables are there. UsageError when they are incomplete, no numbers, or contradict each
-// other.
+// The place of this rank; nullopt when no launcher's variables are set. UsageError when they are incomplete, are not numbers, or
+// contradict each other.
 std::optional<LaunchPlace> read_launch_place();
 
 struct MeetingPoint {
   std::string host;
   int port = 0;
-  bool is_hosted = false;  // by the launcher
-  // Not nullptr: there is no port; the ranks of one host meet by local_meeting.h, and this variable has their number.
+  bool is_hosted = false;  // the launcher serves the store
+  // If not nullptr, there is no port: the ranks of one host meet by local_meeting.h, and this variable holds their rank.
   const char* rank_variable = nullptr;
 };
 
-// UsageError naming the variable to set when host or port cannot be found out.
+// The address of the store. UsageError, naming the variable to set, when host or port cannot be determined.
 MeetingPoint read_meeting_point(const LaunchPlace& place);
 
 // "node[03-05,9],gpu1" -> "node03". UsageError when the brackets do not close.

@@ -1,4 +1,4 @@
-// Names of its own for one part of a program: every key gets "prefix/" in front.
+// PrefixStore: a separate key space for one part of a program. Every key is prefixed with "prefix/".
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tutti::comm {
 
-// Any number of threads may call one PrefixStore; whether they wait for each other is up to the store underneath.
+// Any number of threads may call one PrefixStore; whether they wait for each other depends on the underlying store.
 class PrefixStore : public Store {
  public:
   // Starts with the timeout of `store`. UsageError when `store` is null or the prefix empty.

@@ -1,4 +1,4 @@
-// A store on any host of the job: the client of a TcpStoreServer.
+// TcpStore: a store on any host of the job, as a client of a TcpStoreServer.
 #pragma once
 
 #include <condition_variable>
@@ -18,16 +18,16 @@ struct WireReply;
 struct TcpStoreOptions {
   std::string host = "127.0.0.1";  // name, IPv4 or IPv6 address
   int port = 0;
-  // For connecting, which is tried until the server is there, and for every call that is not told another.
+  // For connecting, which is retried until the server responds, and the default for every call.
   std::chrono::milliseconds timeout = kDefaultStoreTimeout;
   std::string job_key = read_job_key();
 };
 
-// Threads that call one TcpStore take turns, so a call that waits holds up the others; each clone() has a connection of
-// its own and waits for itself only.
+// Calls of several threads on one TcpStore are serialized, so a call that waits holds up the others. Each clone() has its own
+// connection.
 class TcpStore : public Store {
  public:
-  // StoreTimeout when nobody answers at host and port until the deadline; UsageError when the job keys differ.
+  // StoreTimeout when no server answers at host and port by the deadline; UsageError when the job keys differ.
   explicit TcpStore(TcpStoreOptions options);
   ~TcpStore() override;
 
@@ -53,7 +53,7 @@ class TcpStore : public Store {
   std::string address() const override;
 
  private:
-  // One request on the connection, when it is this thread's turn. make(left) builds the frame, given the milliseconds
+  // Makes one request once the connection is free. make(left) builds the frame, given the milliseconds
   // that the server may wait.
   WireReply call(std::string_view op, std::string_view key, std::chrono::milliseconds limit,
                  const std::function<std::string(int64_t left)>& make);

@@ -1,9 +1,9 @@
-// The ranks that share memory with each other, as symmetric memory sees them.
+// SymmGroup: a group of ranks that share symmetric memory.
 //
-// A SymmGroup is a value; its copies are one group. Two groups that were made apart are two groups, whatever their
-// keys: each rank numbers the groups it makes under a key (in the store), so a name that is used again never meets what
-// an earlier group left behind, and an ordinary group over the same ranks is never touched. No name is kept anywhere in
-// the process: when the last copy goes, so do the group's cached handles, its workspace and its channels.
+// A SymmGroup is a value type; its copies refer to one group. Groups that were created separately are distinct, even with equal
+// keys: each rank numbers the groups it creates under a key (in the store), so reusing a name never picks up state that
+// an earlier group left behind, and a ProcessGroup over the same ranks is not affected. No name is registered in the process: the
+// group's cached handles, its workspace and its channels are released with its last copy.
 #pragma once
 
 #include <chrono>
@@ -19,17 +19,16 @@ namespace tutti::comm::symm {
 
 class GroupState;
 
-// The only maker of group keys: who registers, looks up, allocates or meets uses its result. Groups of one name over
-// other ranks, or of another generation, get other keys.
+// The one function that makes group keys. Groups with the same name over other ranks, or of another generation, get different
+// keys.
 std::string make_group_key(std::string_view name, std::span<const int> global_ranks, uint64_t generation);
 
 class SymmGroup {
  public:
   SymmGroup() = default;  // no group
-  // `key` comes from make_group_key and is the same on all ranks; `store` reaches all of them. `global_ranks` names the
-  // members in order (empty: 0, 1, 2, ...). `timeout` is how long anything collective may take when it is not told.
-  // `name` is what messages call the group; "": its key. A rank outside the group makes none. UsageError when the numbers
-  // contradict each other. Costs no store call.
+  // `key` comes from make_group_key() and is the same on all ranks; `store` is shared by all of them. `global_ranks` lists the
+  // members in order (empty: 0, 1, 2, ...). `timeout` is the default for all collective calls. `name` is used in messages; "":
+  // the key. Only members of the group create it. UsageError when the numbers contradict each other. Makes no store call.
   SymmGroup(std::string key, int rank, int size, std::shared_ptr<Store> store, std::vector<int> global_ranks = {},
             std::chrono::milliseconds timeout = std::chrono::minutes(5), std::string name = "");
 
@@ -43,13 +42,13 @@ class SymmGroup {
   std::chrono::milliseconds timeout() const;
   bool is_same(const SymmGroup& other) const { return state_ == other.state_; }
 
-  // Binds this group to a backend (backend.h lists them); the same again does nothing. UsageError for an unknown name,
-  // and naming both when the group is bound to another one.
+  // Binds this group to a backend (backend.h lists them); binding to the same one again does nothing. UsageError for an unknown
+  // name, or, naming both, when the group is bound to another backend.
   void select_backend(std::string_view name) const;
-  // The backend this group is bound to; binds the default one (TUTTI_SYMM_BACKEND, else native) when it is not.
+  // The backend this group is bound to. If there is none, binds the default one (default_backend_name()).
   std::string backend() const;
 
-  // For the files of this folder.
+  // For the implementation of symmetric memory.
   explicit SymmGroup(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
   const std::shared_ptr<GroupState>& state() const { return state_; }
 

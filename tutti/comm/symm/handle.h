@@ -1,12 +1,12 @@
 // SymmHandle: a tensor in symmetric memory together with the same tensor on all other ranks of a group.
 //
-// Ranks are group ranks. W is the group's size. Sizes are in elements, offsets in elements of the dtype given unless
-// they say bytes. A handle keeps the memory of all ranks mapped; once a rank has freed its tensor, access to that rank
-// through the handle is a UsageError. Any thread may call a handle; calls on one channel come one at a time.
+// Ranks are group ranks. W is the group's size. Sizes count elements, and so do offsets, of the given dtype, unless
+// stated in bytes. A handle keeps the memory of all ranks mapped; once a rank has freed its tensor, access to that rank
+// through the handle is a UsageError. Any thread may use a handle; calls on one channel must be made one at a time.
 //
 // Waiting calls throw TimeoutError at their deadline and PeerError when a rank they wait for has died or left; both name
-// the call, the ranks and the channel, and leave the process as it was: a barrier goes on when it is called again on its
-// channel, a signal that did not come is still awaited. `timeout` absent means the group's.
+// the call, the ranks and the channel. The call can then be repeated: a barrier continues when it is called again on its
+// channel, and a signal can still be received. Without `timeout` the timeout of the group applies.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ namespace tutti::comm::symm {
 class ChannelPool;
 class Connection;
 
-// A channel that nobody else on the handle uses while this lives. Ranks get the same ones when they ask in the same order.
+// Exclusive use of a channel of a handle while this object lives. Ranks that lease channels in the same order get the same ones.
 class ChannelLease {
  public:
   ChannelLease(std::shared_ptr<ChannelPool> pool, int channel);
@@ -43,67 +43,68 @@ class SymmHandle {
 
   int rank() const { return rank_; }
   int world_size() const { return static_cast<int>(global_ranks_.size()); }
-  // Where views of any rank's memory are reachable: a device of this process.
+  // The device of this process from which views of any rank's memory can be accessed.
   Device device() const;
-  // The name of the backend that made the memory.
+  // The name of the backend that allocated the memory.
   std::string backend() const;
-  int64_t buffer_size() const;  // bytes of this allocation, not of the tensor
+  int64_t buffer_size() const;  // size of the allocation, not of the tensor, in bytes
   int64_t offset() const { return offset_; }  // bytes from the allocation's first data byte to the tensor
-  int64_t signal_pad_size() const;            // bytes, as this memory was made
+  int64_t signal_pad_size() const;            // in bytes, as given at allocation
   const std::vector<int>& rank_to_global_rank() const { return global_ranks_; }
 
-  // W addresses of the allocations' first data byte; null: not reachable by load and store.
+  // The addresses of the first data byte of all W allocations; null when not accessible by load and store.
   std::vector<void*> buffer_ptrs() const;
   std::vector<void*> signal_pad_ptrs() const;
   bool world_within_direct_access() const;
 
-  // Where this tensor of rank r begins. UsageError as of get_remote_tensor().
+  // The address of this tensor on rank r. Errors are those of get_remote_tensor().
   std::byte* data(int rank) const { return address("data", rank) + offset_; }
-  // A contiguous view of rank r's allocation. Counts `storage_offset` from the first byte of the allocation. UsageError:
-  // no such rank, not reachable, freed; negative sizes or offsets; an end beyond the allocation.
+  // A contiguous view of rank r's allocation; `storage_offset` counts from its first data byte. UsageError for a rank that does
+  // not exist, cannot be accessed or has freed its memory, for negative sizes or offsets, and beyond the end of the allocation.
   Tensor get_buffer(int rank, const Extents& sizes, DType dtype, int64_t storage_offset = 0) const;
-  // The same, from where this tensor begins.
+  // The same, starting where this tensor starts.
   Tensor get_remote_tensor(int peer, const Extents& sizes, DType dtype) const;
-  // With strides: rank `peer`'s copy of a tensor such as rendezvous() was called with.
+  // The same with strides: rank `peer`'s counterpart of the tensor that rendezvous() was called with.
   Tensor get_remote_strided(int peer, const Extents& sizes, const Extents& strides, DType dtype) const;
-  // The signals of rank r as plain memory, for protocols of one's own; without sizes all of it. Channels used there must
+  // The signal pad of rank r as plain memory, for custom protocols; without `sizes` the whole pad. Channels used in this way must
   // not be used through this class.
   Tensor get_signal_pad(int rank, const std::optional<Extents>& sizes = {}, DType dtype = DType::i32,
                         int64_t storage_offset = 0) const;
-  // [W, sizes...]: this tensor on all ranks, in one range of addresses. The stride of dim 0 is whole pages, so the view
-  // is not contiguous unless the allocation is. Local; the first call maps. UsageError where the backend has no views.
+  // [W, sizes...]: this tensor on all ranks, in one address range. The stride of dim 0 is a whole number of pages, so the view
+  // is contiguous only if the allocation fills whole pages. Local; the first call maps the memory. UsageError if the backend does
+  // not support such views.
   Tensor contiguous_view(const Extents& sizes, const Extents& strides, DType dtype) const;
 
-  // Channels are 0 to channels() - 1; UsageError names the largest legal one.
+  // Valid channels are 0 to channels() - 1; for any other, calls throw UsageError.
   int channels() const;
-  // From the highest downwards, so that they do not meet small numbers chosen by hand. UsageError when all are leased.
+  // Leases a channel, from the highest downward, to avoid small numbers chosen by hand. UsageError when all are leased.
   ChannelLease lease_channel() const;
-  // Returns when all ranks have come to it; what any of them wrote before is then visible to all.
+  // Returns when all ranks have called it; what any of them wrote before is then visible to all.
   void barrier(int channel = 0, Timeout timeout = {}) const;
-  // A signal that is there or not: a second one waits until the first was taken.
+  // A binary signal: a second put_signal waits until the first signal has been consumed by wait_signal.
   void put_signal(int peer, int channel = 0, Timeout timeout = {}) const;
   void wait_signal(int peer, int channel = 0, Timeout timeout = {}) const;
-  // Counters of 64 bits, one per channel, receiver and sender, that only grow from 0. What the sender wrote before is
-  // visible to who sees the sum. Never waits.
+  // 64-bit counters, one per channel, receiver and sender, which start at 0 and only increase. Whoever reads a value also sees
+  // what the sender wrote before adding. Never waits.
   void signal_add(int peer, uint64_t amount = 1, int channel = 0) const;
   uint64_t signal_value(int peer, int channel = 0) const;
-  // Until the sum of what `peer` added here is at least `value`; returns the sum.
+  // Waits until the sum of what `peer` has added to this rank's counter is at least `value`, and returns the sum.
   uint64_t wait_until(int peer, uint64_t value, int channel = 0, Timeout timeout = {}) const;
 
-  // Copies src (contiguous) to the peer, `offset` elements behind where this tensor begins; complete for all who
-  // synchronize with this rank after quiet(). get() is complete when it returns.
+  // put() copies src (contiguous) to this tensor on the peer, starting at element `offset`; after quiet() it is visible to every
+  // rank that then synchronizes with this one. get() copies from there to dst and is complete when it returns.
   void put(const Tensor& src, int peer, int64_t offset = 0) const;
   void get(const Tensor& dst, int peer, int64_t offset = 0) const;
-  // put, then signal_add on the channel.
+  // put(), then signal_add() on the channel.
   void put_with_signal(const Tensor& src, int peer, int64_t offset = 0, int channel = 0) const;
-  // Every earlier put of this thread is complete / is complete before every later one.
+  // quiet(): all earlier puts of this thread are complete. fence(): they complete before any later one.
   void quiet() const;
   void fence() const;
 
-  // Address under which one write reaches all ranks, or null.
+  // multicast_ptr() is an address at which one write reaches all ranks, or null.
   bool has_multicast_support() const { return multicast_ptr() != nullptr; }
   void* multicast_ptr() const;
-  // Writes src to all ranks, this one too: by multicast where there is, else one after the other.
+  // Writes src to all ranks, including this one: by multicast if available, else one after another.
   void multicast_write(const Tensor& src, int64_t offset = 0) const;
 
   const std::shared_ptr<Connection>& connection() const { return connection_; }

@@ -1,4 +1,4 @@
-// Which algorithm an op takes for how many bytes: a small table that a measurement can replace.
+// The tuning table: which algorithm an op uses for which sizes. It can be replaced by measured values.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tutti::comm::symm {
 
-// For `op` on `ranks` ranks (0: any number), `algorithm` is the best up to `max_bytes` per rank.
+// For `op` on `ranks` ranks (0: any number), use `algorithm` for up to `max_bytes` per rank.
 struct TuningRow {
   std::string op;
   int ranks = 0;
@@ -18,16 +18,17 @@ struct TuningRow {
 
 class TuningTable {
  public:
-  // Rows are looked at in order; UsageError when an op or algorithm is unknown.
+  // Rows are searched in order. UsageError for an unknown op or algorithm.
   explicit TuningTable(std::vector<TuningRow> rows);
-  // What was measured when this table was written.
+  // The built-in table.
   static const TuningTable& defaults();
-  // Lines "op ranks max_bytes algorithm", max_bytes "inf" without limit; # begins a comment. UsageError naming the line.
+  // Parses lines "op ranks max_bytes algorithm", where max_bytes may be "inf"; # begins a comment. UsageError, naming the line,
+  // when one is malformed.
   static TuningTable parse(std::string_view text);
   std::string to_text() const;
   const std::vector<TuningRow>& rows() const { return rows_; }
 
-  // The first row that fits; the op's last algorithm when none does.
+  // The algorithm of the first matching row, or the op's last algorithm when no row matches.
   const std::string& choose(std::string_view op, int ranks, int64_t nbytes) const;
 
  private:
@@ -36,7 +37,7 @@ class TuningTable {
 
 // The table of this rank: TUTTI_SYMM_TUNING names a file, else the defaults. Read once per rank.
 const TuningTable& tuning_table();
-// Takes another one from here on; all ranks must take the same. Not while ops run on this rank.
+// Replaces the table of this rank; all ranks must use the same one. Must not be called while ops run on this rank.
 void use_tuning_table(TuningTable table);
 std::vector<std::string> algorithms_of(std::string_view op);
 

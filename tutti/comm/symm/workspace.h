@@ -1,4 +1,4 @@
-// Workspace: symmetric memory that ops borrow for the time of a call.
+// Workspace: symmetric memory that ops borrow for the duration of a call.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tutti::comm::symm {
 
 class WorkspacePool;
 
-// A part of the group's workspace that nobody else has while this lives. Every rank has it at the same offset.
+// Exclusive use of a part of the group's workspace while this object lives. It has the same offset on every rank.
 class WorkspaceLease {
  public:
   WorkspaceLease(std::shared_ptr<WorkspacePool> pool, std::shared_ptr<SymmHandle> handle, Tensor all, int64_t begin, int64_t end);
@@ -22,11 +22,11 @@ class WorkspaceLease {
   WorkspaceLease& operator=(WorkspaceLease&&) = delete;
 
   const SymmHandle& handle() const { return *handle_; }
-  int64_t offset() const { return begin_; }  // bytes from the handle's buffer
+  int64_t offset() const { return begin_; }  // in bytes from the beginning of the handle's buffer
   int64_t nbytes() const { return end_ - begin_; }
-  // Rank r's part as a contiguous tensor, `byte_offset` (a multiple of the itemsize) behind its begin.
+  // Rank r's part as a contiguous tensor that starts at `byte_offset`, a multiple of the item size.
   Tensor view(int rank, const Extents& sizes, DType dtype, int64_t byte_offset = 0) const;
-  // Where rank r's part begins.
+  // The address of rank r's part.
   std::byte* data(int rank) const;
 
  private:
@@ -37,8 +37,8 @@ class WorkspaceLease {
   int64_t end_;
 };
 
-// The same in two steps, for who asks the other ranks in between whether they do the same: what is local, and what is
-// collective if the workspace must grow.
+// get_symm_mem_workspace() in two steps, between which the caller can check that all ranks do the same: construction is local,
+// take() is collective if the workspace must grow.
 class WorkspaceRequest {
  public:
   WorkspaceRequest(const SymmGroup& group, int64_t min_bytes);
@@ -54,8 +54,9 @@ class WorkspaceRequest {
   Tensor more_;  // memory by which the workspace is to grow
 };
 
-// At least `min_bytes`, 64-byte aligned, uninitialised. Collective only when the workspace grows, which all ranks notice
-// alike as long as they borrow and give back in the same order. Two leases never overlap, so two ops may be under way.
+// Borrows at least `min_bytes` of workspace, 64-byte aligned and uninitialized. Collective only when the workspace must grow,
+// which happens on all ranks alike as long as they borrow and return in the same order. Leases never overlap, so several ops may
+// be in progress.
 WorkspaceLease get_symm_mem_workspace(const SymmGroup& group, int64_t min_bytes);
 
 }  // namespace tutti::comm::symm

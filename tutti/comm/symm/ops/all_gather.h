@@ -7,12 +7,12 @@
 
 namespace tutti::comm::symm {
 
-// Shapes: [m, ...], the same on all ranks, contiguous -> [W x m, ...] in rank order; 0-dim -> [W]. Any dtype. The input
-// lies in symmetric memory on all ranks or on none. Steps: meet, read W x n, meet.
-// UsageError on all ranks: the ranks' calls differ.
+// The tensors of all ranks in rank order. Shapes: [m, ...], the same on all ranks, contiguous -> [W x m, ...]; 0-dim -> [W]. Any
+// dtype. The input must be in symmetric memory on all ranks or on none. Steps: barrier, read W x n elements, barrier.
+// UsageError on all ranks when their calls differ.
 Tensor all_gather(const Tensor& input, const SymmGroup& group);
 
-// The same as a part of a call that has been described.
+// The same as part of another op's call, whose arguments have been checked.
 Tensor gather(OpCall& call, const Tensor& input);
 
 }  // namespace tutti::comm::symm

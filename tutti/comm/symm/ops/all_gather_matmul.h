@@ -1,4 +1,4 @@
-// all_gather and the matrix products of what is gathered, overlapped by parts.
+// all_gather overlapped with matrix products of the gathered tensor.
 #pragma once
 
 #include <span>
@@ -14,10 +14,10 @@ struct AllGatherMatmulResult {
   std::vector<Tensor> products;  // each [W x m, n_i]
 };
 
-// Shapes: a [m, k], the same on all ranks, contiguous; bs[i] [k, n_i]. Dtypes: floats, as matmul. The bits of the products
-// are those of matmul(all_gather(a), b): rows do not depend on each other. The tuning table decides whether parts are
-// multiplied as they are read (the own one first) or after all are there. Not recorded by autograd.
-// bs are each rank's own and may differ. UsageError on all ranks: the ranks' calls differ, or a or a b of one of them is
+// Shapes: a [m, k], the same on all ranks, contiguous; bs[i] [k, n_i]. Dtypes: floats, as for matmul. The products have the
+// bits of matmul(all_gather(a), b), since rows do not depend on each other. The tuning table decides whether parts are
+// multiplied as they are read (this rank's own first) or after all have been gathered. Not recorded by autograd.
+// The bs may differ between ranks. UsageError on all ranks when their calls differ, or when a or a b of any rank is
 // not 2-D or has another inner size.
 AllGatherMatmulResult all_gather_matmul(const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group);
 
