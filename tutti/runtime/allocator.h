@@ -1,7 +1,7 @@
-// The caching host allocator: 64-byte aligned blocks, kept for reuse, counted by category.
+// The caching host allocator: 64-byte aligned blocks that are kept for reuse and counted by category.
 //
-// Any thread may allocate and free; a block goes back to the allocator it came from. Allocators are never destroyed,
-// because a tensor may outlive the rank that made it.
+// Any thread may allocate and free; a block must be returned to the allocator it came from. Allocators are never destroyed,
+// because a tensor may outlive the rank that created it.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ enum class MemoryCategory : uint8_t { activations, parameters, gradients, optimi
 inline constexpr int kNumMemoryCategories = 6;
 std::string_view name_of(MemoryCategory category);
 
-// Tensors made on this thread while the scope lives are counted under `category`.
+// Tensors created on this thread while the scope lives are counted under `category`.
 class MemoryCategoryScope {
  public:
   explicit MemoryCategoryScope(MemoryCategory category);
@@ -33,9 +33,9 @@ class MemoryCategoryScope {
 struct MemoryStatistics {
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;    // highest current_bytes since the last reset_peak()
-  int64_t reserved_bytes = 0;  // taken from the operating system, in use or cached
+  int64_t reserved_bytes = 0;  // obtained from the operating system, in use or cached
   std::array<int64_t, kNumMemoryCategories> current_by_category{};
-  std::array<int64_t, kNumMemoryCategories> at_peak_by_category{};  // how the peak was made up
+  std::array<int64_t, kNumMemoryCategories> at_peak_by_category{};  // the composition of peak_bytes
   int64_t allocations = 0;
 };
 
@@ -45,13 +45,13 @@ class Allocator {
 
   static Allocator* create();
 
-  // At least `nbytes` bytes, uninitialised; nullptr for 0. EnvironmentError when memory is short, with the figures.
+  // At least `nbytes` bytes, uninitialized; nullptr for 0. EnvironmentError, with the numbers, when there is not enough memory.
   void* allocate(size_t nbytes, MemoryCategory category);
   void deallocate(void* block, size_t nbytes, MemoryCategory category) noexcept;
 
   MemoryStatistics statistics() const;
   void reset_peak();
-  void release_cached();  // gives unused blocks back to the operating system
+  void release_cached();  // returns unused blocks to the operating system
 
  private:
   Allocator() = default;

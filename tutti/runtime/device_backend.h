@@ -1,4 +1,4 @@
-// What a device can do: memory, copies and streams. One backend per device kind, found at run time.
+// DeviceBackend: memory, copies and streams of a device. There is one backend per device kind, looked up at run time.
 //
 // Backends may be called from any thread. Failures are EnvironmentErrors that name the device, the bytes and the
 // reason.
@@ -19,17 +19,17 @@ class DeviceBackend {
   // Aligned to at least 64 bytes; nullptr for 0 bytes.
   virtual void* allocate(int64_t nbytes, int index) = 0;
   virtual void deallocate(void* data, int64_t nbytes, int index) noexcept = 0;
-  // Ordered after what `stream` holds; complete when the stream is synchronized. The caller keeps both ends until then.
+  // Copies are enqueued on `stream` and complete when it is synchronized. The caller keeps both buffers alive until then.
   virtual void copy_from_host(void* device_data, const void* host, int64_t nbytes, int index, Stream& stream) = 0;
   virtual void copy_to_host(void* host, const void* device_data, int64_t nbytes, int index, Stream& stream) = 0;
   virtual void copy_on_device(void* to, const void* from, int64_t nbytes, int index, Stream& stream) = 0;
   virtual std::unique_ptr<Stream> make_stream(int index) = 0;
 };
 
-// The backend of `device`. UsageError when the kind has none here or the index is out of range.
+// The backend of `device`. UsageError when there is none for its kind or the index is out of range.
 DeviceBackend& device_backend(Device device);
-// Makes `backend` serve `kind`; nullptr removes it. Ends the default streams of that kind. Not while tensors of that
-// kind exist.
+// Registers `backend` for `kind`; nullptr removes the backend. Destroys the default streams of that kind. Must not be called
+// while tensors on devices of that kind exist.
 void register_device_backend(DeviceKind kind, DeviceBackend* backend);
 
 }  // namespace tutti

@@ -1,16 +1,16 @@
-// The floating-point environment kernels are made for: round to nearest even, denormals kept, exceptions masked
+// The floating-point environment that kernels require: round to nearest even, denormals kept, exceptions masked
 // (numerics contract, N8). Other libraries in the process may have changed it, so every eager call checks it.
 #pragma once
 
 namespace tutti {
 
-// Gives the calling thread the kernel environment.
+// Sets the kernel environment for the calling thread.
 void set_fp_environment();
 
-// True when the calling thread has it.
+// Whether the calling thread has the kernel environment.
 bool has_fp_environment();
 
-// The calling thread has the kernel environment while this lives, and what it had before afterwards.
+// Sets the kernel environment for the calling thread while the scope lives, then restores the previous one.
 class FpEnvironmentScope {
  public:
   FpEnvironmentScope();

@@ -1,4 +1,4 @@
-// FunctionRef: a view of a callable, two words, never owning. The callable must outlive the call it is passed to.
+// FunctionRef: a non-owning view of a callable, two words in size. The callable must outlive the call it is passed to.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What a process may ask about the machine it runs on.
+// Facts about the machine that the process runs on.
 #pragma once
 
 #include <sys/types.h>
@@ -7,10 +7,10 @@
 
 namespace tutti {
 
-// Cores that process `pid` (0: this one) may run on; at least 1.
+// The number of cores that process `pid` (0: this one) may run on; at least 1.
 int usable_cores(pid_t pid = 0);
 
-// The name the machine calls itself, at most 255 bytes; "unknown host" when it has none.
+// The host name, at most 255 bytes; "unknown host" when there is none.
 std::string host_name();
 
 }  // namespace tutti

@@ -1,10 +1,9 @@
-// The one door for JSON from outside: files, lines and messages that another program, an older version or nobody we know
-// has written. (What we write ourselves needs no door.)
+// JsonDocument: reads untrusted JSON, that is, files, lines and messages that may come from other programs or older versions.
 //
-// A document is checked as a whole when it is read: its size, how deeply it is nested, UTF-8, numbers that a double or a
-// 64-bit integer holds, no key twice in an object. What it says is then asked for by type and range. Every failure is a
-// UsageError that names the file and the place: line and column where the text is no JSON, the path of the key where a
-// value is not what is expected ("model.merges[3]"). Nothing here recurses, so that no depth exhausts a stack.
+// A document is checked as a whole when it is read: its size, nesting depth, UTF-8, numbers that fit a double or a
+// 64-bit integer, no repeated key in an object. Values are then requested by type and range. Every failure is a
+// UsageError that names the file and the place: line and column where the text is not valid JSON, the path of the key where a
+// value is not as expected ("model.merges[3]"). The implementation does not recurse, so deep nesting cannot exhaust the stack.
 #pragma once
 
 #include <fmt/core.h>
@@ -19,23 +18,23 @@
 namespace tutti {
 
 struct JsonLimits {
-  int depth = 64;                     // of arrays and objects inside each other
-  size_t nbytes = size_t{1} << 30;    // of the text; at most 4 GiB
+  int depth = 64;                     // nesting of arrays and objects
+  size_t nbytes = size_t{1} << 30;    // length of the text; at most 4 GiB
 };
 
-// Where the text comes from, as errors name it.
+// The origin of the text, for messages.
 struct JsonOrigin {
   std::string name;
   int64_t line = 0;  // the text is this line of the file; 0: it is the whole
 };
 
-// The bytes of a regular file of at most `most` bytes. UsageError for a folder, a pipe or a longer file;
-// EnvironmentError when it is not there or cannot be read.
+// Reads a regular file of at most `most` bytes. UsageError for a folder, a pipe or a longer file;
+// EnvironmentError when it does not exist or cannot be read.
 std::string read_regular_file(const std::string& path, size_t most);
 
 class JsonTree;
 
-// A value in a document, which it must not outlive. A value itself; any thread.
+// A value in a document, which must outlive it. Cheap to copy; may be used by any thread.
 class JsonValue {
  public:
   JsonValue(const JsonTree& tree, uint32_t node) : tree_(&tree), node_(node) {}
@@ -48,17 +47,17 @@ class JsonValue {
   bool is_array() const;
   bool is_object() const;
 
-  // These are UsageErrors where the value is something else.
+  // These throw UsageError when the value has another type.
   bool boolean() const;
   int64_t whole(int64_t least = std::numeric_limits<int64_t>::min(), int64_t most = std::numeric_limits<int64_t>::max()) const;
   uint64_t natural() const;  // 0 to 2^64 - 1
   double number() const;
   std::string_view text() const;
   std::string string() const { return std::string(text()); }
-  size_t size() const;                                          // of an array or object
-  JsonValue at(std::string_view key) const;                     // of an object that has the key
-  std::optional<JsonValue> find(std::string_view key) const;    // of an object; nothing when the key is not there
-  std::optional<JsonValue> find_set(std::string_view key) const;  // the same for a key whose value is null
+  size_t size() const;                                          // the number of entries of an array or object
+  JsonValue at(std::string_view key) const;                     // UsageError when the object does not have the key
+  std::optional<JsonValue> find(std::string_view key) const;    // nullopt when the object does not have the key
+  std::optional<JsonValue> find_set(std::string_view key) const;  // also nullopt when the value is null
 
   // The values of an array or object in order; `key` is empty in an array.
   class Iterator;
@@ -68,7 +67,7 @@ class JsonValue {
 
   std::string path() const;   // "model.merges[3]", "" at the top
   std::string where() const;  // name of the document and path
-  std::string shown() const;  // for messages: the value, or what it is, in a few words
+  std::string shown() const;  // for messages: the value, or its type, in a few words
   [[noreturn]] void fail_with(const std::string& message) const;
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> message, Args&&... args) const {
@@ -97,7 +96,7 @@ class JsonValue::Iterator {
  private:
   const JsonTree* tree_;
   uint32_t node_;
-  bool has_keys_;  // nodes are pairs of key and value
+  bool has_keys_;  // the nodes are pairs of key and value
 };
 
 // Immutable, so any thread may read; copies share the values.

@@ -1,8 +1,8 @@
-// MockStream: a stream of the mock device whose work happens late, and when a test says so.
+// MockStream: a stream of the mock device whose work is deferred under the control of a test.
 //
-// Work waits in a queue until somebody waits for it (synchronize, Event::wait, the stream's end) or a test calls
+// Work stays in a queue until it is waited for (synchronize(), Event::wait(), destruction of the stream) or a test calls
 // run_next(). A program that forgets to wait therefore reads stale memory every time, not once in a thousand runs.
-// Thread safety: submit from one thread, wait and run from any.
+// Thread safety: submit from one thread, wait and run from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace tutti {
 class MockStream : public Stream {
  public:
   explicit MockStream(int index);
-  ~MockStream() override;  // runs what is left; failures nobody asked for end here
+  ~MockStream() override;  // runs the remaining work; failures that were not waited for are ignored
 
   void submit(std::function<void()> work) override;
   std::shared_ptr<Event> record() override;
   void wait_for(std::shared_ptr<const Event> event) override;
   void synchronize() override;
 
-  int64_t pending() const;  // pieces of work not yet run
-  bool run_next();          // runs the oldest one here; false when there is none
+  int64_t pending() const;  // the number of work items not yet run
+  bool run_next();          // runs the oldest one on this thread; false when there is none
 
   struct Queue;  // shared with the events, which may outlive the stream
 

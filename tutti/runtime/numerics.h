@@ -1,20 +1,21 @@
-// What a rank promises about the bits of its results.
+// The numerics mode: what a rank guarantees about the bits of its results.
 #pragma once
 
 #include <cstdint>
 
 namespace tutti {
 
-// strict: sums have one order, the same bits on any layout and any number of threads. fast: large matrix products may come
-// from libraries whose order of summation is their own.
+// strict: sums have a fixed order, which gives the same bits on any layout and any number of threads. fast: large matrix products
+// may use libraries with their own order of summation.
 enum class NumericsMode : uint8_t { strict, fast };
 
-// Of the current rank (RankContext); strict until it is set, and while a StrictScope of the rank lives. Any thread; what is
-// running goes on as it began.
+// The mode of the current rank (RankContext); strict by default, and while a StrictScope of the rank lives. May be called by any
+// thread; operations that are running keep the mode in which they began.
 NumericsMode numerics_mode();
 void set_numerics_mode(NumericsMode mode);
 
-// Strict while one lives, on all threads of the rank: for whoever compares bits. Any thread, overlapping as they like.
+// Makes all threads of the rank strict while it lives, for code that compares bits. Scopes may be created by any thread and may
+// overlap.
 class StrictScope {
  public:
   StrictScope();
@@ -26,8 +27,8 @@ class StrictScope {
   void* rank_;
 };
 
-// The rank's mode while one lives, then the one before. One at a time, or one inside the other: scopes that overlap on two
-// threads of a rank would leave it in the wrong one.
+// Sets the rank's mode while it lives, then restores the previous one. Scopes must be nested: scopes that overlap on two
+// threads of a rank would leave it in the wrong mode.
 class NumericsScope {
  public:
   explicit NumericsScope(NumericsMode mode);

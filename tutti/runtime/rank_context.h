@@ -1,8 +1,8 @@
-// RankContext: everything that belongs to one rank, so that ranks can be threads of one process.
+// RankContext: all state that belongs to one rank, so that ranks can be threads of one process.
 //
-// A thread_local pointer names the context of the running thread; pool tasks, backward and callbacks inherit it. Rooms
-// above hang their per-rank state in typed slots, so that this header knows none of them. Process-wide are only the
-// kernel cache and the op table.
+// A thread_local pointer refers to the context of the running thread; pool tasks, backward and callbacks inherit it. Higher
+// libraries keep their per-rank state in typed slots, so that this header does not depend on them. Only the kernel cache and the
+// op table are process-wide.
 #pragma once
 
 #include <atomic>
@@ -49,19 +49,20 @@ class RankContext {
   int rank() const { return options_.rank; }
   int world_size() const { return options_.world_size; }
   Allocator& allocator() { return *allocator_; }
-  ThreadPool& pool();           // made on first use
-  void set_threads(int threads);  // 0: the default; not while a loop is running
+  ThreadPool& pool();           // created on first use
+  void set_threads(int threads);  // 0: the default; must not be called while a loop is running
 
-  // The root seed of this rank's random numbers (seed_all) and the ordinal of the next anonymous draw.
+  // The root seed of this rank's random numbers (see seed_all) and the ordinal of the next anonymous draw.
   uint64_t seed = 0;
   std::atomic<uint64_t> next_draw{0};
 
-  // The one T of this rank, made on first use; its constructor may ask for other slots. For rooms above.
+  // The T of this rank, created on first use; its constructor may access other slots. For higher libraries.
   template <class T>
   T& slot() {
     return *static_cast<T*>(entry<T>().get());
   }
-  // The same for what may outlive this context, or lies in another slot of it: slots end in no particular order.
+  // The same with shared ownership, for objects that may outlive this context or are used by another slot, because slots are
+  // destroyed in no particular order.
   template <class T>
   std::shared_ptr<T> share_slot() {
     return std::static_pointer_cast<T>(entry<T>());
@@ -83,8 +84,8 @@ class RankContext {
   std::map<std::type_index, std::shared_ptr<void>> slots_;
 };
 
-// Resets every random stream of this rank to `seed`. Give the same seed on every rank: the rank enters a draw only
-// where a shard-local one is asked for.
+// Resets every random stream of this rank to `seed`. Use the same seed on every rank: the rank enters a draw only
+// if a shard-local one is requested.
 void seed_all(uint64_t seed);
 
 }  // namespace tutti

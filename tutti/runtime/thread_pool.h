@@ -1,7 +1,7 @@
-// A pool of workers for loops inside one operation.
+// ThreadPool: a pool of workers for parallel loops inside one operation.
 //
-// Any thread may call parallel_for; calls from different threads take turns, a call from inside a loop body runs
-// inline. Work is handed out in chunks, the caller works too. Results must not depend on which thread ran what.
+// Any thread may call parallel_for; calls from different threads are serialized, and a call from inside a loop body runs
+// inline. Work is distributed in chunks, and the caller takes part. Results must not depend on which thread ran which chunk.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace tutti {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 means no workers. EnvironmentError when the system gives no more threads.
+  // `threads` includes the caller: 1 means no workers. EnvironmentError when the system cannot create the threads.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,13 +27,13 @@ class ThreadPool {
   // The pool of this thread's RankContext.
   static ThreadPool& current();
 
-  // Whether this thread runs a body of a loop that was shared out: loops that it calls now run inline.
+  // Whether this thread is running the body of a parallel loop, in which case loops that it calls run inline.
   static bool is_inside_loop();
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) on disjoint ranges that cover [0, n), each but the last at least `grain` long. The first
-  // exception a body throws is rethrown here after all ranges have ended.
+  // Calls body(begin, end) on disjoint ranges that cover [0, n), each except the last at least `grain` long. The first
+  // exception that a body throws is rethrown here after all ranges have ended.
   void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
 
  private:

@@ -1,13 +1,13 @@
-// Profiler: a session that collects events of ops, kernels, extern calls, collectives and memory.
+// Profiler: a session that collects events of ops, kernels, external calls, collectives and memory.
 //
 //   Profiler profiler;
 //   profiler.start({.name = "one step", .path = "trace.json"});
 //   ...
 //   profiler.stop();  // trace.json opens in Perfetto
 //
-// Any number of sessions up to TraceRecorder::kMaxSessions nest and overlap; each has all events that it asked for. A
-// session may be started and stopped by different threads. Nothing here throws or changes what is computed: a session
-// that cannot start, or a file that cannot be written, is a status that the caller may look at.
+// Up to TraceRecorder::kMaxSessions sessions may nest and overlap; each gets all events that it asked for. A
+// session may be started and stopped by different threads. Nothing here throws or affects results: if a session
+// cannot start or a file cannot be written, the returned status says so.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,9 @@ namespace tutti {
 struct ProfilerStatus {
   enum class Kind : uint8_t {
     ok,
-    busy,         // another session is in the way: message says which
+    busy,         // blocked by another session, which the message names
     not_running,  // stop() without start(), or a second stop()
-    failed,       // memory is short, or the file cannot be written: message says why
+    failed,       // out of memory, or the file cannot be written; the message says why
   };
   Kind kind = Kind::ok;
   std::string message;
@@ -33,14 +33,14 @@ struct ProfilerStatus {
 
 struct ProfilerOptions {
   std::string name = "profile";
-  std::string path;  // where stop() writes the Chrome trace; empty: nowhere
+  std::string path;  // file to which stop() writes the Chrome trace; empty: none
   TraceFilter filter = TraceFilter::all_threads;
-  // Kept per thread; what comes later is counted as dropped. An event takes about 180 bytes.
+  // How many events are kept per thread; further events are counted as dropped. An event takes about 180 bytes.
   int64_t events_per_thread = 1 << 18;
-  bool memory = true;  // also the events of allocations
+  bool memory = true;  // also record allocations
 };
 
-// Any thread may call anything. The destructor stops.
+// May be used by any thread. The destructor stops the session.
 class Profiler {
  public:
   Profiler() = default;
@@ -49,11 +49,11 @@ class Profiler {
   Profiler& operator=(const Profiler&) = delete;
 
   ProfilerStatus start(const ProfilerOptions& options = {}) noexcept;
-  // Ends the session and writes its file. The trace is kept even when the file cannot be written.
+  // Ends the session and writes its file. The trace is kept even if the file cannot be written.
   ProfilerStatus stop() noexcept;
   bool is_running() const;
 
-  // What the last session collected; empty before the first stop().
+  // The trace of the last session; empty before the first stop().
   Trace trace() const;
 
  private:

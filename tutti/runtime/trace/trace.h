@@ -1,4 +1,4 @@
-// Trace: the events of one session with what is needed to read them.
+// Trace: the events of one session, with the information needed to interpret them.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace tutti {
 // Cheap to copy; events are shared.
 struct Trace {
   std::string name;
-  int rank = 0, world_size = 1;  // of the context that started the session
-  int64_t start_ns = 0, end_ns = 0;  // of the monotonic clock
+  int rank = 0, world_size = 1;  // those of the context that started the session
+  int64_t start_ns = 0, end_ns = 0;  // times of the monotonic clock
   int64_t wall_offset_ns = 0;        // wall clock minus monotonic clock, when the session started
-  std::string clock;  // names the monotonic clock: equal on ranks that share it (one boot of one machine)
+  std::string clock;  // identifies the monotonic clock: equal on ranks that share it (one boot of one machine)
   std::string host;
   int64_t dropped = 0;
-  std::vector<std::string> other_sessions;  // that ran when this one ended
+  std::vector<std::string> other_sessions;  // sessions that were running when this one ended
   std::vector<TraceHarvest::Thread> threads;
 
   int64_t event_count() const {

@@ -1,7 +1,7 @@
-// Where the running code stands: the phase of training, the module, the source lines. Events carry it.
+// TraceContext: the phase of training, the module and the source lines of the running code, which are attached to events.
 //
-// The context belongs to a thread; workers of a pool have that of the loop they help with (thread_pool.h). Places are
-// kept once per process and never freed: an event holds a pointer.
+// Each thread has a context; pool workers have that of the loop they work on (thread_pool.h). Places are
+// stored once per process and never freed, because events refer to them by pointer.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@ struct TracePlace {
   std::vector<std::string> stack;  // source lines, innermost first: "qwen3.cpp:149 (forward)"
 };
 
-// `place` (may be null) with a source line in front of its own; `place` itself when the line is "". Never throws.
+// `place` (may be null) with `line` added before its own source lines; `place` itself when the line is "". Never throws.
 const TracePlace* place_with_line(const TracePlace* place, const std::string& line) noexcept;
 
 struct TraceContext {
   TracePhase phase = TracePhase::forward;
-  const TracePlace* place = nullptr;  // null: no ModuleScope was opened under a session
-  int64_t sequence = -1;              // of the tape node that is recorded or differentiated; -1: none
-  int32_t origin = 0;                 // thread id whose loop this worker runs; 0: the thread works for itself
-  bool keeps_places = false;          // ModuleScopes are noted without a session, too: what is captured remembers them
-  const char* graph_key = nullptr;    // of the compiled graph that runs; kept by intern_trace_name(). null: none
+  const TracePlace* place = nullptr;  // null: no ModuleScope was opened during a session
+  int64_t sequence = -1;              // number of the tape node that is being recorded or differentiated; -1: none
+  int32_t origin = 0;                 // id of the thread whose loop this worker runs; 0: none
+  bool keeps_places = false;          // ModuleScopes are recorded even without a session, for captured graphs
+  const char* graph_key = nullptr;    // key of the compiled graph that is running, from intern_trace_name(); null: none
 
   static TraceContext& current();
 };
 
-// `context` is current on this thread while the scope lives.
+// Makes `context` current on this thread while the scope lives.
 class TraceContextScope {
  public:
   explicit TraceContextScope(const TraceContext& context) : saved_(TraceContext::current()) { TraceContext::current() = context; }
@@ -47,7 +47,7 @@ class TraceContextScope {
   TraceContext saved_;
 };
 
-// What runs on this thread while the scope lives belongs to `phase`.
+// Code that runs on this thread while the scope lives belongs to `phase`.
 class PhaseScope {
  public:
   explicit PhaseScope(TracePhase phase) : saved_(TraceContext::current().phase) { TraceContext::current().phase = phase; }
@@ -59,7 +59,7 @@ class PhaseScope {
   TracePhase saved_;
 };
 
-// Ops of this thread belong to node `sequence` of the tape while the scope lives.
+// Ops that run on this thread while the scope lives belong to node `sequence` of the tape.
 class SequenceScope {
  public:
   explicit SequenceScope(int64_t sequence) : saved_(TraceContext::current().sequence) { TraceContext::current().sequence = sequence; }
@@ -71,8 +71,8 @@ class SequenceScope {
   int64_t saved_;
 };
 
-// Ops called while the scope lives belong to the module `name` inside that of the scope around, and to the source line
-// that opened it. Costs one look at a flag while nobody profiles; never throws.
+// Ops called while the scope lives belong to the module `name` inside that of the enclosing scope, and to the source line
+// that opened the scope. Costs one test of a flag when no profiler session runs; never throws.
 class ModuleScope {
  public:
   explicit ModuleScope(std::string_view name, std::source_location where = std::source_location::current()) noexcept
@@ -80,7 +80,7 @@ class ModuleScope {
   // The module `name`.`index`.
   ModuleScope(std::string_view name, int64_t index, std::source_location where = std::source_location::current()) noexcept;
   ~ModuleScope() { TraceContext::current().place = saved_; }
-  // The module beside it: what comes until the end of the scope belongs to `name`.
+  // Switches to a sibling module: from now on until the end of the scope, ops belong to `name`.
   void next(std::string_view name, std::source_location where = std::source_location::current()) noexcept { enter(name, -1, where); }
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;

@@ -1,4 +1,4 @@
-// Merging the trace files of several ranks into one: clocks aligned, arrows between collectives that match.
+// Merging of the trace files of several ranks into one, with aligned clocks and arrows between matching collectives.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct TraceMergeReport {
     std::string file;
     ClockOffset offset;
   };
-  std::vector<Rank> ranks;  // in their order
-  int64_t events = 0;       // written
-  int64_t collectives = 0;  // that two ranks or more have
+  std::vector<Rank> ranks;  // in ascending order
+  int64_t events = 0;       // number of events written
+  int64_t collectives = 0;  // number of collectives found in two or more ranks
   int64_t arrows = 0;
 };
 
-// Writes the events of all `files`, which Profiler or `tutti train` wrote, as `out`. An arrow leads from the rank that
-// came last to a collective, which the others waited for, to each of them. UsageError naming file and place when a file
-// is no such trace, or when two files hold the same rank; EnvironmentError when one cannot be read or written.
+// Writes the events of all `files`, which Profiler or `tutti train` wrote, to `out`. For each collective, arrows lead from the
+// rank that joined last, for which the others waited, to each other rank. UsageError, naming file and place, when a file is not
+// such a trace or two files belong to the same rank; EnvironmentError when one cannot be read or written.
 TraceMergeReport merge_traces(const std::string& out, std::span<const std::string> files);
 
 }  // namespace tutti

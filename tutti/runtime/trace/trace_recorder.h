@@ -1,8 +1,8 @@
-// TraceRecorder: the one collector of events in a process, which fans out to every session that runs.
+// TraceRecorder: collects the events of a process and passes them to every running session.
 //
-// A thread writes into logs of its own, one per session, without locks; only the first event after a session started or
-// stopped takes one. While no session runs, recording costs one relaxed load. Nothing here throws into the computation:
-// what cannot be kept is counted as dropped.
+// Each thread writes to its own logs, one per session, without locks; only the first event after a session has started or
+// stopped takes a lock. While no session runs, recording costs one relaxed load. Recording never throws: events that cannot be
+// kept are counted as dropped.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class TraceLog {
   TraceLog& operator=(const TraceLog&) = delete;
 
   void append(const TraceEvent& event) noexcept;
-  // Further events are neither kept nor counted.
+  // From now on events are neither kept nor counted.
   void close() noexcept { closed_.store(true, std::memory_order_relaxed); }
 
   int32_t thread() const { return thread_; }
@@ -74,10 +74,10 @@ class TraceSession {
   bool wants(const TraceEvent& event, int32_t thread, const RankContext* context) const;
 
   std::vector<std::shared_ptr<TraceLog>> logs_;  // guarded by the recorder's mutex
-  std::atomic<int64_t> lost_{0};                 // of threads that could get no log
+  std::atomic<int64_t> lost_{0};                 // events of threads for which no log could be allocated
 };
 
-// What a closed session has collected.
+// The events that a closed session has collected.
 struct TraceHarvest {
   struct Thread {
     std::shared_ptr<const TraceLog> log;
@@ -88,19 +88,19 @@ struct TraceHarvest {
   int64_t end_ns = 0;
 };
 
-// Any thread may call anything.
+// May be used by any thread.
 class TraceRecorder {
  public:
   static constexpr size_t kMaxSessions = 16;
 
   static TraceRecorder& process();
-  // Whether some session runs.
+  // Whether any session is running.
   static bool is_on() noexcept { return sessions_running.load(std::memory_order_relaxed) != 0; }
-  // Hands `event` to the sessions that want it.
+  // Passes `event` to the sessions that record events of its kind.
   static void record(TraceEvent event) noexcept;
 
-  // `busy` says who is in the way when the result is null: sessions up to the limit, or one that writes to the same
-  // path. Throws std::bad_alloc.
+  // Opens a session. Returns null when the limit is reached or another session writes to the same path; `busy` then names the
+  // session or sessions. Throws std::bad_alloc.
   std::shared_ptr<TraceSession> open(const TraceSession::Options& options, std::string* busy);
   // Ends the session; call it once.
   TraceHarvest close(const std::shared_ptr<TraceSession>& session) noexcept;
@@ -121,7 +121,7 @@ class TraceRecorder {
   std::atomic<uint64_t> generation_{1};  // changes when sessions_ does
 };
 
-// The id of the calling thread, as the system knows it.
+// The system's id of the calling thread.
 int32_t trace_thread_id() noexcept;
 
 }  // namespace tutti

@@ -1,8 +1,8 @@
-// TraceSpan: an event from here to the end of the scope, however the scope is left.
+// TraceSpan: an event that lasts from its construction to the end of the scope, however the scope is left.
 //
 //   const TraceSpan span(TraceCategory::annotation, "load batch");
 //
-// While no session runs a span costs one relaxed load. A span that was open when a session started is not in its trace.
+// While no session runs, a span costs one relaxed load. A span that was already open when a session started is not in its trace.
 #pragma once
 
 #include <new>
@@ -14,15 +14,15 @@ namespace tutti {
 
 static_assert(std::is_trivially_destructible_v<TraceEvent>);
 
-// What is known of a call before it runs; see TraceEvent.
+// The work of a call, if known before it runs; see TraceEvent.
 struct TraceFacts {
   double bytes = -1, flops = -1;
 };
 
-// Belongs to the thread that made it.
+// Used by the thread that created it.
 class TraceSpan {
  public:
-  // `name` is a literal, or kept by intern_trace_name().
+  // `name` is a literal or comes from intern_trace_name().
   TraceSpan(TraceCategory category, const char* name) noexcept : open_(false) {
     if (!TraceRecorder::is_on()) [[likely]] return;
     open(category, name);
@@ -50,11 +50,11 @@ class TraceSpan {
   }
   bool open_;
   union {
-    TraceEvent event_;  // while open_; a span that nobody looks at must not fill it
+    TraceEvent event_;  // valid while open_; left uninitialized when no session runs
   };
 };
 
-// A moment on this thread's row.
+// Records an instant on this thread's row of the timeline.
 inline void trace_mark(const char* name) noexcept {
   if (!TraceRecorder::is_on()) [[likely]] return;
   const int64_t now = trace_now_ns();
