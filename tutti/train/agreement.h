@@ -1,5 +1,5 @@
-// What the ranks of a run settle together before they go on. All ranks of `group` call these at the same place; a null
-// group is one rank alone.
+// Agreement between the ranks of a run. All ranks of `group` must call these functions at the same point; a null group means a
+// single rank.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace tutti::train {
 
 inline bool is_first_rank(const comm::ProcessGroup* group) { return group == nullptr || group->rank() == 0; }
 
-// Rank 0 tells the others whether it failed; then all throw, and none waits for a rank that is gone.
+// Rank 0 tells the others whether it failed, in which case all ranks throw, so that none waits for a rank that has left.
 void agree(comm::ProcessGroup* group, const std::exception_ptr& problem);
 
-// Runs `action` on rank 0 only, and agrees about how it ended.
+// Runs `action` on rank 0 only; if it throws, all ranks throw.
 template <class Action>
 void on_first_rank(comm::ProcessGroup* group, const Action& action) {
   std::exception_ptr problem;
@@ -30,14 +30,14 @@ void on_first_rank(comm::ProcessGroup* group, const Action& action) {
   agree(group, problem);
 }
 
-// The value that rank 0 has.
+// Returns rank 0's value on all ranks.
 int64_t value_of_first_rank(comm::ProcessGroup* group, int64_t value);
 
 struct NamedHash {
   std::string name;  // "the text", for the message
   uint64_t hash;
 };
-// UsageError on every rank, naming the first of `mine` that differs and the ranks that have another one than rank 0.
+// UsageError on every rank, naming the first of `mine` that differs between ranks and the ranks that differ from rank 0.
 void check_equal_on_ranks(comm::ProcessGroup* group, std::span<const NamedHash> mine);
 
 }  // namespace tutti::train

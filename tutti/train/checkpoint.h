@@ -1,9 +1,9 @@
 // Checkpoints of a run: checkpoint/step-<N>/ with
 //   model.safetensors      parameters under their names (those of Hugging Face's Qwen3)
-//   optimizer.safetensors  state.<parameter>.<what>
-//   state.json             where the run stood, what its numbers depend on, digests (checkpoint_state.h)
-// A checkpoint is written into a folder whose name begins with ".tmp-", synced, and renamed when whole; one that goes gets
-// such a name before it is deleted. Whatever kills the writer, a folder named step-<N> is complete.
+//   optimizer.safetensors  the optimizer's state under the names state.<parameter>.<name of the state>
+//   state.json             the position of the run, the inputs its numbers depend on, digests (checkpoint_state.h)
+// A checkpoint is written to a folder whose name begins with ".tmp-", synced, and renamed once it is complete; before it is
+// deleted, it gets such a name again. So even if the process is killed, a folder named step-<N> is complete.
 #pragma once
 
 #include <filesystem>
@@ -17,17 +17,17 @@
 
 namespace tutti::train {
 
-// Writes step-<state.step> and deletes all but the `keep_latest` newest (0 keeps all). EnvironmentError, and the folder
-// as it was, when the disk is full.
+// Writes step-<state.step> and deletes all but the `keep_latest` newest checkpoints (0 keeps all). EnvironmentError when the disk
+// is full; the folder is then unchanged.
 void save_checkpoint(const std::filesystem::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
                      const TrainState& state, int64_t keep_latest);
 
-// state.json of a step folder; UsageError and EnvironmentError as parse_state_json, or when it is that of another step.
+// Reads state.json of a step folder. Throws the errors of parse_state_json(), and also when the file belongs to another step.
 SavedState read_state(const std::filesystem::path& step_folder);
-// Fills model and optimizer. With nothing changed, UsageError when names or shapes differ from the model's, and
-// EnvironmentError when a tensor is not the one that was saved.
+// Loads a checkpoint into model and optimizer. UsageError when names or shapes differ from the model's, and EnvironmentError when
+// a tensor is not the one that was saved; model and optimizer are then unchanged.
 TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer);
-// Only the parameters, from a step folder or a .safetensors file.
+// Loads only the parameters, from a step folder or a .safetensors file.
 void load_model(const std::filesystem::path& path, const nn::Module& model);
 
 struct DigestedTensor {
@@ -36,11 +36,11 @@ struct DigestedTensor {
   Extents sizes;
   std::string digest;
 };
-// Of a run folder (its newest checkpoint) or a step folder; sorted by name.
+// The digests of a run folder's newest checkpoint, or of a step folder, sorted by name.
 std::vector<DigestedTensor> digest_checkpoint(const std::filesystem::path& path);
 
 // Reads every tensor of such a folder and compares its digest with the one in state.json, which has a digest of its own.
-// Returns the digests; EnvironmentError naming those that are missing, unknown or changed.
+// Returns the digests. EnvironmentError, naming the tensors that are missing, unknown or changed.
 Digests verify_checkpoint(const std::filesystem::path& path);
 
 }  // namespace tutti::train

@@ -1,7 +1,7 @@
-// What a training run is told: one struct per section of the TOML file, with the defaults.
+// The configuration of a training run: one struct per section of the TOML file, with the defaults.
 //
-// Meaning, unit and legal values of every key stand once, in the table of config_fields.cpp; parsing, writing, help and
-// docs/config.md come from there. -1 means "the rest" or "as many as fit" where a key allows it.
+// The table in config_fields.cpp defines meaning, unit and legal values of every key; parsing, writing, help and
+// docs/config.md are generated from it. -1 means "the rest" or "as many as fit" where a key allows it.
 #pragma once
 
 #include <cstdint>
@@ -131,7 +131,7 @@ struct Config {
   RunConfig run;
 };
 
-// Rules between keys (each key alone is checked where it is set). UsageError naming the keys and how to fix them.
+// Checks rules between keys (each key by itself is checked when it is set). UsageError, naming the keys and how to fix them.
 void validate(const Config& config);
 
 }  // namespace tutti::train

@@ -1,4 +1,4 @@
-// What a user reads about configuration keys, made from the table.
+// Documentation of the configuration keys, generated from their table.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@ namespace tutti::train {
 
 // For --help: one line per flag with meaning, legal values, unit, default and environment variable.
 std::string config_help();
-// docs/config.md.
+// The text of docs/config.md.
 std::string config_markdown();
 
 }  // namespace tutti::train

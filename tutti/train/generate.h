@@ -1,4 +1,4 @@
-// Text from a run folder, which holds all that it takes: configuration, weights, and the tokenizer with its markers.
+// Text generation from a run folder, which contains configuration, weights and tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace tutti::train {
 
 struct GenerateOptions {
-  // What is left out is that of sample.txt, whose text comes out when nothing is given.
+  // Values that are not set are those used for sample.txt; if none is set, the text of sample.txt is reproduced.
   std::optional<std::string> prompt;
   std::optional<int64_t> max_tokens;
   std::optional<double> temperature;
@@ -17,8 +17,8 @@ struct GenerateOptions {
   std::optional<uint64_t> seed;
 };
 
-// Continues the prompt with the newest checkpoint of the run, computing as its configuration says. UsageError when there
-// is none; EnvironmentError when the tokenizer is not the one that the checkpoint was trained with.
+// Continues the prompt with the newest checkpoint of the run, using the dtypes and options of its configuration. UsageError when
+// there is no checkpoint; EnvironmentError when the tokenizer is not the one that the checkpoint was trained with.
 std::string generate_text(const std::filesystem::path& run, const GenerateOptions& options);
 
 }  // namespace tutti::train

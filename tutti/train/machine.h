@@ -8,10 +8,11 @@
 
 namespace tutti::train {
 
-// "CPU" -> "AMD EPYC ...", cores this process may use, memory, instruction set that kernels are made for.
+// Names and values such as "CPU" -> "AMD EPYC ...": the CPU, the cores this process may use, memory, and the instruction set that
+// kernels are compiled for.
 std::vector<std::pair<std::string, std::string>> machine_facts();
 
-// Bytes of memory this process may use: what is built in, or the limit of its control group when that is lower.
+// The memory this process may use, in bytes: that of the machine, or the limit of its control group if that is lower.
 int64_t machine_memory();
 
 }  // namespace tutti::train

@@ -1,4 +1,4 @@
-// What the peak memory of a training step was made of, in words.
+// The composition of a training step's peak memory as text.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace tutti::train {
 
-// "activations" -> "41.2 MiB (62 %)", largest first, without categories that held nothing; the last row is "peak".
+// Rows such as "activations" -> "41.2 MiB (62 %)", largest first, without empty categories; the last row is "peak".
 std::vector<std::pair<std::string, std::string>> memory_rows(const MemoryStatistics& statistics);
-// The same as one line, without what rounds to nothing: "66.4 MiB = activations 41.2 + parameters 25.2".
+// The same as one line, without categories that round to 0: "66.4 MiB = activations 41.2 + parameters 25.2".
 std::string memory_line(const MemoryStatistics& statistics);
 
 }  // namespace tutti::train

@@ -1,9 +1,9 @@
-// metrics.jsonl: what is known about every step, one JSON object a line.
+// metrics.jsonl: the metrics of every step, one JSON object per line.
 //
-// Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent; null when
-// the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, and val_bits_per_byte on the steps
+// Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent;
+// null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, and val_bits_per_byte on steps
 // that were validated. The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
-// NaN and infinity are null in JSON; the hex value says which.
+// NaN and infinity are null in JSON; the hex value tells which.
 #pragma once
 
 #include <cstdint>
@@ -39,22 +39,22 @@ std::string hex_float(double value);
 
 // One line, without the newline.
 std::string to_json(const StepRecord& record);
-// UsageError saying `where` when the line is no such record.
+// Parses one line. UsageError, naming `where`, when it is not such a record.
 StepRecord parse_record(std::string_view line, std::string_view where);
 
-// All records of a file, in its order. A torn last line (no newline: the writer was killed) is left out.
+// All records of a file in order. An incomplete last line (without newline, because the writer was killed) is skipped.
 std::vector<StepRecord> read_metrics(const std::filesystem::path& path);
 
 // Appends to a metrics file. Belongs to one thread of rank 0.
 class MetricsWriter {
  public:
-  // Keeps the records up to `resumed_step` (0: none) and drops what a run that was cut off wrote behind its checkpoint.
+  // Keeps the records up to `resumed_step` (0: none) and drops later ones, which an interrupted run wrote after its checkpoint.
   MetricsWriter(std::filesystem::path path, int64_t resumed_step);
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  // The line is with the operating system when this returns. EnvironmentError when the disk is full.
+  // When this returns, the line has been written to the operating system. EnvironmentError when the disk is full.
   void write(const StepRecord& record);
 
  private:

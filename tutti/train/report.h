@@ -1,4 +1,4 @@
-// report.html: what a run did, on one page that loads nothing from anywhere.
+// report.html: the report of a run on one self-contained page.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tutti::train {
 
 struct ReportSample {
   int64_t step = 0;
-  std::string text;  // prompt and what the model wrote; bytes that are no UTF-8 are replaced
+  std::string text;  // the prompt and the generated text; bytes that are not UTF-8 are replaced
 };
 
 struct Report {
@@ -32,10 +32,10 @@ struct Report {
 };
 
 std::string render_report(const Report& report);
-// Replaces the file as a whole.
+// Replaces the file atomically.
 void write_report(const std::filesystem::path& path, const Report& report);
 
-// The text with every malformed UTF-8 sequence replaced by U+FFFD and control characters by a visible mark.
+// The text with malformed UTF-8 sequences replaced by U+FFFD and control characters by a visible mark.
 std::string displayable(std::string_view text);
 
 }  // namespace tutti::train

@@ -1,4 +1,4 @@
-// The look of report.html.
+// The style sheet of report.html.
 #pragma once
 
 namespace tutti::train {

@@ -1,4 +1,4 @@
-// Where two runs part: settings, losses and gradient norms step by step, tensors of checkpoints element by element.
+// Where two runs diverge: compares settings, losses and gradient norms step by step, and checkpoint tensors element by element.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tutti::train {
 
-// Values of `a` and `b` as a reader compares them: hexadecimal floats, which hold every bit, or TOML.
+// `a` and `b` are the values as text: hexadecimal floats, which hold every bit, or TOML.
 struct SettingDifference {
   std::string key;  // section.key
   std::string a, b;  // "no such key" where a version of the program does not have it
@@ -27,14 +27,14 @@ struct NumberDifference {
 };
 
 struct TensorDifference {
-  int64_t step = 0;  // of the checkpoint
+  int64_t step = 0;  // step of the checkpoint
   std::string name;
   std::string shapes;  // dtype and shape of both where they differ, or in which of the two it is missing; else empty
   DType dtype = DType::f32;
-  Extents element = {};  // the first that differs,
+  Extents element = {};  // index of the first element that differs,
   std::string a, b;      // its values,
-  uint64_t ulps = 0;     // and their distance
-  int64_t differing = 0, numel = 0;  // elements
+  uint64_t ulps = 0;     // and their distance in ULP
+  int64_t differing = 0, numel = 0;  // how many elements differ, of how many
   uint64_t most_ulps = 0;
 };
 

@@ -1,4 +1,4 @@
-// runs/<name>/: everything a run leaves behind, and the guarantee that one run at a time writes there.
+// The run folder runs/<name>/: contains all results of a run, and is locked so that only one run at a time writes there.
 #pragma once
 
 #include <filesystem>
@@ -7,15 +7,16 @@
 
 namespace tutti::train {
 
-// The lock lasts as long as the object, and ends with the process whatever happens to it. Rank 0 owns it.
+// Holds the lock while it exists; the lock is also released when the process ends for any reason. Owned by rank 0.
 class RunFolder {
  public:
   struct Options {
-    // Move what an old run left to <name>.old-N first.
+    // First move the folder of an old run to <name>.old-N.
     bool fresh = false;
   };
-  // Makes <dir>/<name> if need be, and deletes temporary files (atomic_file.h) that a killed run left there. UsageError for a name that is no plain folder name, EnvironmentError when the folder
-  // cannot be made or another run (its pid is named) is using it.
+  // Creates <dir>/<name> if necessary, and deletes temporary files (atomic_file.h) that a killed run left there. UsageError for a
+  // name that is not a plain folder name, EnvironmentError when the folder cannot be created or another run, whose pid is named,
+  // is using it.
   RunFolder(const std::filesystem::path& dir, const std::string& name, Options options);
   RunFolder(const std::filesystem::path& dir, const std::string& name) : RunFolder(dir, name, Options{}) {}
   ~RunFolder();
@@ -23,7 +24,7 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // Where the old run went, when there was one and `fresh` was asked for.
+  // Where the old run was moved, if there was one and `fresh` was set.
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
 
   std::filesystem::path config() const { return path_ / "config.resolved.toml"; }

@@ -1,5 +1,5 @@
-// What the numbers of a run depend on besides its weights: settings, tokenizer and text. Every checkpoint carries it, and
-// a run that continues is compared with it, so that nothing changes unnoticed in between.
+// The inputs that the numbers of a run depend on besides its weights: settings, tokenizer and text. Every checkpoint records
+// them, and a resumed run is compared with the record, so that nothing changes unnoticed in between.
 #pragma once
 
 #include <cstdint>
@@ -25,30 +25,30 @@ struct TokenizerInput {
 
 struct CorpusInput {
   int64_t documents = 0, tokens = 0;
-  uint64_t hash = 0;  // of the documents' tokens in their order: what rows are made of
-  std::vector<FileFingerprint> files;  // in the order in which they are read; for saying what changed
+  uint64_t hash = 0;  // of the tokens of all documents in order, from which the rows are made
+  std::vector<FileFingerprint> files;  // in the order in which they are read; used to report what changed
 };
 
-// A change that the user let pass (data.changed or numerics.changed = "continue").
+// A change that the user allowed with data.changed or numerics.changed = "continue".
 struct InputChange {
-  int64_t step = 0, next_row = 0;  // where the run stood
+  int64_t step = 0, next_row = 0;  // the position of the run at that time
   std::string what;
 };
 
 using Settings = std::map<std::string, std::string>;  // section.key -> value as TOML writes it
 
 struct RunInputs {
-  int numerics_version = kNumericsVersion;  // of the program that computed the numbers
+  int numerics_version = kNumericsVersion;  // the version of the program that computed the numbers
   Settings settings;
   TokenizerInput tokenizer;
   CorpusInput corpus;
   std::vector<InputChange> changes;
 };
 
-// The keys that the numbers depend on: those that are not Resuming::free.
+// The settings that the numbers depend on: all keys that are not Resuming::free.
 Settings settings_of(const Config& config);
 TokenizerInput describe(const Tokenizer& tokenizer, const std::string& spec);
-// Without the files, which only one rank reads: describe_files().
+// Leaves out the files, which only one rank reads; see describe_files().
 CorpusInput describe(const TokenCorpus& corpus);
 std::vector<FileFingerprint> describe_files(const std::vector<std::string>& paths);
 
@@ -57,10 +57,10 @@ struct SettingChanges {
   std::vector<std::string> forbidden;  // Resuming::fixed
   std::vector<std::string> told;       // Resuming::told
 };
-// A key that `saved` lacks had its default then.
+// A key that is missing in `saved` counts as having its default there.
 SettingChanges compare_settings(const Settings& saved, const Settings& now);
 
-// One sentence about what makes other rows of the text than before; "" when the rows are the same.
+// One sentence about the change that makes the rows of the text differ; "" when the rows are the same.
 std::string corpus_change(const CorpusInput& saved, const CorpusInput& now);
 
 }  // namespace tutti::train

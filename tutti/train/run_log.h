@@ -1,4 +1,4 @@
-// What a run holds open besides the model: its folder, its logs and what they show. Only rank 0 has one.
+// The log files and the report of a run. Only rank 0 has one.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,16 @@ namespace tutti::train {
 
 class RunLog {
  public:
-  // Continues the logs of `folder` behind `resumed_step`.
+  // Continues the logs in `folder` after `resumed_step`.
   RunLog(const RunFolder& folder, const Config& config, int64_t resumed_step, bool quiet);
 
   void step(const StepRecord& record);
   void note(const std::string& text);
-  // As note(), and not to be silenced: what the user did not ask for.
+  // Like note(), but shown even with `quiet`: for things that the user did not ask for.
   void warn(const std::string& text);
   void set_order2(double bits_per_byte) { report_.order2_bits_per_byte = bits_per_byte; }
   void set_facts(std::vector<std::pair<std::string, std::string>> model) { report_.model = std::move(model); }
-  // How the peak memory of a step was made up.
+  // The composition of a step's peak memory (memory_report.h).
   void set_memory(std::vector<std::pair<std::string, std::string>> rows) { report_.memory = std::move(rows); }
   void sample(int64_t step, const std::string& text);
   // Writes report.html and sample.txt.

@@ -1,4 +1,4 @@
-// What a start of `tutti train` finds: a run to continue, or none; and whether its inputs are still what they were.
+// The start of `tutti train`: looks for a run to resume and checks that its inputs have not changed.
 #pragma once
 
 #include <filesystem>
@@ -15,31 +15,31 @@
 namespace tutti::train {
 
 struct RunStart {
-  std::filesystem::path path;                       // of the run folder
-  std::unique_ptr<RunFolder> folder;                // the lock: rank 0's, from the moment there is something to write or to continue
-  std::optional<std::filesystem::path> checkpoint;  // what the run continues from, the same on all ranks
-  TrainState saved;                                 // of that checkpoint
-  std::vector<std::string> notes;                   // for the user, rank 0's
+  std::filesystem::path path;                       // the run folder
+  std::unique_ptr<RunFolder> folder;                // the lock; on rank 0, once there is something to write or to resume
+  std::optional<std::filesystem::path> checkpoint;  // the checkpoint that the run resumes from, the same on all ranks
+  TrainState saved;                                 // the state in that checkpoint
+  std::vector<std::string> notes;                   // messages for the user, on rank 0
 
   bool continues() const { return checkpoint.has_value(); }
 };
 
-// Looks for a run to continue. All ranks call it. UsageError when settings that must stay were changed; EnvironmentError
-// when another run uses the folder, or none of its checkpoints is whole.
+// Looks for a run to resume. All ranks call it. UsageError when fixed settings were changed; EnvironmentError
+// when another run uses the folder, or none of its checkpoints is complete.
 RunStart find_run(const Config& config, bool fresh, comm::ProcessGroup* group);
 
 // The text and the tokenizer of a start.
 struct RunData {
-  std::unique_ptr<Tokenizer> tokenizer;  // the run's own when it continues
+  std::unique_ptr<Tokenizer> tokenizer;  // for a resumed run, its own
   TokenCorpus corpus;
   RunInputs inputs;
 };
 
 // Opens the data. All ranks call it. UsageError when ranks have other settings, tokenizers or text than rank 0, or when
-// a run that continues has other text or another tokenizer than it had, unless data.changed is "continue".
+// the text or tokenizer of a resumed run has changed, unless data.changed is "continue".
 RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start, comm::ProcessGroup* group);
 
-// Takes the folder if that was not done yet, and puts configuration and tokenizer there. Rank 0 calls it.
+// Locks the folder if that has not been done yet, and writes configuration and tokenizer to it. Called by rank 0.
 void settle_run(RunStart& start, const Config& config, bool fresh, const Tokenizer& tokenizer);
 
 }  // namespace tutti::train

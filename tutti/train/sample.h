@@ -1,4 +1,4 @@
-// Text from a model.
+// Sampling of text from a model.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@ namespace tutti::train {
 
 struct SampleOptions {
   int64_t max_tokens = 200;
-  double temperature = 0.7;  // 0: always the likeliest token
-  int64_t top_k = 40;        // only the k likeliest tokens; 0: all
+  double temperature = 0.7;  // 0: always the most likely token
+  int64_t top_k = 40;        // sample from the k most likely tokens; 0: all
   uint64_t seed = 1;
-  int64_t context = 256;     // tokens that the model sees at most
+  int64_t context = 256;     // the maximum number of tokens that the model sees
   models::ForwardOptions forward = {};
 };
 
-// How the model of a run computes and samples: what its sample.txt is made with.
+// The options with which a run computes and samples its sample.txt.
 models::ForwardOptions forward_options(const Config& config);
 SampleOptions sample_options(const Config& config);
 
-// Continues `prompt` token by token until the end of the document or max_tokens. Token t is a function of the model, the
-// prompt and (seed, t). Returns prompt and continuation.
+// Continues `prompt` token by token until the end of the document or max_tokens. Token t depends only on the model, the
+// prompt and (seed, t). Returns the prompt followed by its continuation.
 std::string sample_text(const models::Qwen3& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options);
 
 }  // namespace tutti::train

@@ -1,4 +1,4 @@
-// Forward and backward of one virtual shard: the unit that runs again and again in a step, eager or compiled.
+// Forward and backward of one virtual shard, the unit that is repeated within a step, eager or compiled.
 #pragma once
 
 #include <functional>
@@ -12,18 +12,18 @@ namespace tutti::train {
 
 struct ShardGradients {
   Tensor losses;                           // one per token, 0 where the label is ignored
-  std::vector<std::vector<Tensor>> uses;   // per parameter, per use in forward order
+  std::vector<std::vector<Tensor>> uses;   // gradients per parameter and per use, in forward order
 };
 
 class ShardStep {
  public:
-  // `parameters` of `model`, which must outlive this. activation_memory_budget: see CompileOptions; compiled only.
+  // `parameters` are those of `model`, which must outlive this. activation_memory_budget: see CompileOptions; used if compiled.
   ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled,
             double activation_memory_budget = 1.0);
 
-  // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. Equal bits, compiled or not.
+  // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. The bits are the same, compiled or not.
   ShardGradients run(const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) const { return run_(batch, labels, scale); }
-  // What was compiled; empty without.
+  // Statistics and description of the compiled code; empty when not compiled.
   CompileStatistics statistics() const { return statistics_ ? statistics_() : CompileStatistics{}; }
   std::string explain() const { return explain_ ? explain_() : ""; }
 

@@ -1,7 +1,7 @@
-// What a person sees while training: one line per step, on stderr.
+// The progress display of training: one line per step on stderr.
 //
-// On a terminal the line is rewritten in place, and lines worth keeping (validations, saves) stay above it. Otherwise
-// every step is a plain line of its own. Colour only on a terminal, and never with NO_COLOR.
+// On a terminal the line is rewritten in place, and important lines (validations, saves) stay above it. Otherwise
+// every step is a separate plain line. Colour is used only on a terminal, and never with NO_COLOR.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@ namespace tutti::train {
 // "45s", "3m 20s", "2h 05m", "3d 04h".
 std::string duration_text(std::chrono::seconds duration);
 
-// Estimates the time that is left from the pace of recent steps.
+// Estimates the remaining time from the pace of recent steps.
 class EtaEstimate {
  public:
   explicit EtaEstimate(int64_t total_steps) : total_steps_(total_steps) {}
-  // `wall` is everything since the last step ended, validation and saving included.
+  // `wall` is the time since the previous step ended, including validation and saving.
   void add_step(int64_t step, std::chrono::duration<double> wall);
   std::chrono::seconds left() const;
 
@@ -39,17 +39,17 @@ class StatusLine {
     bool in_place = false;
     bool colour = false;
   };
-  // What suits this stream: asks the system whether it is a terminal, and NO_COLOR.
+  // The style for a stream, depending on whether it is a terminal and on NO_COLOR.
   static Style style_for(std::FILE* stream);
 
   StatusLine(std::FILE* stream, Style style) : stream_(stream), style_(style) {}
-  // Ends an open line.
+  // Terminates an open line.
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
   void show(const StepRecord& record, int64_t total_steps, std::chrono::seconds left);
-  // A line that stays.
+  // Prints a line that stays.
   void note(const std::string& text);
 
  private:

@@ -1,4 +1,4 @@
-// The profiler of a training run: traces the steps that the configuration names.
+// The profiler of a training run: traces the steps given in the configuration.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace tutti::train {
 
-// One per rank. Never throws and never changes the run: what fails is said in a note.
+// One per rank. It never throws and never affects the run: failures are reported in a note.
 class StepProfiler {
  public:
   // Writes folder/rank-<rank>.json.
   StepProfiler(const ProfilerConfig& config, const std::filesystem::path& folder, int rank);
 
-  // Around every step of this start of the run. `before_step` starts the session in front of the first traced step;
-  // `after_step` ends it and writes the file behind the last one. Both return what to tell the user, "" for nothing.
+  // Call these around every step after this start of the run. before_step() starts the session before the first traced step;
+  // after_step() ends it after the last one and writes the file. Both return a message for the user, or "".
   std::string before_step() noexcept;
   std::string after_step() noexcept;
-  // The run ends: so does a session that is still running. Says when the run never came to the first traced step.
+  // Call at the end of the run: ends a session that is still running. Returns a message if the run never reached the first traced
+  // step.
   std::string finish() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Line plots as inline SVG, for pages that load nothing from anywhere. Colours come from the page's CSS classes.
+// Line plots as inline SVG, for self-contained pages. Colours come from the page's CSS classes.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace tutti::train {
 
-// Text as it may stand in HTML, in element content and in quoted attributes alike.
+// Escapes text for HTML, for use in element content and in quoted attributes.
 std::string escape_html(std::string_view text);
 
 struct PlotPoint {
@@ -36,7 +36,7 @@ std::vector<double> axis_ticks(double low, double high, int most);
 // Short text of a number on an axis: "0.001", "12.5", "40k", "1.2M", "3e-05".
 std::string axis_text(double value);
 
-// At most `most` points that keep every peak: the lowest and highest of each stretch.
+// At most `most` points that preserve every peak: the lowest and highest point of each interval.
 std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, size_t most);
 // Each finite point as the mean of about `window` points around it.
 std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, size_t window);

@@ -18,7 +18,7 @@ namespace tutti::train {
 
 // CRC-32C (Castagnoli) of the bytes.
 uint32_t crc32c(std::string_view bytes);
-// The form it has in event files: rotated right by 15 bits, plus a constant.
+// The masked CRC of event files: the CRC rotated right by 15 bits, plus a constant.
 uint32_t masked_crc32c(std::string_view bytes);
 
 using Scalars = std::vector<std::pair<std::string, float>>;
@@ -26,16 +26,16 @@ using Scalars = std::vector<std::pair<std::string, float>>;
 // The payload of one event. `wall_time` is in seconds since 1970.
 std::string encode_scalars(double wall_time, int64_t step, const Scalars& scalars);
 std::string encode_file_version(double wall_time);
-// The payload as it stands in the file.
+// The payload with its framing, as written to the file.
 std::string frame_record(std::string_view payload);
 
-// What is plotted of a step.
+// The scalars of a step that are plotted.
 Scalars scalars_of(const StepRecord& record);
 
-// Belongs to one thread of rank 0. Events are with the operating system when write() returns.
+// Used by one thread of rank 0. When write() returns, the events have been written to the operating system.
 class TensorboardWriter {
  public:
-  // A new file "events.out.tfevents.<seconds>.<host>.<pid>" in `folder`, which is made if need be. A resumed run has a
+  // Creates a file "events.out.tfevents.<seconds>.<host>.<pid>" in `folder`, which is created if necessary. A resumed run has one
   // file per start; TensorBoard joins them.
   explicit TensorboardWriter(const std::filesystem::path& folder);
   ~TensorboardWriter();

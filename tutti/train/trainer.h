@@ -1,4 +1,4 @@
-// The trainer: from a Config to a trained model.
+// The trainer: trains a model as described by a Config.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ struct TrainerResult {
   bool interrupted = false;
 };
 
-// Trains until config.training.steps, options.stop_at or a stop signal, saving as configured. All ranks call it. Every number
-// that ends in metrics.jsonl and in the checkpoints is the same for every number of ranks and threads.
+// Trains until config.training.steps, options.stop_at or a stop signal, saving as configured. All ranks must call it. The losses,
+// gradient norms and checkpoints have the same bits for every number of ranks and threads.
 TrainerResult train(const Config& config, const TrainerOptions& options);
 
 }  // namespace tutti::train
