@@ -36,7 +36,7 @@ GemmProblem transposed(const GemmProblem& p);
 
 struct GemmCut {
   bool transposed;           // solve the transposed problem; the other fields are about the one that is solved
-  bool b_in_place;           // whole panels of B are read where they lie, instead of being packed first
+  bool b_in_place;           // whole panels of B are read in place, instead of being packed first
   uint8_t rows;              // at most, of a tile
   uint8_t vectors;           // at most, of a tile: registers of columns
   uint16_t chunk_bytes;      // of one column of B that a panel walks at a time: the chunk stays in the second-level cache

@@ -31,7 +31,7 @@ struct GemmPlan {
   const ContractionTree& tree;
   int32_t depth;
   int32_t lanes;
-  bool b_in_place;   // whole panels of B are read where they lie
+  bool b_in_place;   // whole panels of B are read in place
   EvenSplit strips;  // of rows
   EvenSplit panels;  // of registers of columns
   std::vector<ContractionChunk> chunks;

@@ -1,5 +1,5 @@
-// Where the parts of attention lie: sizes, rows of queries, heads of keys, key bounds. A row of a group is a query of one
-// head; rows are numbered by position, then head of the group.
+// The geometry of attention: sizes, rows of queries, heads of keys, key bounds. A row of a group is a query of one
+// head; rows are numbered by position, then by head within the group.
 #pragma once
 
 #include <vector>
@@ -45,32 +45,32 @@ struct Head {
   DType dtype;
   int64_t key_stride, element_stride;
   char* at(int64_t key) const { return static_cast<char*>(data) + key * key_stride * itemsize(dtype); }
-  // Begins to read keys [begin, end) of `length` elements. They lie far apart, between those of other heads, which the
-  // processor's own prefetchers do not see through.
+  // Prefetches keys [begin, end) of `length` elements. Keys of one head are far apart in memory, with those of other heads
+  // between them, a pattern that hardware prefetchers do not detect.
   void prefetch(int64_t begin, int64_t end, int64_t length) const;
 };
 Head head_of(const Tensor& t, int64_t b, int64_t h);
 
-// The last key that query s may see as causal attention and last_key set it, and the first one besides first_key.
+// The last key that query s may see according to causal attention and last_key, and the first one, not considering first_key.
 struct KeyRange {
   int64_t first, last;
 };
 KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t s);
 
-// Keys that rows may see, inside [0, Sk); first > last for a row that sees none.
+// The range of keys that each row may see, within [0, Sk); first > last for a row that sees none.
 struct Bounds {
   std::vector<int32_t> first, last;
 
   Bounds(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t begin, int64_t count);
 
   struct Seen {
-    int64_t begin = 0, end = 0;  // rows that see some of the keys lie between these; none: equal
-    bool all = false;            // every row between sees every key
+    int64_t begin = 0, end = 0;  // all rows that see any of the keys are in [begin, end); equal when there are none
+    bool all = false;            // every row in that range sees every key
   };
-  // What rows [begin, end) see of keys [key, key + keys).
+  // Which of the rows [begin, end) see keys of [key, key + keys).
   Seen seen(int64_t begin, int64_t end, int64_t key, int64_t keys) const;
   bool sees(int64_t begin, int64_t end, int64_t key, int64_t keys) const;  // whether some row sees some key
-  KeyRange range(int64_t begin, int64_t end) const;                       // of the keys that some row sees
+  KeyRange range(int64_t begin, int64_t end) const;                       // the range of keys that any of the rows sees
 };
 
 }  // namespace tutti::attention

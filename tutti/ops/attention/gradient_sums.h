@@ -1,5 +1,6 @@
-// The gradients of attention for one group of heads: tiles of queries and keys, each a leaf of the two trees that sum over
-// them. Scores are computed once; what a tile adds to a sum waits in the order of its tree.
+// The gradients of attention for one group of heads, computed in tiles of queries and keys, each of which is a leaf of the two
+// trees that sum over queries and keys. Scores are computed once; the contributions of a tile are added in the order of each
+// tree.
 #pragma once
 
 #include <optional>
@@ -18,9 +19,9 @@ class GradientSums {
   // `call` has the inputs of kernel_backward and outlives this.
   explicit GradientSums(const OpCall& call);
 
-  // Stores the gradients of k and v for the keys of `part`, a node of the tree over keys, into dk and dv, and what these keys
-  // give to that of q into `dq`: dense rows [Sq * G][dq_width()] of the compute dtype. Zeros have no sign: it would tell of
-  // keys that are hidden.
+  // Stores the gradients of k and v for the keys of `part`, a node of the tree over keys, in dk and dv, and the contribution of
+  // these keys to the gradient of q in `dq`: dense rows [Sq * G][dq_width()] of the compute dtype. Zeros are +0, because their
+  // sign would depend on hidden keys.
   void run(int64_t b, int64_t kv, const TreePart& part, const Tensor& dk, const Tensor& dv, void* dq);
 
   static int64_t dq_width(const Sizes& n, DType compute) { return codegen::whole_registers(n.D, compute); }

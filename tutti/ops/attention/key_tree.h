@@ -13,7 +13,7 @@
 namespace tutti::attention {
 
 // (m, l, o) of every query of a tile over some blocks: o [D][stride], m and l [width]. Queries outside [begin, end) see none
-// of the keys: their m is -inf, their l and o are 0.
+// of the keys: their m is -inf, and their l and o are 0.
 struct Node {
   void *o, *m, *l;
   int64_t begin, end;  // whole registers
@@ -21,28 +21,29 @@ struct Node {
 
 class KeyTree {
  public:
-  // Tiles of at most `rows` rows; `again`: several of them meet the same keys. `call` outlives the tree; its inputs are q, k, v, first_key, last_key and maybe a mask.
+  // For tiles of at most `rows` rows; `again`: several tiles use the same keys, so packed blocks are kept. `call` must outlive
+  // the tree; its inputs are q, k, v, first_key, last_key and optionally a mask.
   KeyTree(const OpCall& call, int64_t rows, bool again);
 
   // The node over all keys for rows [begin, begin + count) of group (b, kv); valid until the next call.
   const Node& reduce(int64_t b, int64_t kv, int64_t begin, int64_t count);
-  int64_t width() const { return width_; }    // queries of the tile at hand, in whole registers
-  int64_t stride() const { return stride_; }  // between rows of o
+  int64_t width() const { return width_; }    // number of queries of the current tile, rounded up to whole registers
+  int64_t stride() const { return stride_; }  // elements between rows of o
 
  private:
   int64_t stride_of(int64_t width) const;
   void load_queries(int64_t b, int64_t kv, int64_t begin, int64_t count);
   void load_bias(const Rows& mask, int64_t begin, int64_t count, int64_t key, int64_t keys);
-  // Keys and values as products take them.
+  // Keys and values, packed for the products.
   struct PackedBlock {
     void *k = nullptr, *v = nullptr;
-    int64_t keys = 0;  // so many stand there
+    int64_t keys = 0;  // how many keys are packed
   };
   const PackedBlock& load_block(int64_t b, int64_t kv, int64_t key, int64_t keys);
   int compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, const Bounds::Seen& seen);
   void run_softmax(const Node& node, bool bounded, int64_t key, int64_t keys);
-  // The two products of a block: for tiles of many queries, queries across; for fewer than a tile of a product has rows,
-  // queries down, which reads values where they lie.
+  // The two products of a block. In large tiles queries run across. In tiles with fewer queries than the micro-kernel has rows,
+  // the layout is transposed: queries run down, and values are read in place.
   void multiply_across(const Node& node, const PackedBlock& block, bool bounded, int64_t key, int64_t keys);
   void scores_down(const Head& k, int64_t key, int64_t keys);
   void output_down(const Node& node, const Head& v, int64_t key, int64_t keys);
@@ -59,13 +60,13 @@ class KeyTree {
   const codegen::ContractionTree over_features_;
   const int32_t depth_;
   const codegen::TileProduct over_keys_;
-  std::optional<codegen::TileProduct> scores_;  // of the last block's size
-  std::optional<codegen::TileProduct> few_;     // of the queries, when they are few
+  std::optional<codegen::TileProduct> scores_;  // for the size of the last block
+  std::optional<codegen::TileProduct> few_;     // for tiles of few queries
   Scratch scratch_;
-  std::vector<PackedBlock> blocks_;  // of one group; a single one, when no tile comes back to them
-  int64_t blocks_of_ = -1;           // group
+  std::vector<PackedBlock> blocks_;  // the packed blocks of one group, or a single one if they are not reused
+  int64_t blocks_of_ = -1;           // the group that blocks_ belong to
   void *dense_, *queries_, *tile_, *keys_, *values_, *rows_, *weights_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
-  std::optional<Bounds> bounds_;  // of the tile at hand, filled up to whole registers
+  std::optional<Bounds> bounds_;  // of the current tile, padded to whole registers
   std::vector<Node> nodes_;
   std::vector<int> free_, stack_;  // numbers of nodes; -1: absent
 };

@@ -1,7 +1,7 @@
-// apply(): the one way an op is called, and the stages a call passes.
+// apply(): the single entry point of op calls, and the stages that a call passes through.
 //
-// A tensor carries the bits of the stages it takes part in, a thread has bits it adds and bits it masks; when none is
-// left the call runs eagerly. Stages are asked from the highest bit down; each handles the call or passes it on.
+// A tensor carries the bits of the stages it takes part in; a thread adds and masks bits. A call is passed to the stages from
+// the highest bit down, each of which handles it or passes it on; without any bit it runs eagerly.
 #pragma once
 
 #include <span>
@@ -21,13 +21,13 @@ class Stage {
   virtual void handle(const OpCall& call, std::span<Tensor> outputs) = 0;
 };
 
-// Installs `stage` for `bit` (0 to 15, one stage each). InternalError when the place is taken.
+// Installs `stage` for `bit` (0 to 15, one stage each). InternalError when the bit is already in use.
 void install_stage(StageBit bit, Stage* stage);
 
-// Runs `op`. Checks the number of inputs, infers, dispatches. `outputs` has op.num_outputs places.
+// Runs `op`: checks the number of inputs, infers shapes and dtypes, and dispatches. `outputs` has op.num_outputs elements.
 void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs);
 
-// The common forms.
+// Shorthands for ops with one output.
 Tensor apply1(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs = {});
 template <class... T>
 Tensor call_op(const OpDef& op, const Attrs& attrs, const T&... inputs) {
@@ -35,7 +35,7 @@ Tensor call_op(const OpDef& op, const Attrs& attrs, const T&... inputs) {
   return apply1(op, list, attrs);
 }
 
-// Thread modes: stages added to or taken from every call on this thread while the scope lives.
+// Adds stages to, or removes them from, every call on this thread while the scope lives.
 class StageScope {
  public:
   StageScope(StageMask add, StageMask remove);
@@ -47,7 +47,7 @@ class StageScope {
   StageMask added_, removed_;
 };
 StageMask removed_stages();  // of this thread
-// Sets exactly which stages are taken from calls on this thread.
+// Replaces the set of stages that are removed from calls on this thread.
 class ReplaceRemovedScope {
  public:
   explicit ReplaceRemovedScope(StageMask removed);
@@ -59,18 +59,18 @@ class ReplaceRemovedScope {
   StageMask previous_;
 };
 
-// What comes before the inputs that `call` writes are written: their versions rise. UsageError when one cannot be
-// written: read-only memory, or elements that are the same memory. For stages.
+// Must run before the inputs that `call` writes are written: increments their versions. UsageError when one cannot be
+// written because its memory is read-only or its elements overlap. For stages.
 void begin_writes(const OpCall& call);
-// What comes after the outputs are there: inputs that the op declares so become them. For stages.
+// Must run when the outputs are complete: rebinds the inputs that the op declares in OpDef::becomes. For stages.
 void finish_rebinding(const OpCall& call, std::span<const Tensor> outputs);
-// Whether `x` reads memory that writing `target` changes, other than element by element. Ranges decide: two tensors that
-// interleave without meeting count too, which costs a copy and no more.
+// Whether writing `target` elementwise could change elements of `x` that are read later. Only address ranges are compared, so two
+// tensors that interleave without overlapping count as well, which merely costs a copy.
 bool is_tangled(const Tensor& target, const Tensor& x);
 
-// Runs the op's own kernel now, without any stage. For stages and tests.
+// Runs the op's kernel directly, without any stage. For stages and tests.
 void run_eager(const OpCall& call, std::span<Tensor> outputs);
-// Runs the op's reference kernel; same contract as run_eager.
+// Runs the op's reference kernel, with the same contract as run_eager().
 void run_reference(const OpCall& call, std::span<Tensor> outputs);
 
 }  // namespace tutti

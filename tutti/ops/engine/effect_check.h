@@ -1,4 +1,5 @@
-// Looks whether a kernel does more to its inputs than its op declares. For debugging custom ops: TUTTI_CHECK_EFFECTS=1.
+// Checks whether a kernel modifies its inputs in ways that its op does not declare. For debugging custom ops:
+// TUTTI_CHECK_EFFECTS=1.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,15 @@
 
 namespace tutti {
 
-// Lives around the run of a kernel; `call` must outlive it. Costs one test when the variable is not set, and a pass over
-// every input before and after when it is.
+// Construct it before a kernel runs; `call` must outlive it. Costs one test when the variable is not set, and a pass over
+// every input before and after the run when it is.
 class EffectCheck {
  public:
   explicit EffectCheck(const OpCall& call) : call_(call) {
     if (is_on()) [[unlikely]] look();
   }
-  // UsageError naming op, input and what was done to it: its elements written without `writes`, or its memory exchanged
-  // without `becomes`.
+  // Call after the kernel has run. UsageError, naming the op and the input, when its elements were written without being declared
+  // in `writes`, or its memory was exchanged without being declared in `becomes`.
   void finish() const {
     if (!before_.empty()) [[unlikely]] compare();
   }

@@ -1,7 +1,7 @@
-// OpDef: everything Tutti knows about one op, as data.
+// OpDef: the complete definition of an op, as data.
 //
-// Autograd, the compiler, sharding, documentation and the contract tests are loops over the table of OpDefs; none of
-// them names an op. A facet speaks in words of core and never sees LLVM, a graph or a mesh.
+// Autograd, the compiler, sharding, documentation and the contract tests iterate over the table of OpDefs; none of
+// them treats an op by name. The members (facets) of an OpDef use only types of core and tensor, never LLVM, graphs or meshes.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace tutti {
 
 struct OpDef;
 
-// One call: what every facet gets.
+// One call of an op, which is passed to every facet.
 struct OpCall {
   const OpDef& op;
   std::span<const Tensor> inputs;
@@ -27,7 +27,7 @@ struct OpCall {
   const Tensor& operator[](size_t i) const { return inputs[i]; }
 };
 
-// Dtype and sizes of one output; the device is that of the first input unless `device` says otherwise.
+// Dtype and sizes of one output; its device is that of the first input.
 struct OutputMeta {
   DType dtype = DType::f32;
   Shape sizes;
@@ -41,26 +41,26 @@ struct OutputMetas {
 
 // ---- recipe ---------------------------------------------------------------------------------------------------------
 
-// What the expressions of one kernel share. The recipes of several ops may be written into one body.
+// The shared state of the expressions of one kernel. The recipes of several ops may be written into one body.
 struct KernelBody {
   ExprPool pool;
   std::vector<codegen::Reduction> reductions;
 };
 
-// Writes the per-element expressions of an op. Called once per class of operands, not per call.
+// Builds the per-element expressions of an op. Recipes are built once per class of operands, not per call.
 class RecipeBuilder {
  public:
-  // inputs: what stands in the place of the operands' elements, as by in(); empty: arguments 0, 1, ... of the kernel.
-  // first_param: the parameter of the kernel that is param(0) of the recipe.
+  // inputs: expressions that in() returns for the operands; empty: arguments 0, 1, ... of the kernel.
+  // first_param: the index of the kernel parameter that is param(0) of the recipe.
   RecipeBuilder(const OpCall& call, std::span<const DType> outputs, KernelBody& body, std::span<const Expr> inputs = {},
                 int first_param = 0)
       : call(call), output_dtypes(outputs), pool(body.pool), reductions(body.reductions), inputs_(inputs),
         first_param_(first_param) {}
-  // Element of input `i`, widened to its compute dtype.
+  // The element of input `i`, widened to its compute dtype.
   Expr in(int i);
   Expr param(int i, DType dtype) { return pool.param(first_param_ + i, dtype); }
   Expr constant(double v, DType dtype) { return pool.constant(v, dtype); }
-  // The result of a reduction over the row, in the order these are called.
+  // Adds a reduction over the row and returns its result.
   Expr reduce(codegen::ReduceOp op, Expr value, codegen::TreeKind tree = codegen::TreeKind::halving);
   // (m, l): maximum and sum of exponentials of `value` over the row, numerics contract N10.
   std::pair<Expr, Expr> softmax_stats(Expr value);
@@ -69,7 +69,7 @@ class RecipeBuilder {
   Expr row_length(DType dtype);  // number of elements of the row, converted
   Expr linear_index() { return pool.leaf(ScalarOp::linear_index, DType::i64); }
   Expr inner_index() { return pool.leaf(ScalarOp::inner_index, DType::i64); }
-  // Output `k` in order; rounded to its storage type when stored.
+  // Defines the next output; its value is rounded to the storage type when stored.
   void out(Expr value);
 
   const OpCall& call;
@@ -83,70 +83,72 @@ class RecipeBuilder {
   int first_param_;
 };
 
-// An operand that stands where memory says: its position along `dim` is an element of input `index` (i64 or i32), which
-// the kernel holds against the size of `dim`.
+// An operand that is accessed indirectly: its position along `dim` is an element of input `index` (i64 or i32), which
+// the kernel checks against the size of `dim`.
 struct Pick {
   enum class Loops : uint8_t {
-    of_index,  // the dims of the index are the loops; the operand stands beside them, dim for dim (gather, scatter)
-    spliced,   // the dims of the operand are the loops, with those of the index in the place of `dim` (rows of a table)
+    of_index,  // the loops run over the dims of the index, which correspond to those of the operand (gather, scatter)
+    spliced,   // the loops run over the dims of the operand, with those of the index in place of `dim` (rows of a table)
   };
   int8_t index;
   int64_t dim;
   Loops loops;
-  int8_t read = -1;   // the input that is read there; -1: output 0 is written there
-  int8_t start = -1;  // written: the input that output 0, a fresh tensor, is a copy of before
+  int8_t read = -1;   // the input that is read indirectly; -1: output 0 is written indirectly
+  int8_t start = -1;  // when output 0 is written: the input that it is first copied from
 };
 
 struct Recipe {
   codegen::LoopKind kind = codegen::LoopKind::pointwise;
   void (*build)(RecipeBuilder&) = nullptr;
-  // Row, column and scan recipes: the dims that make up a row, normalized. Defaults to the last.
+  // Row, column and scan recipes: the dims that form a row, normalized. Default: the last dim.
   Dims (*row_dims)(const OpCall&) = nullptr;
   // Row recipes: bit k is set when output k has one element per row.
   uint32_t per_row = 0;
   // Run-time scalars; returns how many were written (at most 16).
   int (*params)(const OpCall&, codegen::ParamValue*) = nullptr;
-  // What in the attrs changes the code; calls with equal variants share a kernel.
+  // A number for the part of the attrs that affects the code; calls with equal variants share a kernel.
   uint64_t (*variant)(const OpCall&) = nullptr;
   // Elements per leaf of the reduction tree; 0 or absent: 512.
   int64_t (*leaf)(const OpCall&) = nullptr;
-  // Pointwise recipes over indices; calls of one op differ in `dim` at most.
+  // Pointwise recipes with indirect access; the picks of an op's calls may differ only in `dim`.
   Pick (*pick)(const OpCall&) = nullptr;
-  // With `pick`: throws the UsageError that names the first index out of range. The kernel checks every index by itself;
-  // this runs when it met a bad one, or had no element to look at.
+  // With `pick`: throws the UsageError that names the first index out of range. The kernel checks every index;
+  // this runs when it found a bad one, or when there was no element to process.
   void (*explain)(const OpCall&) = nullptr;
-  // Elements move as integers of their width: no conversion touches them, and all dtypes of a width share a kernel.
+  // Elements are moved as integers of their width, without conversion, and all dtypes of one width share a kernel.
   bool moves_bits = false;
 };
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-// A part of output 0 whose elements are final, while it is near. Rows are the positions of all dims but the last, in order.
+// A block of output 0 whose elements are final, while it is in the cache. Rows are the positions of all dims but the last, in
+// order.
 struct OutputBlock {
   int64_t first_row, rows, first_column, columns;
-  void* data;  // elements of the output's dtype; columns are neighbours
+  void* data;  // elements of the output's dtype; columns are contiguous
   int64_t row_stride;
 };
 using BlockConsumer = FunctionRef<void(const OutputBlock&)>;
 
-// A part of input 0 that is wanted, counted as an OutputBlock is: neighbours in `data` are those along the columns, or, of an
-// input whose elements are neighbours along its last dim but one, those along the rows.
+// A requested block of input 0, with rows and columns as in OutputBlock. `data` is contiguous along the columns, or along the
+// rows if the input is contiguous along its last dim but one.
 struct InputBlock {
   int64_t first_row, rows, first_column, columns;
-  void* data;  // room for elements of the input's dtype
+  void* data;  // memory for elements of the input's dtype
   int64_t row_stride, column_stride;
 };
 using BlockProducer = FunctionRef<void(const InputBlock&)>;
 
-// Who works on a call's operands while they are near; either may be absent.
+// Callbacks that produce or consume blocks of a call's operands while these are in the cache; either may be null.
 struct BlockPartners {
-  const BlockProducer* producer = nullptr;  // writes what it is asked for, from any thread; inputs[0] has no memory then
-  const BlockConsumer* consumer = nullptr;  // gets every element of output 0 once, from any thread; it may overwrite what it gets
+  const BlockProducer* producer = nullptr;  // writes requested blocks, on any thread; inputs[0] then has no memory
+  const BlockConsumer* consumer = nullptr;  // gets every element of output 0 once, on any thread; may overwrite the blocks
 };
 
 // ---- gradient -------------------------------------------------------------------------------------------------------
 
-// What a vjp sees. Inputs and outputs that the op did not ask to save hold sizes and dtype only.
+// The arguments of a vjp. Inputs and outputs that the op does not save are undefined; input_metas has the inputs' sizes and
+// dtypes.
 struct VjpCall {
   const OpDef& op;
   std::span<const Tensor> inputs;    // undefined where not saved
@@ -154,7 +156,7 @@ struct VjpCall {
   std::span<const Tensor> grads;     // cotangents of the outputs; undefined means zero
   const Attrs& attrs;
   std::span<const OutputMeta> input_metas;
-  uint32_t needed;                   // bit i: input i wants its cotangent
+  uint32_t needed;                   // bit i: the cotangent of input i is needed
   bool needs(int i) const { return needed >> i & 1; }
 };
 
@@ -163,8 +165,8 @@ struct Gradient {
   void (*vjp)(const VjpCall&, std::span<Tensor> input_grads) = nullptr;
   uint32_t saves_inputs = 0;   // bit masks
   uint32_t saves_outputs = 0;
-  uint32_t constant_inputs = 0;  // bits: float inputs that never take a cotangent (tables, statistics)
-  const char* none = nullptr;  // instead of vjp: why there is no gradient
+  uint32_t constant_inputs = 0;  // bit mask of float inputs that never get a cotangent (tables, statistics)
+  const char* none = nullptr;  // instead of vjp: the reason why there is no gradient
 };
 
 // ---- sharding -------------------------------------------------------------------------------------------------------
@@ -181,12 +183,12 @@ struct Cost {
   double bytes = 0;
 };
 
-// Whether a compiled backward may compute what the forward made again, instead of keeping it until then.
+// Whether a compiled backward may recompute an op of the forward instead of keeping its results.
 enum class Recompute : uint8_t {
-  by_kind,  // a recipe: cheap, scans costly, and never where it shrinks rows; a kernel of its own: never
-  cheap,    // at memory speed, in the kernel that reads it
-  costly,   // where a memory budget asks for it
-  never,    // another run may give other bits, or does more than give its outputs
+  by_kind,  // recipes are cheap, but scans are costly and recipes that reduce rows are never recomputed; other kernels: never
+  cheap,    // runs at memory speed inside the kernel that reads the result
+  costly,   // recomputed only where the memory budget requires it
+  never,    // running it again may give other bits, or has effects besides its outputs
 };
 
 // A call for the contract tests.
@@ -196,15 +198,17 @@ struct Sample {
   Attrs attrs;
 };
 
-// What a compiled function may do with calls of an `ordered` op besides making them one by one where they stand.
+// How a compiled function may reorder and merge calls of an `ordered` op.
 struct Transfer {
-  bool starts_early = false;  // as soon as its inputs are there and the ordered calls before it have begun
-  // The op that makes several calls of equal attrs at once, if there is one: their inputs, one block of bytes for the results.
+  bool starts_early = false;  // may start as soon as its inputs are available and all earlier ordered calls have started
+  // The op that performs several calls with equal attrs at once, if there is one: it takes all their inputs and returns one block
+  // of bytes with their results.
   const OpDef* coalesced = nullptr;
   std::vector<int64_t> (*offsets)(const OpCall& coalesced) = nullptr;  // bytes from the start of the block, per result
 };
 
-// Largest accepted |x - y| <= absolute + relative * |y| against the reference, per compute dtype.
+// The accepted error t per compute dtype: |x - y| <= t (1 + |y|) against the reference y. For narrow floats the relative part is
+// at least one unit in their last place.
 struct Tolerance {
   double f32 = 1e-5;
   double f64 = 1e-12;
@@ -216,51 +220,51 @@ struct OpDef {
   const char* name;
   int num_inputs;       // -1: any number
   int num_outputs = 1;
-  // Output k is input writes[k], written in place (-1: a fresh tensor).
+  // Output k is input writes[k], written in place (-1: a new tensor).
   int8_t writes[kMaxOutputs] = {-1, -1, -1, -1};
-  // Input becomes[k] becomes output k, a fresh tensor or a view: it takes its memory, sizes and strides (-1: none does).
+  // Input becomes[k] takes memory, sizes and strides of output k, which is a new tensor or a view (-1: no input does).
   int8_t becomes[kMaxOutputs] = {-1, -1, -1, -1};
 
   void (*infer)(const OpCall&, OutputMetas&);
-  // Plain loops with double accumulation; defines what is right. Outputs are allocated, dense.
+  // Plain loops with double accumulation, which define the correct result. Outputs are allocated and dense.
   void (*reference)(const OpCall&, std::span<const Tensor> outputs) = nullptr;
   Gradient gradient = {};
-  // Gives the memory under the written inputs back, or takes it again; their elements mean nothing until they are written.
+  // Releases or reallocates the memory of the written inputs, whose elements are undefined until they are written.
   bool resizes = false;
-  // Calls of such ops talk to other ranks: they keep their order among themselves, and none is left out or repeated.
+  // Calls of such ops communicate with other ranks: they keep their order among themselves, and none is removed or repeated.
   bool ordered = false;
   Transfer transfer = {};
-  // Looks at the data before an eager run (labels in range, indices in range); throws UsageError.
+  // Checks the data before an eager run (labels in range, indices in range); throws UsageError.
   void (*check)(const OpCall&) = nullptr;
-  // Exactly one of these three says how it runs.
+  // Exactly one of recipe, kernel and view defines how the op runs.
   Recipe recipe = {};
   void (*kernel)(const OpCall&, std::span<const Tensor> outputs) = nullptr;  // outputs allocated, dense
-  // With `kernel`, of ops with one output: the same elements, beside a producer of input 0 and a consumer of the output. With a
-  // consumer outputs[0] may be undefined: then its elements are in the blocks and nowhere else.
+  // Besides `kernel`, for ops with one output: the same computation with a producer of input 0 and a consumer of the output. With
+  // a consumer outputs[0] may be undefined: its elements then exist only in the blocks.
   void (*kernel_in_blocks)(const OpCall&, std::span<const Tensor> outputs, const BlockPartners& partners) = nullptr;
   Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
-  // Rule in the notation of docs/sharding_rules.md for the ranks of this call.
+  // The sharding rule of this call in the notation of docs/sharding_rules.md.
   std::string (*sharding)(const OpCall&) = nullptr;
-  // Attrs of the call by which a rank computes its `part` of output 0 of the whole call; absent: the attrs as they are.
+  // The attrs with which a rank computes its `part` of output 0 of the whole call; null: the same attrs.
   Attrs (*local_attrs)(const OpCall& whole, const LocalBox& part) = nullptr;
   Recompute recompute = Recompute::by_kind;
-  Cost (*cost)(const OpCall&) = nullptr;  // absent: one flop per output element, operands once
+  Cost (*cost)(const OpCall&) = nullptr;  // null: one flop per output element, each operand read or written once
   std::vector<Sample> (*samples)() = nullptr;
   Tolerance tolerance = {};
 };
 
 // ---- the table ------------------------------------------------------------------------------------------------------
 
-// Every op, in the order of file names then rows. Made by the build from the folder.
+// All ops, in the order of file names, then rows. Generated by the build from the folder.
 std::span<const OpDef* const> op_table();
-// UsageError with the nearest name when there is none.
+// The op with that name. UsageError, suggesting the nearest name, when there is none.
 const OpDef& find_op(std::string_view name);
-// Cost by the op's facet or the default.
+// The cost by the op's cost facet, or the default.
 Cost cost_of(const OpCall& call);
 
 }  // namespace tutti
 
-// Adds rows to the op table; once per file, named after it: TUTTI_OPS(unary, kNeg, kAbs).
+// Adds rows to the op table. Used once per file and named after it: TUTTI_OPS(unary, kNeg, kAbs).
 #define TUTTI_OPS(stem, ...)                                             \
   namespace tutti::ops_table {                                           \
   std::span<const ::tutti::OpDef* const> stem##_rows();                  \

@@ -1,4 +1,4 @@
-// The groups of a grouped product: where they lie, what each multiplies and in which order it sums. Private to grouped_mm.cpp.
+// The groups of a grouped product: their ranges, operands and order of summation. Private to grouped_mm.cpp.
 #pragma once
 
 #include <vector>
