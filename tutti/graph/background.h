@@ -1,4 +1,4 @@
-// Kernels that are compiled while calls go on op by op.
+// Background compilation: kernels are compiled while calls run eagerly.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 
 namespace tutti::graph {
 
-// Any thread. The destructor waits for what is under way.
+// May be used by any thread. The destructor waits for work in progress.
 class BackgroundBuilds {
  public:
   BackgroundBuilds() = default;
@@ -20,11 +20,11 @@ class BackgroundBuilds {
   BackgroundBuilds(const BackgroundBuilds&) = delete;
   BackgroundBuilds& operator=(const BackgroundBuilds&) = delete;
 
-  // Runs `work` on a thread of its own, for calls that `guards` describe.
+  // Runs `work` on a new thread, for calls that match `guards`.
   void start(Guards guards, std::function<void()> work);
-  // Whether work for such a call is under way. Throws what it threw, once, when it has failed.
+  // Whether work for such a call is in progress. If it has failed, throws its error, once.
   bool has(const Leaves& arguments);
-  // The guards of what was started and not asked for since it was done.
+  // Visits the guards of all jobs that has() has not yet found completed.
   void for_each_kind(FunctionRef<void(const Guards&)> visit);
 
  private:
@@ -34,7 +34,7 @@ class BackgroundBuilds {
     bool done = false;
     std::exception_ptr error;
   };
-  std::mutex mutex_;  // of jobs_ and what is in them
+  std::mutex mutex_;  // protects jobs_ and their contents
   std::list<Job> jobs_;
 };
 

@@ -1,4 +1,4 @@
-// Looks whether a call with kernels on its blocks gives the bits that they give one after the other. For debugging:
+// Checks that a call with a prologue or epilogue gives the same bits as running the kernels one after another. For debugging:
 // TUTTI_CHECK_EPILOGUES=1, or CompileOptions::check_epilogues.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which nodes must run before which.
+// Dependencies between nodes.
 #pragma once
 
 #include <vector>
@@ -7,16 +7,17 @@
 
 namespace tutti::graph {
 
-// Per node, the nodes it must come after, ascending.
+// For each node, the nodes that must run before it, in ascending order.
 //
-//   1. What it reads is there and what it overwrites has been read; those of Node::after have run.
-//   2. Ordered ops follow each other.
-//   3. Nodes that can fail follow each other, so that the first that would fail does.
-//   4. A write to memory of the caller comes after what can fail before it, and before what can fail behind it. Code that is
-//      called may throw though no facet says so, and whoever first reads what a collective gives waits for it: both count here.
+//   1. Values it reads must be written, values it overwrites must have been read, and values in Node::after must be complete.
+//   2. Ordered ops keep their order.
+//   3. Nodes that can fail keep their order, so that the same error is reported as in program order.
+//   4. A write to memory of the caller comes after nodes before it that can fail, and before nodes after it that can fail. Here
+//      this includes ops called through code, which may throw without declaring it, and the first reader of a collective's
+//      result, which waits for the collective.
 //
-// A collective that may start early does so: rules 3 and 4 hold it back from nothing. What it fails with comes before the
-// writes behind it all the same.
+// Rules 3 and 4 do not delay a collective that may start early. Its error is nevertheless reported before the writes that follow
+// it in the program.
 std::vector<std::vector<int32_t>> dependencies_of(const Graph& graph);
 
 }  // namespace tutti::graph

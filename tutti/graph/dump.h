@@ -1,4 +1,4 @@
-// What each stage of the compiler made of a function, in files, for people.
+// Dumps the result of each compiler stage to readable files.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace tutti::graph {
 
-// Writes what `text` says to `$TUTTI_COMPILE_DUMP/NAME-N-STAGE.txt`; N counts in this process. Does nothing when the
-// variable is not set, and says so once on stderr when the folder cannot be written: looking never changes what happens.
+// Writes the result of `text` to `$TUTTI_COMPILE_DUMP/NAME-N-STAGE.txt`, where N counts within the process. Does nothing when the
+// variable is not set; when the folder cannot be written, reports that once on stderr and continues.
 void dump_stage(const std::string& name, const char* stage, FunctionRef<std::string()> text);
 
 }  // namespace tutti::graph

@@ -1,4 +1,4 @@
-// Specializations that differ in sizes only.
+// Families of specializations that differ only in sizes.
 #pragma once
 
 #include <memory>
@@ -8,24 +8,24 @@
 
 namespace tutti::graph {
 
-// Specializations that differ in sizes only: the function was traced once with symbols for them, and each is made from
-// what was written down then. Immutable; any thread.
+// Specializations that differ only in sizes. The function was traced once with symbolic sizes, and each specialization is made
+// from that recording. Immutable; may be used by any thread.
 class Family {
  public:
   ~Family();
-  // Traces; `first` makes the specialization for `arguments`. Throws as specialize(), and NotSymbolic.
+  // Traces the function; `first` makes the specialization for `arguments`. Throws the errors of specialize(), and NotSymbolic.
   static std::shared_ptr<Family> trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn, const BuildOptions& options, double* trace_ms,
                                        Build& first);
-  // Whether sizes and everything else are such that the function would do the same.
+  // Whether the recording is valid for these arguments.
   bool takes(const Leaves& arguments) const;
-  // Makes the specialization for arguments that it takes; null when strides of these sizes lead to other calls.
+  // Makes the specialization for arguments that takes() accepts; null when the strides for these sizes lead to other calls.
   Build member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const;
 
   const Symbols& symbols() const { return symbols_; }
   HeldWatch& watch() const { return *watch_; }
-  // Why symbol `index` can have one value only; empty when it can have others.
+  // Why symbol `index` can have only one value; empty when it can have others.
   std::string what_fixes(size_t index) const;
-  // Symbols and guards, for people.
+  // A readable list of symbols and guards.
   std::string to_string() const;
 
  private:

@@ -1,8 +1,8 @@
-// The captured program: calls of ops over views of buffers.
+// Graph: the captured program, as calls of ops on views of buffers.
 //
-// A buffer is memory: of an argument, of a tensor that the traced function holds, or made inside. It has versions; an op
-// that writes in place makes the next one. A value is a strided view of one version. So reads and writes, views and
-// aliases mean in the graph what they mean when the ops run one by one, and program order is one legal order.
+// A buffer is the memory of an argument, of a captured tensor, or of an intermediate result. It has versions; an op
+// that writes in place creates the next one. A value is a strided view of one version. Reads and writes, views and
+// aliases therefore have the same meaning in the graph as when the ops run one by one, and program order is a legal order.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Value {
 struct Buffer {
   enum class Kind : uint8_t {
     given,  // memory that exists before the call: that of Source `source`
-    made,   // made by the node that writes version 0
+    made,   // allocated for the node that writes version 0
   };
   Kind kind = Kind::made;
   int32_t source = -1;
@@ -40,20 +40,20 @@ struct Buffer {
 
 // Where a node comes from.
 struct Origin {
-  uint64_t region = 0;   // of a checkpointed region that is recomputed; 0: none
-  // For traces: what the running code said when the node was captured.
+  uint64_t region = 0;   // number of the recomputed checkpoint region; 0: none
+  // The trace context of the running code when the node was captured.
   TracePhase phase = TracePhase::forward;
   const TracePlace* place = nullptr;
-  std::shared_ptr<const CallSite> site;  // of a backward op: of the op whose gradient it computes
+  std::shared_ptr<const CallSite> site;  // for a backward op, that of the op whose gradient it computes
 };
 
 struct ControlBody;
 
-// Whether what a node reads can make it throw, and when it knows; see failure.h.
+// Whether the data that a node reads can make it throw, and when this is detected; see failure.h.
 enum class Fails : uint8_t {
   never,
-  before_writing,  // it looks at its operands first
-  while_writing,   // its kernel reports it at the end
+  before_writing,  // by a check of the operands before it runs
+  while_writing,   // by the kernel, which reports it at the end
 };
 
 struct Node {
@@ -62,9 +62,9 @@ struct Node {
   std::vector<Value> inputs;
   std::vector<Value> outputs;
   Origin origin;
-  std::vector<Value> after = {};  // values that must be there before it runs, though it does not read them
-  std::shared_ptr<const ControlBody> control = nullptr;  // of a node that decides while it runs, see control_body.h
-  std::vector<KeyWord> keys = {};  // words of attrs that each call has anew
+  std::vector<Value> after = {};  // values that must be complete before it runs, although it does not read them
+  std::shared_ptr<const ControlBody> control = nullptr;  // for a control flow node, see control_body.h
+  std::vector<KeyWord> keys = {};  // words of the attrs that differ from call to call
   Fails fails = Fails::never;
 };
 
@@ -75,18 +75,19 @@ struct Graph {
 };
 
 std::string to_string(const Value& value);
-// `text` with `prefix` in front of every line.
+// `text` with `prefix` before every line.
 std::string indented(const std::string& text, const char* prefix);
-// One line per node, for people.
+// A readable form with one line per node.
 std::string to_string(const Graph& graph);
 
-// Whether a node keeps its place among the ordered ones. It stays when nobody reads its outputs, as one that can fail does.
+// Whether a node keeps its order relative to other ordered nodes. Like a node that can fail, it is kept even if its outputs are
+// not read.
 bool is_ordered(const Node& node);
-// Whether a node does more than give its outputs: it writes memory, or other ranks notice it.
+// Whether a node has effects besides its outputs: it writes memory or communicates with other ranks.
 bool has_effect(const Node& node);
 
-// Throws InternalError unless every value lies in its buffer and is written before it is read, and every version is
-// written once. Runs between passes.
+// Throws InternalError unless every value is within its buffer and is written before it is read, and every version is
+// written exactly once. Runs between passes.
 void check(const Graph& graph);
 
 }  // namespace tutti::graph

@@ -1,4 +1,4 @@
-// Guards: what must hold of the arguments of a call for a compiled function to be used again.
+// Guards: the conditions on the arguments of a call under which a compiled specialization can be reused.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ struct TensorGuard {
   DType dtype;
   Device device;
   bool requires_grad;
-  int8_t phase;           // of the first element's address within 8 bytes of its storage
-  int32_t same;           // the first argument that is this tensor, maybe itself
-  int32_t alias;          // the first argument on the same storage, maybe itself
+  int8_t phase;           // the first element's byte offset in its storage, modulo 8
+  int32_t same;           // the first argument that is this tensor, possibly itself
+  int32_t alias;          // the first argument on the same storage, possibly itself
   int64_t alias_bytes;    // from that argument's first element to this one's
   Extents sizes, strides;
   friend bool operator==(const TensorGuard&, const TensorGuard&) = default;
@@ -28,15 +28,15 @@ struct Guards {
   std::vector<int64_t> sizes;
   std::vector<TensorGuard> tensors;
 
-  // Those of a call with these arguments.
+  // The guards for calls with these arguments.
   static Guards of(const Leaves& arguments);
-  // Compares without making guards for the call; no allocation.
+  // Whether the guards hold for these arguments; does not allocate.
   bool hold(const Leaves& arguments) const;
-  // The same for a family of sizes: those that `is_free` names, and all strides, may be others. tensor kSizes: the sizes
+  // The same for a family: strides, and sizes for which `is_free` returns true, may differ. tensor kSizes stands for the sizes
   // that are arguments themselves.
   static constexpr int kSizes = -1;
   bool hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)> is_free) const;
-  // The first thing that does not hold, with both values; "" when all do.
+  // The first guard that does not hold, with both values; "" when all hold.
   std::string first_difference(const Leaves& arguments) const;
 };
 

@@ -1,10 +1,10 @@
-// Whether a function still reads the tensors that it held when it was traced.
+// Detects whether a function still reads the captured tensors with which it was traced.
 //
-// Nothing tells a compiled function that `w = w + 1` made a variable of its caller another tensor. So when something traced
-// is used for the second time, the function runs once more on tensors without elements, and the Tensor objects through
-// which it reads what it holds are noted (tensor/handle_watch.h). From then on losing one of them is counted, and that count is
-// all that a call looks at. What loses none (a vector with room that grows, a pointer that leads elsewhere) is found
-// by looking again at call 4, 8, 16, ...
+// A compiled function is not notified when `w = w + 1` replaces the tensor in a captured variable. So when a trace
+// is used for the second time, the function is run again on tensors without elements, and the Tensor objects through
+// which it reads captured tensors are recorded (tensor/handle_watch.h). From then on the loss of such an object is counted, and a
+// call only needs to check that count. Changes in which no object is lost (a vector that grows within its capacity, a pointer
+// that is redirected) are found by tracing again at calls 4, 8, 16, ...
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class HandleNotes;
 
 namespace graph {
 
-// What a run of a function called, and what it read without having been given it.
+// The calls of one run of a function, and the captured tensors that it read.
 struct HeldReads {
   // Without numbers: a hash of which values it takes, and where it stands.
   struct Call {
@@ -39,29 +39,29 @@ struct HeldReads {
   static HeldReads of(Trace& trace);
 };
 
-// The watch over one traced run and all that was compiled from it. Any thread; look() one at a time.
+// Watches one trace and everything compiled from it. May be used by any thread; calls of look() must not overlap.
 class HeldWatch {
  public:
   // symbols: of a trace with symbolic sizes.
   explicit HeldWatch(HeldReads reads, std::optional<Symbols> symbols = {}) : reads_(std::move(reads)), symbols_(std::move(symbols)) {}
 
-  // Counts a call. Whether the function has to be looked at before the call goes on.
+  // Counts a call; returns whether look() is needed before the call continues.
   bool is_due() {
     calls_.fetch_add(1, std::memory_order_relaxed);
     return still_due();
   }
   bool still_due() const { return !is_sure() || calls_.load(std::memory_order_relaxed) >= next_look_.load(std::memory_order_relaxed); }
-  // The function was looked at, and no Tensor object that it reads was lost since.
+  // Whether look() has run and no Tensor object that the function reads has been lost since.
   bool is_sure() const { return looked_.load(std::memory_order_acquire) && !is_lost(); }
   bool is_lost() const { return is_over_.load(std::memory_order_acquire) || losses_->load(std::memory_order_acquire) != known_losses_.load(std::memory_order_acquire); }
   bool holds_nothing() const { return reads_.captured.empty(); }
   const std::optional<Symbols>& symbols() const { return symbols_; }
 
   struct Finding {
-    std::string difference;  // "": the function reads what it read
-    int64_t unseen_since = 0;  // calls since this one may have gone on with a tensor that was replaced; 0: none has
+    std::string difference;  // "" when the function reads the same tensors
+    int64_t unseen_since = 0;  // calls since this one may have used a tensor that had been replaced; 0: none
   };
-  // trace: runs the function on stand-ins; nothing when it could not follow the function.
+  // trace: runs the function on stand-ins; nullopt when it could not follow the function.
   Finding look(FunctionRef<std::optional<HeldReads>()> trace);
 
  private:

@@ -1,5 +1,5 @@
-// Keys of random numbers in a trace. They stand for those of each call: an argument's, or the next anonymous one of the
-// rank, which a call draws as an eager run would.
+// Random keys in a trace. They are stand-ins for the keys of each call: keys among the arguments, or the rank's next anonymous
+// keys, which a call draws as an eager run would.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What of plain arguments differs between two calls, in words.
+// Describes how the plain arguments of two calls differ.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace tutti::graph {
 
-// Of Leaves::plain, which differ: "plain value 2 is 7, was 3", counted through numbers, flags, enums and texts in the order of
-// the arguments; or the first place where their structure differs.
+// Describes the difference between two encodings (Leaves::plain): "plain value 2 is 7, was 3", where numbers, flags, enums and
+// strings are counted in the order of the arguments, or the first place where the structure differs.
 std::string plain_difference(std::string_view now, std::string_view then);
 
 }  // namespace tutti::graph

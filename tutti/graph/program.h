@@ -1,10 +1,10 @@
-// The program of a trace with symbolic sizes: its calls, written down so that they can be traced again for other sizes
-// without the function.
+// Program: the recorded calls of a trace with symbolic sizes, which can be traced again for other sizes without running the
+// function.
 //
-// While a program is recorded, tensors of the trace have sizes that are expressions in symbols, and stand for concrete
-// tensors of the traced call. Whatever the function, an op or a gradient asks of a size is answered for the traced call
-// and becomes a guard; what it asks of strides becomes a fact. For other sizes the program means the same calls as long
-// as guards and facts hold. Recorded by one thread; immutable afterwards.
+// While a program is recorded, sizes of the trace's tensors are symbolic expressions, and each tensor stands for a concrete
+// tensor of the traced call. Whatever the function, an op or a gradient asks about sizes is answered for the traced call
+// and recorded as a guard; questions about strides are recorded as facts. For other sizes the program stands for the same calls
+// as long as guards and facts hold. Recorded by one thread; immutable afterwards.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace tutti::graph {
 
 class Trace;
 
-// Symbolic sizes cannot follow what a function does; it is traced again without them.
+// The function cannot be traced with symbolic sizes; it is then traced again without them.
 class NotSymbolic : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,4 @@
-// One compiled form of a function, for arguments of one kind.
+// Specialization: one compiled form of a function, for one kind of arguments.
 #pragma once
 
 #include <functional>

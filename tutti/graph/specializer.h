@@ -1,4 +1,4 @@
-// How a specialization is made: out of a run of the function, or of a program that was written down then.
+// Specializer: makes a specialization from a run of the function, or from a program recorded in an earlier run.
 #pragma once
 
 #include <chrono>

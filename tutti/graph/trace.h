@@ -1,9 +1,9 @@
-// A trace: one run of a function on tensors without elements, which writes down the ops it calls.
+// Trace: records the ops that a function calls when it runs on tensors without elements.
 //
-// While a Trace::Scope lives, calls of ops on this thread are appended to the trace's graph instead of run. It stands
-// below autograd: what a backward calls is written down like everything else. Tensors with memory that the function
-// reaches without having been given them become captured inputs: their data at the time of each call is used, never that
-// of the trace. One thread at a time.
+// While a Trace::Scope lives, op calls on this thread are appended to the trace's graph instead of being run. Tracing is
+// below autograd, so the ops of a backward are recorded like all others. Tensors with memory that the function
+// uses although they are not arguments become captured inputs: each call uses their current data, never that
+// of the time of the trace. Used by one thread at a time.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Pass: neighbouring kernels become one launch.
+// Pass: adjacent kernels are merged into one launch.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,10 @@
 
 namespace tutti::graph {
 
-// Afterwards kernels that follow each other, touch no memory that another of them writes, and are small or write given memory
-// only, are one BatchStep, in which none writes given memory behind one that can fail; the order of all else is kept. A kernel that reads what a collective may still write begins a batch
-// of its own: the ones before it need not wait. (Large temporaries stay apart because a batch keeps those of all its kernels.)
+// Afterwards, adjacent kernels that do not access memory written by another of them, and are small or write only given memory,
+// form one BatchStep, in which no kernel writes given memory after one that can fail; the order of all other steps is unchanged.
+// A kernel that reads memory that a collective may still write begins a new batch, so that the kernels before it need not wait.
+// (Kernels with large temporaries are not batched, because a batch keeps the temporaries of all its kernels alive.)
 std::vector<Step> batch(std::vector<Step> steps, const Graph& graph, const char* graph_key);
 
 }  // namespace tutti::graph

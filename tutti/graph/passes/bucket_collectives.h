@@ -1,15 +1,15 @@
-// Pass: small collectives that follow each other become one call.
+// Pass: adjacent small collectives are merged into one call.
 #pragma once
 
 #include "tutti/graph/graph.h"
 
 namespace tutti::graph {
 
-// Afterwards neighbours among the ordered nodes that are one op with equal attrs, dtype and device, do not read what another of
-// them gives, also through others, and have results of at most `bucket_bytes` together, are one call of
-// OpDef::transfer.coalesced. Results of the graph and buffers that are written in place keep calls of their own. Chosen from the
-// order of the program and from what depends on what: ranks agree when their collectives depend on each other alike.
-// Returns how many calls went into another one.
+// Afterwards, adjacent ordered nodes of one op with equal attrs, dtype and device that do not depend on each other, directly or
+// indirectly, and whose results take at most `bucket_bytes` together, are one call of OpDef::transfer.coalesced. Calls whose
+// results are results of the graph or are written in place are not merged. The choice depends only on program order and
+// dependencies, so ranks agree if the dependencies between their collectives are the same.
+// Returns how many calls were merged into another one.
 int64_t bucket_collectives(Graph& graph, int64_t bucket_bytes);
 
 }  // namespace tutti::graph

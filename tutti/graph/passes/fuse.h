@@ -1,4 +1,4 @@
-// Pass: which nodes share a kernel, and in what order the kernels run.
+// Pass: groups nodes into kernels and orders the kernels.
 #pragma once
 
 #include <vector>
@@ -10,15 +10,15 @@ namespace tutti::graph {
 // Nodes that run as one step, in program order.
 struct Group {
   std::vector<int32_t> nodes;
-  bool is_kernel = false;  // of recipes; otherwise one node that is called by itself
-  Space space;             // of a kernel
-  int64_t leaf = 512;      // of its reduction trees
+  bool is_kernel = false;  // a kernel made of recipes; otherwise a single node that is called individually
+  Space space;             // iteration space of the kernel
+  int64_t leaf = 512;      // leaf size of its reduction trees
   uint64_t region = 0;
-  // Of a call: the kernel, at most one each, that makes its operand 0, or runs on blocks of its output; see prologue.h, epilogue.h.
+  // For a call: at most one kernel each that computes its operand 0 or runs on blocks of its output; see prologue.h, epilogue.h.
   std::vector<Group> prologue = {}, epilogue = {};
 };
 
-// Calls visit(node) for the nodes of the group and of what is attached to it, in the order in which each element meets them.
+// Calls visit(node) for the nodes of the group and of attached kernels, in the order in which they process an element.
 template <class Visit>
 void for_each_node(const Group& group, Visit visit) {
   for (const Group& kernel : group.prologue) for_each_node(kernel, visit);
@@ -32,13 +32,13 @@ struct FuseOptions {
   int max_operands = 28;
 };
 
-// Groups in an order in which they can run. A node joins the kernel of a node whose elements it reads at the same points,
-// or one that reads the same elements, when no step between them would have to run inside the kernel. Rows that are not
-// the innermost dims of their space keep a kernel of their own, which runs in vectors across rows. A kernel has at most one
-// node that fails while it writes, and writes no memory of the caller behind it.
+// The groups, in an order in which they can run. A node joins the kernel of a node whose elements it reads at the same points,
+// or of one that reads the same elements, unless a step between them would have to run inside the kernel. Reductions over rows
+// that are not the innermost dims of their space get separate kernels, which are vectorized across rows. A kernel has at most one
+// node that fails while it writes, and does not write memory of the caller after it.
 std::vector<Group> fuse(const Graph& graph, const FuseOptions& options);
 
-// Whether kernels can be made of the op's recipe; others are called by themselves.
+// Whether the op's recipe can be part of a fused kernel; other ops are called individually.
 bool has_kernel_recipe(const OpDef& op);
 
 // The points that `node`'s kernel visits; nothing when the op has no recipe that kernels can be made of.

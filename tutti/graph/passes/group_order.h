@@ -1,12 +1,12 @@
-// The order in which groups run.
+// Ordering of groups.
 #pragma once
 
 #include "tutti/graph/passes/fuse.h"
 
 namespace tutti::graph {
 
-// By the place of their last node, as far as what they need allows. before: as dependencies_of() gives it; the groups hold
-// every node once and do not wait for each other in a circle.
+// Orders the groups by the position of their last node, as far as dependencies allow. before: the result of dependencies_of().
+// The groups must contain every node once and must not depend on each other cyclically.
 std::vector<Group> in_order(const Graph& graph, const std::vector<std::vector<int32_t>>& before, std::vector<Group> groups);
 
 }  // namespace tutti::graph

@@ -1,4 +1,4 @@
-// The cheapest set of vertices that parts a source from a sink.
+// The cheapest set of vertices that separates a source from a sink.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,16 @@ namespace tutti::graph {
 class MinCut {
  public:
   explicit MinCut(size_t vertices);
-  void set_cost(size_t vertex, int64_t cost);  // 0 or more; 0 before
+  void set_cost(size_t vertex, int64_t cost);  // non-negative; 0 by default
   void add_edge(size_t from, size_t to);
-  void add_source(size_t vertex);  // the source leads to it
-  void add_sink(size_t vertex);    // it leads to the sink
+  void add_source(size_t vertex);  // adds an edge from the source to the vertex
+  void add_sink(size_t vertex);    // adds an edge from the vertex to the sink
 
-  // Where a vertex stands when the cheapest set of vertices is cut; of several, the one nearest the sink.
+  // On which side a vertex is when the cheapest set of vertices is cut; among several such sets, the one nearest the sink is
+  // used.
   enum class Side : uint8_t { source, cut, sink };
   std::vector<Side> run();
-  // Of what the last run cut.
+  // The cost of the last cut.
   int64_t cost() const { return cost_; }
 
  private:

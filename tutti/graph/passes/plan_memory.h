@@ -1,4 +1,4 @@
-// Pass: where in one arena each made buffer lies.
+// Pass: assigns each intermediate buffer an offset in one arena.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct Lifetime {
 struct MemoryPlan {
   std::vector<int64_t> offsets;  // bytes, multiples of 64; one per lifetime
   int64_t total = 0;             // of the arena
-  int64_t unplanned = 0;         // what all buffers would take side by side
+  int64_t unplanned = 0;         // total size of all buffers without sharing
 };
 
-// Buffers that are needed at the same time do not overlap. Largest first, each into the smallest gap that holds it.
+// Buffers that are needed at the same time do not overlap. Buffers are placed largest first, each in the smallest gap that fits.
 MemoryPlan plan_memory(std::span<const Lifetime> lifetimes);
 
 }  // namespace tutti::graph

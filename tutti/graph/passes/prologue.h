@@ -1,13 +1,13 @@
-// Pass: which kernels run inside the matrix products that read what they make, part by part as it is packed.
+// Pass: attaches kernels to matrix products as prologues, which compute an operand block by block while it is packed.
 #pragma once
 
 #include "tutti/graph/passes/attach.h"
 
 namespace tutti::graph {
 
-// Afterwards a pointwise kernel whose only output is operand 0 of an op with `kernel_in_blocks`, and nothing else's, is the
-// prologue of that call: its output is in memory nowhere as a whole. Saved: its write and the call's read. Comes after the
-// epilogues, which take what they can.
+// Afterwards, a pointwise kernel whose only output is operand 0 of an op with `kernel_in_blocks`, and is read by no other, is the
+// prologue of that call: its output is never stored as a whole, which saves its write and the call's read. Runs after the
+// pass that attaches epilogues.
 AttachPlan attach_prologues(const Graph& graph, std::vector<Group> groups);
 
 }  // namespace tutti::graph

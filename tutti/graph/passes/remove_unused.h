@@ -1,12 +1,12 @@
-// Pass: leaves out nodes whose outputs nobody reads.
+// Pass: dead code elimination.
 #pragma once
 
 #include "tutti/graph/graph.h"
 
 namespace tutti::graph {
 
-// Nodes stay that give a result, write given memory, can fail, talk to other ranks, or give what such a node reads. Returns
-// how many were left out.
+// Removes nodes except those that compute a result, write given memory, can fail, communicate with other ranks, or compute what
+// such a node reads. Returns how many were removed.
 int64_t remove_unused(Graph& graph);
 
 }  // namespace tutti::graph

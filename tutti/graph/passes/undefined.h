@@ -1,4 +1,4 @@
-// Pass: a backward for which some cotangents are not there.
+// Pass: specializes a backward for undefined cotangents.
 #pragma once
 
 #include "tutti/graph/graph.h"
