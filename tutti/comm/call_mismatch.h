@@ -1,4 +1,4 @@
-// How it ends when the ranks' calls do not fit together.
+// Errors for calls of the ranks that do not match.
 #pragma once
 
 #include <span>
@@ -9,14 +9,14 @@
 
 namespace tutti::comm {
 
-// The ranks' calls differ in nothing but the tensors of their lists.
+// The ranks' calls differ only in the tensors of their lists.
 class ListMismatchError : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-// Throws ListMismatchError or, when anything else differs, UsageError, with mismatch_message(). `records` holds the record of
-// each rank, so all ranks throw the same.
+// Throws ListMismatchError or, if anything else differs, UsageError, with mismatch_message(). `records` holds the record of
+// each rank, so all ranks throw the same error.
 [[noreturn]] void throw_mismatch(const std::string& group, std::span<const CallRecord> records);
 
 }  // namespace tutti::comm

@@ -1,7 +1,7 @@
-// CallQueue: the calls of one group on one rank, in their order, and the threads that bring them forward.
+// CallQueue: the outstanding calls of one group on one rank, in order.
 //
-// Collectives of a group run one after another, in the order they were submitted. Any thread of the rank may submit and
-// wait; whoever holds the lock brings the front call forward, and gives way as soon as another thread wants the lock.
+// Collectives of a group run one after another, in the order in which they were submitted. Any thread of the rank may submit and
+// wait; the thread that holds the lock progresses the call at the front, and yields as soon as another thread wants the lock.
 #pragma once
 
 #include <atomic>
@@ -24,21 +24,21 @@
 
 namespace tutti::comm {
 
-// What a group is called in messages and dumps.
+// The name of a group in messages and dumps.
 struct GroupLabel {
   std::string name;
   std::string description = "";
   std::vector<int> world_ranks = {};  // in group-rank order; empty: 0, 1, 2, ...
 };
 
-// What a collective and a batch of messages have in common while they are under way.
+// The common state of an outstanding collective or batch of messages.
 class Pending {
  public:
   explicit Pending(std::chrono::milliseconds timeout) : timeout(timeout) {}
   virtual ~Pending() = default;
 
   const std::chrono::milliseconds timeout;
-  uint64_t recorded = 0;  // its entry in the flight recorder
+  uint64_t recorded = 0;  // id of its entry in the flight recorder
   CallTrace trace;
   std::atomic<WorkStatus> status{WorkStatus::in_progress};
   std::exception_ptr failure;               // written before status
@@ -47,24 +47,24 @@ class Pending {
   bool has_ended() const { return status.load(std::memory_order_acquire) != WorkStatus::in_progress; }
 };
 
-// A collective under way. Lives on the stack of a blocking call, or on the heap behind a Work.
+// An outstanding collective. It lives on the stack of a blocking call, or on the heap, owned by a Work.
 class Call : public Pending, public Receiver {
  public:
   using Pending::Pending;
 
-  // Hands on to the collective what a round brings.
+  // Passes the data of a round to the collective.
   void receive(std::span<const Arrival> from) final {
     on_its_own = true;
     collective->receive(from);
     on_its_own = false;
   }
   bool next() {
-    on_its_own = inquiry_ == nullptr;  // all ranks throw what an inquiry throws
+    on_its_own = inquiry_ == nullptr;  // an inquiry throws on all ranks alike
     const bool more = collective->next(exchange);
     on_its_own = false;
     return more;
   }
-  // The ranks' lists differ: what is left to do is to say where. False when the collective has no list.
+  // Call when the ranks' lists differ: replaces the collective by an inquiry that finds out where. False if it has no list.
   bool inquire(const std::string& group, int ranks) {
     inquiry_ = collective->inquire(group, ranks);
     if (!inquiry_) return false;
@@ -73,19 +73,19 @@ class Call : public Pending, public Receiver {
     return true;
   }
 
-  // Set when somebody first looks at the clock: calls that end within microseconds never read it.
+  // Set when the clock is first read; calls that end within microseconds never read it.
   Clock::time_point deadline = Clock::time_point::max();
   Collective* collective = nullptr;
   Exchange exchange;
-  int64_t step = -1;  // of the exchange under way; -1: not begun
+  int64_t step = -1;  // number of the current exchange; -1: not begun
   bool begun = false;
-  bool on_its_own = false;  // the collective runs, or has thrown; what a transport throws, the other ranks know of
+  bool on_its_own = false;  // code of the collective runs or has thrown, unknown to other ranks, unlike errors of the transport
 
  private:
   std::unique_ptr<Collective> inquiry_;
 };
 
-// Messages posted together; done when all are.
+// Messages that were posted together; done when all of them are.
 class MessageCall : public Pending {
  public:
   explicit MessageCall(std::chrono::milliseconds timeout) : Pending(timeout), deadline(deadline_after(timeout)) {}
@@ -93,7 +93,7 @@ class MessageCall : public Pending {
   const Clock::time_point deadline;
   CallRecord record;
   std::vector<Message> messages;
-  std::function<void()> finish;  // once all messages are there
+  std::function<void()> finish;  // called once all messages have arrived
 };
 
 class CallQueue final : public Driver {
@@ -104,28 +104,28 @@ class CallQueue final : public Driver {
   Transport& transport() { return *transport_; }
   const std::string& group() const { return group_; }
 
-  // Numbers the call, and carries it out behind those submitted before. Returns when it has ended; throws its failure.
+  // Numbers the call and runs it after those submitted before. Returns when it has ended; throws its error.
   void run(Call& call);
-  // Submits and returns; somebody's wait ends it.
+  // Submits the call and returns; it is completed by later waits of the rank.
   void submit(std::shared_ptr<Call> call);
   void submit(std::shared_ptr<MessageCall> call);
 
   // Blocks until `call` has ended or `limit` has passed.
   bool wait(const Pending& call, std::chrono::milliseconds limit);
-  // Runs `callback` once when `call` has ended, or now.
+  // Runs `callback` once when `call` has ended, immediately if it already has.
   void on_end(Pending& call, std::function<void()> callback);
 
   int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes);
   void remove_region(int64_t region);
 
   void try_advance() override;
-  // Fails every call under way and to come. Any thread.
+  // Fails all outstanding and future calls. Any thread.
   void fail(std::string_view reason);
   int64_t collectives() const { return sequence_.load(std::memory_order_relaxed); }
 
  private:
-  // The lock; a holder that waits gives way to whoever else wants it. It is taken for a fraction of a microsecond by
-  // nearly every call and hardly ever fought for, so letting go is a plain store and who finds it taken looks again.
+  // The lock. A holder that waits yields it to other threads that want it. Nearly every call takes it for a fraction of a
+  // microsecond and it is hardly ever contended, so releasing it is a plain store, and a thread that finds it taken retries.
   class Hold {
    public:
     explicit Hold(CallQueue& queue) : queue_(queue) {
@@ -145,7 +145,7 @@ class CallQueue final : public Driver {
   };
   void lock_slowly();
   void give_way();
-  // `pending` changes under the lock only.
+  // `pending` is modified only under the lock.
   void add_pending(int change) { pending.store(pending.load(std::memory_order_relaxed) + change, std::memory_order_relaxed); }
 
   void push(Call& call);
@@ -153,7 +153,7 @@ class CallQueue final : public Driver {
   bool advance_all();
   bool advance_front(bool at_once);
   bool advance_messages();
-  // Ends what is late at `now`, and returns the next deadline.
+  // Ends calls whose deadline has passed at `now`, and returns the next deadline.
   Clock::time_point check_deadlines(Clock::time_point now);
   void end_group_after(const Call& call, const std::exception_ptr& failure);
   void end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure, bool took_time = true);
@@ -174,7 +174,7 @@ class CallQueue final : public Driver {
   std::atomic<int64_t> sequence_{0};
   int64_t message_sequence_ = 0;
   std::deque<Call*> queue_;
-  std::deque<std::shared_ptr<Call>> kept_;               // those of queue_ that nobody's stack holds
+  std::deque<std::shared_ptr<Call>> kept_;               // the calls in queue_ that are not on the stack of a blocking call
   MessageCalls messages_;
   std::vector<std::function<void()>> due_;               // callbacks of ended calls
 };

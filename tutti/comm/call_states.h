@@ -1,4 +1,4 @@
-// What the Work of a call of a CallQueue refers to: the call itself, with all that it needs until it has ended.
+// The WorkState of a call in a CallQueue: the call itself, with everything that it needs until it has ended.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace tutti::comm {
 
-// The side that a Work asks. Any thread.
+// The part that a Work uses. May be used by any thread.
 class CallState : public WorkState {
  public:
   bool advance() override;

@@ -1,4 +1,4 @@
-// The events of collectives and messages, for who profiles (tutti/runtime/trace).
+// Profiler events of collectives and messages (tutti/runtime/trace).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tutti::comm {
 
-// What the events of a group share. Guarded by the lock of its queue.
+// The shared state of a group's events. Protected by the lock of its queue.
 class CallTraceGroup {
  public:
   // `transport` is a literal.
@@ -26,17 +26,18 @@ class CallTraceGroup {
   std::map<std::pair<CollectiveKind, DType>, const TraceKernel*> kernels_;
 };
 
-// One call, from the moment its bytes may move to its end. Without a session each costs one look at a flag.
+// The event of one call, from the time at which data may be transferred to its end. Without a session it costs one test of a
+// flag.
 class CallTrace {
  public:
-  // The call was accepted by the thread that makes it, and `starts` at once.
+  // Call when the call is accepted, on the thread that makes it; `starts`: it starts immediately.
   void begin(bool starts) noexcept {
     if (TraceRecorder::is_on()) [[unlikely]] accept(starts);
   }
   void started() noexcept {
     if (is_traced_) [[unlikely]] begin_ns_ = trace_now_ns();
   }
-  // By any thread of the rank.
+  // May be called by any thread of the rank.
   void end(CallTraceGroup& group, const CallRecord& record, bool failed) noexcept {
     if (is_traced_) [[unlikely]] emit(group, record, failed);
   }

@@ -1,4 +1,4 @@
-// The arithmetic of reductions: how the values of W ranks become one, the same on every transport.
+// The arithmetic of reductions over W ranks, which is the same on every transport.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace tutti::comm {
 // out[i] = the reduction over r of inputs[r][i] for i in [0, count), in the halving tree over ranks: the
 // first ceil(W/2) ranks and the last floor(W/2), each likewise. Values are widened to the compute dtype of `dtype`,
 // combined there and rounded once to `dtype`. All memory holds elements of `dtype`; `out` may be the memory of one of
-// the inputs. factors: of premul_sum, one per rank; otherwise empty. Any thread.
+// the inputs. factors: one per rank for premul_sum, otherwise empty. Any thread.
 void combine(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
              int64_t count, std::byte* out);
 

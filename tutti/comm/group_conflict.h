@@ -1,7 +1,7 @@
-// Ranks that wait for each other in different groups.
+// Detection of ranks that wait for each other while creating different groups.
 //
-// Each rank says in the store which group it is making. A member that does not come because it makes another group, in
-// which somebody waits for somebody who waits in this one, will never come: their lists, or their orders, differ.
+// Each rank stores which group it is creating. If a missing member is creating another group, in which a rank waits for
+// a rank that waits in this one, they would wait forever: the ranks have passed different lists or used different orders.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace tutti::comm {
 
-// The n-th group that its members make of a list of world ranks.
+// The n-th group that its members create with one list of world ranks.
 struct GroupInMaking {
   std::vector<int> ranks;
   int64_t ordinal = 0;

@@ -1,5 +1,5 @@
-// The members of a group that is about to be made tell each other in the store what they want. Without this, ranks that
-// give different lists would look for each other under different names until the deadline.
+// Before a group is created, its members compare their arguments through the store. Without this, ranks that pass different lists
+// would search for each other under different names until the deadline.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace tutti::comm {
 
-// What a member wants: all members of a new group the same.
+// The arguments of one member, which must be the same for all members of a new group.
 struct GroupWish {
   std::vector<int> ranks;
   std::string name;
@@ -34,18 +34,18 @@ struct MeetingSeat {
   std::chrono::milliseconds timeout;
 };
 
-// Whether the member at `place` has come.
+// Whether the member at `place` has arrived.
 bool has_come(Store& store, const std::string& key, int place);
 
-// Returns what all members want when all have come. PeerError on all of them when one dies, TimeoutError naming those who did not come.
-// look() runs now and then meanwhile.
+// Returns the arguments of all members when all have arrived. PeerError on all of them when one dies, TimeoutError naming those
+// who did not arrive. look() is called from time to time meanwhile.
 std::vector<GroupWish> meet_members(const MeetingSeat& seat, const GroupWish& own, FunctionRef<void()> look);
-// Behind it: who leaves last takes the keys out of the store.
+// Call afterwards: the last member to leave removes the keys from the store.
 void leave_meeting(const MeetingSeat& seat);
 
 // "" when the two agree in name and transport, else what differs.
 std::string differing_terms(int rank_a, const GroupWish& a, int rank_b, const GroupWish& b);
-// "" when the lists of all members of a group (by rank) can be groups beside each other, else the first that cannot.
+// "" when the lists of all members of a group, by rank, are disjoint or equal and can form groups, else the first fault.
 std::string why_no_split(const std::vector<GroupWish>& wishes);
 
 }  // namespace tutti::comm

@@ -1,4 +1,4 @@
-// One rank started as a process: its handle, and the pipes its output comes through.
+// RankProcess: a rank that was started as a process, with its handle and the pipes of its output.
 #pragma once
 
 #include <sys/types.h>
@@ -18,12 +18,12 @@ struct SpawnRequest {
   std::string program;
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // complete
-  // Where out and err go; both or neither. Without, the rank shares this program's own.
+  // Where stdout and stderr go; set both or neither. If not set, the rank inherits those of this program.
   std::optional<OutputPlan> out, err;
-  sigset_t signal_mask;  // what the child starts with
+  sigset_t signal_mask;  // the signal mask that the child starts with
 };
 
-// The rank leads a process group of its own, which ends with it.
+// The rank leads its own process group, which is killed when the rank ends.
 class RankProcess {
  public:
   // EnvironmentError when the program cannot be started.
@@ -37,16 +37,16 @@ class RankProcess {
   bool is_running() const { return !ended_; }
   int wait_status() const { return wait_status_; }
   int exit_fd() const { return ended_ ? -1 : pidfd_; }  // readable once the process has ended
-  int out_fd() const { return out_ ? out_->fd() : -1; }  // -1 without or at the end of captured output
+  int out_fd() const { return out_ ? out_->fd() : -1; }  // -1 if output is not captured or has ended
   int err_fd() const { return err_ ? err_->fd() : -1; }
 
-  // To the rank alone, or to whatever it has started as well.
+  // Sends a signal to the rank alone, or to all processes of its group.
   void signal(int number) const;
   void signal_group(int number) const;
-  // Collects the status of a process that has ended, and kills what it has left behind; false while it runs.
+  // Collects the exit status once the process has ended, and kills processes it has left behind; false while it runs.
   bool reap();
   void forward_output();
-  // Of its captured stderr, oldest first.
+  // The last lines of its captured stderr, oldest first.
   std::deque<std::string> last_lines() const;
 
  private:

@@ -1,4 +1,4 @@
-// Messages that their receivers have refused, until their sender hears of it.
+// Refusals of messages by their receivers, kept until the sender has been told.
 #pragma once
 
 #include <map>
@@ -6,12 +6,12 @@
 
 namespace tutti::comm {
 
-// One rank's. Whoever has the turn of the transport.
+// The refusals for one rank. Protected by the lock of its group.
 class Refusals {
  public:
-  // `peer` has refused a message, and nothing is under way with it that could end with the text.
+  // Call when `peer` has refused a message and no outstanding message with that peer can fail with the text.
   void keep(int peer, std::string text) { by_peer_.try_emplace(peer, std::move(text)); }
-  // Takes out what a message with `peer` (-1: with anybody) that is posted now ends with; "" when there is nothing.
+  // Removes and returns the error for a message with `peer` (-1: any) that is being posted; "" when there is none.
   std::string take(int peer) {
     const auto found = peer < 0 ? by_peer_.begin() : by_peer_.find(peer);
     if (found == by_peer_.end()) return "";

@@ -1,4 +1,4 @@
-// Who the ranks of a job are, before they have a group: the host of each, and its process.
+// Roll call: the ranks of a job exchange their hosts and processes before they have a group.
 #pragma once
 
 #include <sys/types.h>
@@ -13,15 +13,15 @@
 namespace tutti::comm {
 
 struct RollCall {
-  std::vector<std::string> hosts;  // of each rank: equal strings share memory
-  std::vector<pid_t> pids;         // of each rank on this host; 0: on another one
-  std::vector<PeerIdentity> identities;  // of each rank, for messages
+  std::vector<std::string> hosts;  // host of each rank; ranks with equal strings can share memory
+  std::vector<pid_t> pids;         // pid of each rank on this host; 0 for ranks on other hosts
+  std::vector<PeerIdentity> identities;  // process of each rank, for messages
 };
 
-// Returns when all `size` ranks have called it with this key, which is used once; the last one that returns clears the
-// store of it but for the sizes, by which a rank that comes later with another one is refused. `group` is for messages.
-// UsageError names two ranks that give different sizes. Ranks of this host that died after they had come are noticed
-// within a fraction of a second (PeerError, see MemberWatch); StoreTimeout names the ranks that have not come within
+// Returns when all `size` ranks have called it with this key, which is used only once. The last rank to return removes the keys
+// from the store except the sizes, by which a rank that arrives later with another size is refused. `group` is for messages.
+// UsageError, naming two ranks, when they give different sizes. The death of a rank of this host after its call is detected
+// within a fraction of a second (PeerError, see MemberWatch); StoreTimeout names the ranks that have not called within
 // `timeout`.
 RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size, std::chrono::milliseconds timeout);
 
