@@ -1,4 +1,4 @@
-// Tensors of a call as dense bytes: transports know no strides.
+// The tensors of a call as dense bytes, because transports do not handle strides.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class DenseOutput {
   explicit DenseOutput(const Tensor& t, bool with_values = false);
   std::byte* data() const { return static_cast<std::byte*>(dense().raw_data()); }
   int64_t bytes() const { return target_.nbytes(); }
-  // Call once all bytes are there.
+  // Call once all bytes have arrived.
   void finish();
 
  private:

@@ -1,7 +1,7 @@
-// What follows when the ranks' lists of tensors differ: which tensor it is, and what each rank gives.
+// The inquiry that follows when the ranks' lists of tensors differ: finds out which tensor differs, and what each rank passed.
 //
-// A call's record holds a hash of the list. When nothing else differs, all ranks know so at once, and all exchange their
-// lists in one round more. Bytes on the wire: 80 for each tensor and pair of ranks.
+// A call's record holds a hash of the list. When nothing else differs, all ranks know this at the same time and exchange their
+// lists in one more round. Bytes on the wire: 80 for each tensor and pair of ranks.
 #pragma once
 
 #include <memory>

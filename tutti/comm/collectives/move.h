@@ -11,12 +11,12 @@ namespace tutti::comm {
 
 class Move final : public Collective {
  public:
-  // What this rank offers: one block for all, or one per rank. May be left out: nothing.
+  // Sets what this rank offers: one block for all, or one per rank. By default nothing.
   void offer(const DenseInput& input);                                  // to all
   void offer_parts(const DenseInput& input, std::vector<int64_t> bytes);  // consecutive parts, one per rank
   void offer_list(std::vector<DenseInput> inputs);                      // one tensor per rank
   void offer_to(int rank, const DenseInput& input);                     // to one rank
-  // Where what rank p offers is written. May be left out: nothing is taken.
+  // Sets where the data from each rank is written. By default nothing is taken.
   void take_parts(const DenseOutput& output, std::vector<int64_t> bytes);  // consecutive parts, one per rank
   void take_parts(const DenseOutput& output, int64_t bytes_each);
   void take_list(std::vector<DenseOutput> outputs);                        // one tensor per rank
@@ -24,7 +24,7 @@ class Move final : public Collective {
 
   void begin(const CallRecord& call, int rank, int ranks);
 
-  // Lets go of the tensors, keeps the memory of its own lists for the next call.
+  // Releases the tensors, but keeps the memory of its own lists for the next call.
   void forget();
 
   bool next(Exchange& exchange) override;
@@ -41,7 +41,7 @@ class Move final : public Collective {
   std::vector<ConstBlock> offers_;
   std::vector<int64_t> takes_;
   std::vector<std::byte*> targets_;
-  std::vector<std::vector<std::byte>> copies_;  // of offers that outputs lie over
+  std::vector<std::vector<std::byte>> copies_;  // copies of offers that overlap outputs
 };
 
 }  // namespace tutti::comm

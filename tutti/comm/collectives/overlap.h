@@ -1,4 +1,4 @@
-// Inputs that lie where a call writes its outputs.
+// Inputs that overlap the outputs of a call.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@ struct WrittenRange {
   bool meets(const ConstBlock& block) const { return block.bytes > 0 && block.data < end && begin < block.data + block.bytes; }
 };
 
-// A peer may read an offer in place while this rank writes already what others sent. So a block that meets a written
-// range is copied first and offered from `copies`, which lives as long as the exchange.
+// A peer may read an offer in place while this rank is already writing data from others. So a block that overlaps a written
+// range is first copied to `copies`, which lives as long as the exchange, and offered from there.
 void offer_a_copy(ConstBlock& block, std::vector<std::vector<std::byte>>& copies);
 
 }  // namespace tutti::comm

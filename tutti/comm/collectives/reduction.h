@@ -10,22 +10,22 @@
 
 namespace tutti::comm {
 
-// Small buffers: every rank takes all of them and reduces all elements. Larger ones go through in pieces: of each piece
-// every rank reduces the share of elements it owns, then the shares are gathered. The order of additions of an element is
-// the tree over ranks in both, so the bits do not depend on which was taken.
+// Small buffers: every rank takes all of them and reduces all elements. Larger buffers are processed in pieces: every rank
+// reduces its share of each piece, then the shares are gathered. In both cases the additions for an element follow
+// the tree over ranks, so the bits do not depend on which way was chosen.
 class Reduction final : public Collective {
  public:
-  // In place on `tensor`; root -1: on all ranks, else only the root's tensor is written.
+  // In place on `tensor`. With root -1 the tensors of all ranks are written, else only that of the root.
   void begin_reduce(const CallRecord& call, const TransportTraits& traits, int rank, int ranks, const Tensor& tensor,
                     const ReduceOp& op, int root);
-  // inputs[p] is this rank's addend of rank p's output; output has the sizes of inputs[rank].
+  // inputs[p] is this rank's contribution to rank p's output; output has the sizes of inputs[rank].
   void begin_scatter(const CallRecord& call, int rank, int ranks, const Tensor& output, std::vector<DenseInput> inputs,
                      const ReduceOp& op);
-  // The same with the addends as consecutive parts of one tensor.
+  // The same with the contributions as consecutive parts of one tensor.
   void begin_scatter_parts(const CallRecord& call, int rank, int ranks, const Tensor& output, const Tensor& input,
                            const ReduceOp& op);
 
-  // Lets go of the tensors, keeps the memory of its own lists for the next call.
+  // Releases the tensors, but keeps the memory of its own lists for the next call.
   void forget();
 
   bool next(Exchange& exchange) override;
@@ -61,7 +61,7 @@ class Reduction final : public Collective {
   std::vector<double> factors_;     // premul_sum: of every rank
   ConstBlock first_offer_;
   std::vector<ConstBlock> offers_;
-  std::vector<std::vector<std::byte>> copies_;  // of offers that the output lies over
+  std::vector<std::vector<std::byte>> copies_;  // copies of offers that overlap the output
   std::vector<int64_t> takes_;
   std::vector<const std::byte*> addends_;
 };

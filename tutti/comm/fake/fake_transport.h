@@ -1,5 +1,5 @@
-// A transport without peers: any world size in one process. It checks what it is given, counts, and moves nothing but a
-// rank's own part; so it answers at once whether a program makes legal calls, and how much it would send.
+// FakeTransport: simulates any world size in one process, without peers. It checks its arguments, counts, and moves only the
+// rank's own part. It can be used to test whether a program makes legal calls and how much data it would send.
 #pragma once
 
 #include <array>
@@ -26,10 +26,10 @@ class FakeTransport final : public Transport {
   int size() const override { return size_; }
   const TransportTraits& traits() const override;
   PeerIdentity peer(int rank) const override;  // this process, whoever is asked for
-  // Receivers get their own offer and nothing from the others.
+  // Receivers get this rank's own offer and nothing from others.
   void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) override;
   bool advance() override;
-  // Finishes at once. What a receive from anybody gets comes from the next rank; memory is left as it is.
+  // Finishes immediately. A receive from any rank reports the next rank as its source; memory is not changed.
   void post(Message& message) override;
   void advance_messages() override;
   void cancel(Message&) override {}

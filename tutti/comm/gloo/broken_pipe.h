@@ -1,6 +1,6 @@
-// gloo writes to its connections without asking for silence: when the peer is gone, the system sends the writing thread a
-// SIGPIPE, which ends the process. A library leaves the program's handling of signals alone, so the threads that gloo
-// writes in hold the signal back.
+// gloo writes to its connections without MSG_NOSIGNAL: when the peer is gone, the system sends the writing thread a
+// SIGPIPE, which ends the process. A library must not change the program's handling of signals, so the threads in which gloo
+// writes block the signal.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// gloo's calls that wait for a connection, in a thread of their own: they know no deadline that could be moved and cannot
+// Runs gloo's calls that wait for a connection in a separate thread, because their deadline cannot be changed and they cannot
 // be told that a peer has died. They end when the connection they wait for is closed.
 #pragma once
 
@@ -20,14 +20,14 @@ namespace tutti::comm {
 // Connects `context`, whose pairs have been made, to all ranks. One thread.
 class GlooConnector {
  public:
-  // addresses[p]: where rank p listens for this one; that of the own rank is not looked at.
+  // addresses[p]: the address at which rank p listens for this one; that of this rank is not used.
   GlooConnector(gloo::transport::Context& context, std::vector<std::vector<char>> addresses);
-  // Gives up what is not connected.
+  // Abandons connections that are not established.
   ~GlooConnector();
   GlooConnector(const GlooConnector&) = delete;
   GlooConnector& operator=(const GlooConnector&) = delete;
 
-  // True when all are connected, false after `limit`. EnvironmentError when a connection cannot be made; peer() is whose.
+  // True when all are connected, false after `limit`. EnvironmentError when the connection to peer() cannot be made.
   bool wait_for(std::chrono::milliseconds limit);
   // The rank whose connection is waited for.
   int peer() const;

@@ -1,4 +1,4 @@
-// The connections of one group on one rank: packets out, packets in, and how they end.
+// The gloo connections of one group on one rank: sending and receiving of packets, and shutdown.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ namespace tutti::comm {
 class GlooConnections {
  public:
   GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids);
-  // Closes all connections; what has not been heard by then is lost.
+  // Closes all connections; data that has not been received by then is lost.
   ~GlooConnections();
   GlooConnections(const GlooConnections&) = delete;
   GlooConnections& operator=(const GlooConnections&) = delete;

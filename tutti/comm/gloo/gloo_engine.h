@@ -1,4 +1,4 @@
-// A group's packets over connections that gloo has made.
+// A MessageEngine over connections made by gloo.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// A group's connections as gloo makes them: one TCP connection per pair of ranks.
+// The mesh of a group's gloo connections: one TCP connection per pair of ranks.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Which address of this host peers connect to.
+// The address of this host to which peers connect.
 #pragma once
 
 #include <string>

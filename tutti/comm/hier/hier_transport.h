@@ -1,9 +1,9 @@
-// The union of two transports: ranks of one host through the inner one, all others through the outer one.
+// A hierarchical transport: ranks of one host communicate through the inner transport, all others through the outer one.
 //
-// A round is cut into pieces of bounded size that are carried out one after the other, each as one round of the inner
-// and one of the outer transport at the same time. What arrives of a piece is kept until all of it is there, and then
-// delivered together, so parts have equal offsets and lengths wherever the ranks sit. The first piece carries, in front of
-// the data, how much there is in all; all ranks take as many pieces as the rank with the most needs.
+// A round is divided into pieces of bounded size that are processed one after another, each as one round of the inner
+// and one of the outer transport at the same time. The data of a piece is collected until it is complete, and then
+// delivered together, so parts have equal offsets and lengths wherever the ranks are. The first piece carries the total size
+// before the data; all ranks use as many pieces as the rank with the most data needs.
 //
 // Steps: 1 for small offers, then one per piece. Memory: two pieces for each rank, about 4 MiB.
 #pragma once

@@ -1,4 +1,4 @@
-// Shared memory inside hosts, a network between them: found out when the group is made.
+// Creation of the transport that uses shared memory inside hosts and a network between them.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace tutti::comm {
 
-// Collective over the seat's members. Between hosts it is mpi under mpirun, else gloo. When all members can share memory
-// it is shm alone. UsageError without a store, and when this build has no transport between hosts.
+// Collective over the members. Between hosts it uses mpi under mpirun, else gloo; if all members can share memory, the result is
+// shm alone. UsageError without a store, and when this build has no transport between hosts.
 std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat);
 
 }  // namespace tutti::comm

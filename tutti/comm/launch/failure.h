@@ -1,4 +1,4 @@
-// Why an attempt to run all ranks has failed, and which of several reasons is the cause.
+// Failures of an attempt to run all ranks, and the choice of the one that is the likely cause.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct LaunchFailure {
   std::vector<std::string> last_lines;  // that the rank wrote to stderr
 };
 
-// The first of the kind that is nearest to the cause; nullptr when there are none.
+// The first failure of the kind that is nearest to the cause; nullptr when there are none.
 const LaunchFailure* cause_of(const std::vector<LaunchFailure>& failures);
 
 // On stderr: the text, and the last lines beneath it.

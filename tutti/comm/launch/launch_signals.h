@@ -1,4 +1,4 @@
-// Signals that a launcher passes on to its ranks, as events of its loop.
+// Signals that a launcher passes on to its ranks, delivered as events of its loop.
 #pragma once
 
 #include <csignal>

@@ -1,5 +1,5 @@
-// What one stream of a rank says: its lines on this program's terminal behind a prefix, in a file, and the last ones
-// kept for the message about its end.
+// One output stream of a rank: its lines are printed with a prefix, written to a file, and the last ones are kept for the
+// message about the end of the rank.
 #pragma once
 
 #include <cstdio>
@@ -20,15 +20,15 @@ struct OutputPlan {
 
 class RankOutput {
  public:
-  // `pipe`: the end to read, non-blocking. EnvironmentError when the file cannot be made.
+  // `pipe`: the non-blocking read end. EnvironmentError when the file cannot be created.
   RankOutput(UniqueFd pipe, OutputPlan plan);
   RankOutput(RankOutput&& other) noexcept = default;
   RankOutput& operator=(RankOutput&&) = delete;
 
   int fd() const { return pipe_.get(); }  // -1 at its end
-  // Takes what has come; at the end of the pipe also the unfinished line.
+  // Reads the available output; at the end of the pipe, also processes the unfinished line.
   void forward();
-  // At most kKeptLines, oldest first, the unfinished one included.
+  // At most kKeptLines lines, oldest first, including the unfinished one.
   std::deque<std::string> last_lines() const;
 
  private:

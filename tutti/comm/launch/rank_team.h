@@ -1,4 +1,4 @@
-// The ranks of one launcher during one attempt: starts them, looks after them, notes who failed, ends them.
+// The ranks of one launcher during one attempt: starts them, supervises them, records failures, and ends them.
 #pragma once
 
 #include <poll.h>
@@ -25,16 +25,15 @@ class RankTeam {
   RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask);
 
   bool is_running() const;
-  // True when a rank ended because a signal that was passed on asked it to.
+  // True when a rank has ended because of a signal that was passed on to it.
   bool was_interrupted() const { return was_interrupted_; }
-  // What to wait for, and until when at the latest.
+  // The descriptors to wait for, and the latest time to continue.
   void add_descriptors(std::vector<pollfd>& fds) const;
   std::optional<Clock::time_point> next_act() const { return act_at_; }
 
-  // Forwards output, collects ranks that have ended, takes the steps that are due to end the others. The failures that
-  // are new.
+  // Forwards output, collects ranks that have ended, and takes due steps to end the others. Returns new failures.
   std::vector<LaunchFailure> look();
-  // The third signal that asks for the end kills.
+  // Passes a signal on; the third one that asks the job to end kills the ranks.
   void pass_on(int number);
   // A rank elsewhere has failed: the ranks have a moment to notice, then get SIGTERM, then SIGKILL.
   void begin_the_end();

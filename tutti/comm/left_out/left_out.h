@@ -1,4 +1,5 @@
-// For the sources of this folder, which stand in for what a build leaves out: they define what the same headers declare.
+// For the sources in this folder, which are stubs for parts that a build leaves out: they define the functions of the same
+// headers.
 #pragma once
 
 #include "tutti/comm/distributed.h"

@@ -1,8 +1,9 @@
-// MessageEngine: the least a network must do for a group: packets, in order between two ranks, and news of the lost.
+// MessageEngine: the minimal interface of a network for a group: packets that are ordered between two ranks, and notice of ranks
+// that can no longer be reached.
 //
-// Everything above packets (matching of tags, flow control, cancelling, comparing calls) is done once, by
+// Everything above packets (matching of tags, flow control, cancelling, comparing calls) is implemented once, by
 // MessageTransport. An engine copies what it sends, because a message may be cancelled, and its memory freed, at any
-// moment, while no network can take back a send. What a rank has not taken yet is bounded by the transport's windows.
+// time, while no network can take back a send. The data that a rank has not taken yet is bounded by the transport's windows.
 #pragma once
 
 #include <chrono>
@@ -42,12 +43,12 @@ class MessageEngine {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Sends the parts as one packet of at most max_packet_bytes(size()). The parts may be touched as soon as it returns.
-  // Never waits for the peer, never fails: what cannot be sent is dropped, and lost() says why. Any thread.
+  // Sends the parts as one packet of at most max_packet_bytes(size()). The parts may be modified as soon as it returns.
+  // Never waits for the peer and never fails: what cannot be sent is dropped, and lost() says why. Any thread.
   virtual void send(int to, std::span<const ConstBlock> parts) = 0;
-  // The next packet that has come, from anybody; false when there is none. One thread at a time, like wait().
+  // The next packet that has arrived, from any rank; false when there is none. Called by one thread at a time, like wait().
   virtual bool take(Packet& packet) = 0;
-  // Gives the memory of a packet back, to be used again. Any thread.
+  // Returns the memory of a packet for reuse. Any thread.
   virtual void recycle(Packet&& packet) = 0;
   // Returns when a packet may be there or the news about the lost may have changed, after `limit` at the latest.
   virtual void wait(std::chrono::microseconds limit) = 0;

@@ -1,8 +1,9 @@
-// Messages from one rank to another, over packets.
+// Point-to-point messages over packets.
 //
-// A small message is one packet, as long as its receiver has not fallen too far behind in reading small ones. Of others
-// an envelope is sent; their bytes follow when a receive has been posted for them, straight into its memory, a window at
-// a time; what is granted to all senders together is bounded. Envelopes are matched in the order they come, so order holds per sender and tag.
+// A small message is one packet, unless its receiver has fallen too far behind in reading small ones. For other messages only
+// an envelope is sent; the bytes follow once a matching receive has been posted, directly into its memory, one window at
+// a time, where the total granted to all senders is bounded. Envelopes are matched in the order in which they arrive, so order is
+// kept per sender and tag.
 #pragma once
 
 #include <deque>

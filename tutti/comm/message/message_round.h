@@ -1,11 +1,11 @@
-// A round of exchange over packets.
+// An Exchange over packets.
 //
-// 1. Every rank sends every other a head: its call, what it offers that peer and what it takes from it, and the offer
-//    itself when it is small. A small collective is one packet per peer.
-// 2. When all heads are there the calls are compared. Nothing of a peer is believed, and no data sent, before.
-// 3. Larger offers flow in chunks. A receiver grants a window per peer, and more as its own Receiver takes chunks, so
-//    what waits at a rank is bounded by kWindowBytes however large the offers are.
-// A rank can be ahead of another by one head: to finish a round it needs everybody's.
+// 1. Every rank sends every other rank a head: its call, what it offers to that peer and takes from it, and the offer
+//    itself if it is small. A small collective is one packet per peer.
+// 2. When all heads have arrived, the calls are compared. Before that no data of a peer is used, and no further data is sent.
+// 3. Larger offers are sent in chunks. A receiver grants a window per peer, and more as its own Receiver takes chunks, so
+//    the data queued at a rank is bounded by kWindowBytes however large the offers are.
+// A rank can be ahead of another by at most one head, because it needs the heads of all ranks to finish a round.
 //
 // Steps: 1 for small offers, 2 and the data for larger ones. Bytes on the wire: the offers, one head of 256 bytes per pair,
 // 64 bytes per chunk, and 16 W bytes per pair for calls with uneven sizes.

@@ -1,4 +1,4 @@
-// The transport of any network that can carry packets: a group's rounds and messages over a MessageEngine.
+// The transport for any network that can carry packets: implements rounds and messages over a MessageEngine.
 #pragma once
 
 #include <memory>

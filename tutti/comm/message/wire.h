@@ -1,4 +1,4 @@
-// What stands in packets. All ranks of a group run the same version on the same kind of machine; hello tells when not.
+// The contents of packets. All ranks of a group must run the same version on the same kind of machine; hello packets verify this.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The transport of ranks that mpirun started, on one host or many.
+// The transport for ranks started by mpirun, on one or several hosts.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace tutti::comm {
 
-// Needs no store: the members' places are seat.world_ranks, ranks of MPI_COMM_WORLD (empty: 0, 1, ...). Any members can
-// form a group, without the others. UsageError when a world rank does not exist or is not this process's own;
+// Needs no store: seat.world_ranks are the members' ranks in MPI_COMM_WORLD (empty: 0, 1, ...). Any ranks can
+// form a group without the others. UsageError when a world rank does not exist, or when this rank's is not that of this process;
 // EnvironmentError when MPI cannot be started.
 std::unique_ptr<Transport> make_mpi_transport(const GroupSeat& seat);
 

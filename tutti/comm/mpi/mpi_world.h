@@ -1,7 +1,7 @@
-// MPI as one process uses it: one thread, the only caller of MPI, moves packets for all groups of this process.
+// The use of MPI by one process: a single thread, the only caller of MPI, transfers packets for all groups of this process.
 //
-// A packet is one MPI message to a rank of MPI_COMM_WORLD; the group it belongs to stands in front of it. So any members
-// can form a group without the others, no communicator is ever made for one, and one tag is enough.
+// A packet is one MPI message to a rank of MPI_COMM_WORLD and starts with the group it belongs to. So any ranks
+// can form a group without the others, no communicators are created, and one tag is enough.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// The collectives of a group on GPUs.
+// Creation of the backend for the collectives of a group on GPUs.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace tutti::comm {
 
-// Blocks until all ranks of the group are there. Throws what NcclCommunicator does.
+// Blocks until all ranks of the group have joined. Throws the errors of NcclCommunicator.
 std::shared_ptr<Backend> make_nccl_backend(NcclOptions options);
 
 }  // namespace tutti::comm

@@ -1,7 +1,7 @@
 // NcclBackend: the collectives of one group on NVIDIA (NCCL) or AMD (RCCL) GPUs. The library is opened at run time.
 //
-// Tensors are dense and on the group's device. Data moves as bytes, so every dtype does; what can be reduced says can().
-// Messages carry no tags and come from a named rank.
+// Tensors must be dense and on the group's device. Data is moved as bytes, so every dtype is supported; can() tells what can be
+// reduced. Messages have no tags, and receives must name the sender.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace tutti::comm {
 
 class NcclBackend final : public Backend {
  public:
-  // Blocks until all ranks of the group are there; see NcclCommunicator.
+  // Blocks until all ranks of the group have joined; see NcclCommunicator.
   explicit NcclBackend(NcclOptions options);
   ~NcclBackend() override;
 

@@ -1,8 +1,8 @@
-// NcclCommunicator: one communicator of NCCL, its stream, and the calls under way on it.
+// NcclCommunicator: one communicator of NCCL, its stream, and its outstanding calls.
 //
-// The communicator is made non-blocking, so that every wait has a deadline and abort() can end it. Calls go to a stream
-// of their own, behind what the caller's stream holds; an event behind each tells when it has ended. NCCL does not carry
-// an abort to other ranks: the reason goes through the store, where waiting ranks look now and then.
+// The communicator is non-blocking, so that every wait has a deadline and abort() can end it. Calls are enqueued on a separate
+// stream, after the work on the caller's stream; an event after each call tells when it has ended. NCCL does not propagate
+// an abort to other ranks: the reason is put into the store, which waiting ranks check from time to time.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ struct NcclOptions {
   std::shared_ptr<const GpuApi> gpu = {};
 };
 
-// Any thread may call everything; calls of several threads go one after another.
+// May be used by any thread; calls of several threads are serialized.
 class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
  public:
   // Meets the other ranks through the store. TimeoutError when they do not come in time, EnvironmentError for what

@@ -1,4 +1,4 @@
-// Libraries of the GPU vendors, opened when they are first needed: Tutti is built and runs without them.
+// Opening of GPU vendors' libraries when they are first needed. Tutti builds and runs without them.
 #pragma once
 
 #include <string>

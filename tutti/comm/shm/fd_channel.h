@@ -1,6 +1,6 @@
-// One connection between two processes of a host that carries short texts and descriptors: fd_passing.h's building block.
+// A connection between two processes of a host that carries short texts and file descriptors; used by fd_passing.h.
 //
-// Packets keep their borders. Every call has a deadline; none blocks a signal or raises one.
+// Packet boundaries are preserved. Every call has a deadline; none blocks signals or raises one.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 
 namespace tutti::comm {
 
-// What the first bytes of a packet say.
+// The header of a packet.
 enum class FdPacketKind : uint32_t { hello = 1, descriptors, failure, misuse, timeout };
 
 struct FdPacketHeader {
@@ -40,7 +40,7 @@ enum class FdReadStatus : uint8_t { packet, nothing_yet, closed, malformed };
 // A random number as 32 hexadecimal digits.
 std::string random_token();
 
-// Listens under an abstract name of at most 107 bytes; room for `backlog` connections that are not accepted yet.
+// Listens under an abstract name of at most 107 bytes, with a backlog of `backlog` connections.
 UniqueFd listen_at(const std::string& name, int backlog);
 // 0 or the errno: ECONNREFUSED when nobody listens, ETIMEDOUT.
 int connect_to(const std::string& name, std::chrono::steady_clock::time_point deadline, UniqueFd& connection);
@@ -56,7 +56,7 @@ int send_packet(int connection, FdPacketHeader header, std::string_view text, st
                 std::chrono::steady_clock::time_point deadline);
 // Never waits. malformed: a packet of another version, a short one, or one that lost descriptors; `problem` says which.
 FdReadStatus read_packet(int connection, FdPacket& packet, std::string& problem);
-// Until the connection can be read; false at the deadline.
+// Waits until the connection is readable; false at the deadline.
 bool wait_readable(int connection, std::chrono::steady_clock::time_point deadline);
 
 }  // namespace tutti::comm

@@ -1,4 +1,4 @@
-// Sleeping on a word of memory that processes share.
+// Futexes: sleeping on a word in memory that processes share.
 #pragma once
 
 #include <linux/futex.h>
@@ -12,7 +12,7 @@
 
 namespace tutti::comm {
 
-// Returns when `word` no longer holds `expected`, when it is woken, or after `limit`; also for no reason.
+// Returns when `word` no longer holds `expected`, when it is woken, or after `limit`; it may also return spuriously.
 inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::microseconds limit) {
   const timespec time{.tv_sec = limit.count() / 1'000'000, .tv_nsec = limit.count() % 1'000'000 * 1000};
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);

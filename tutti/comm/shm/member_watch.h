@@ -1,4 +1,4 @@
-// While a group is being made: who of its members has died.
+// Detects deaths of members while a group is being created.
 #pragma once
 
 #include <sys/types.h>

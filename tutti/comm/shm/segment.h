@@ -1,7 +1,7 @@
-// The memory that the ranks of one group share, as its layout and its mapping.
+// Segment: the layout and mapping of the memory that the ranks of one group share.
 //
-// [header | one RankArea per rank | one Pipe per ordered pair of ranks | two slots per rank]. Pages that nobody touches
-// cost nothing. A segment is an anonymous file; it is gone when the last rank is.
+// [header | one RankArea per rank | one Pipe per ordered pair of ranks | two slots per rank]. Pages that are never accessed
+// take no memory. A segment is an anonymous file, which is freed with the last rank.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ inline constexpr int64_t kInlineBytes = 88;
 inline constexpr int64_t kPipeBytes = 64 << 10;
 inline constexpr size_t kRefusalBytes = 512;
 
-// A record that may be read while it is written; the reader checks afterwards whether it was.
+// A record that may be read while it is being written; the reader checks afterwards whether that happened.
 class SharedRecord {
  public:
   void store(const CallRecord& record);
@@ -44,8 +44,8 @@ struct DirectBlock {
   uint64_t offset;
 };
 
-// What a rank says at one meeting. Meeting k uses lines[k % 2]: whoever comes to meeting k+2 has seen every rank at
-// k+1, so all have read what was said at k.
+// What a rank publishes at one meeting. Meeting k uses lines[k % 2]: a rank that reaches meeting k+2 has seen every rank at
+// k+1, so all have read the lines of meeting k.
 struct alignas(128) Line {
   std::atomic<uint64_t> meeting;  // written last
   uint64_t fingerprint;
@@ -76,7 +76,7 @@ struct alignas(128) RankArea {
   DirectBlock blocks[2][kMaxShmRanks];
 };
 
-// A ring of bytes from one rank to another, and what the one tells the other beside it: a ring may be full.
+// A ring buffer of bytes from one rank to another, and flags next to it, because the ring may be full.
 struct alignas(128) Pipe {
   std::atomic<uint64_t> written;
   std::atomic<uint32_t> is_withdrawn;  // the message that is partly written will not become whole
@@ -97,9 +97,9 @@ struct SegmentHeader {
 
 class Segment {
  public:
-  // A fresh segment for `world_size` ranks (1 to 64), each with two slots of `slot_bytes` (a multiple of 4096).
+  // Creates a segment for `world_size` ranks (1 to 64), each with two slots of `slot_bytes` (a multiple of 4096).
   static std::shared_ptr<Segment> create(int world_size, int64_t slot_bytes = 256 << 10);
-  // Maps a segment made by another process; takes `fd`. EnvironmentError when it is not one of this version.
+  // Maps a segment created by another process; takes ownership of `fd`. EnvironmentError when it has another version.
   static std::shared_ptr<Segment> open(int fd);
   ~Segment();
   Segment(const Segment&) = delete;

@@ -1,9 +1,9 @@
-// Messages between two ranks that share memory: a ring of bytes per direction, frames of header, payload and an end that
-// says whether the sender gave the message up in between.
+// Messages between two ranks that share memory: one ring buffer per direction, with frames of header, payload and an end mark
+// that tells whether the sender has withdrawn the message in between.
 //
-// Frames of one ring are in the order they were posted. A receiver that wants a later tag first puts the earlier frames
-// aside; so order holds per sender and tag, and no sender is ever stuck behind a tag nobody asked for yet. A receiver whose
-// dtype or length is not the message's refuses it, and tells the sender beside the ring.
+// Frames of one ring are in the order in which they were posted. A receiver that waits for a later tag first sets earlier frames
+// aside, so order is kept per sender and tag, and a sender is never blocked by a tag that is not being received yet. A receiver
+// whose dtype or length differs from the message's refuses it, and tells the sender by a flag next to the ring.
 #pragma once
 
 #include <deque>
@@ -25,7 +25,7 @@ class ShmMail {
   ShmMail(std::shared_ptr<Segment> segment, int rank, std::vector<int> shown_ranks = {});
 
   void post(Message& message);
-  // Moves what can be moved; true when anything was (peers may wait for it).
+  // Transfers what it can; true when anything was transferred (peers may be waiting for it).
   bool advance();
   // Whether advance() would find something to do, with any peer or with this one. Bytes that nobody has asked for yet
   // are no news.

@@ -1,4 +1,4 @@
-// Making the shared memory of a group whose members are processes of one host.
+// Creation of the shared memory of a group whose members are processes of one host.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace tutti::comm {
 
-// Collective over the seat's members. Rank 0 makes the memory and passes its descriptor; nothing is left in the file
+// Collective over the members. Rank 0 creates the memory and passes its descriptor; nothing is left in the file
 // system.
 std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat);
 

@@ -1,9 +1,9 @@
-// The transport of ranks that share memory: processes of one host, or threads of one process.
+// The transport for ranks that share memory: processes of one host, or threads of one process.
 //
-// A round is a series of meetings. At each, a rank puts the next part of its offer where all can read it, publishes a
-// line, looks at the lines of all, and takes. Small offers ride in the line itself; larger ones are staged in one of two
-// slots, in turn, so that writing a part overlaps with the reading of the one before; offers that peers can read in
-// place (threads; registered symmetric memory) are not copied at all. A fingerprint in the line tells whether all ranks
+// A round is a series of meetings. At each meeting a rank puts the next part of its offer where all can read it, publishes a
+// line, reads the lines of all ranks, and takes its data. Small offers are stored in the line itself. Larger ones are staged in
+// two alternating slots, so that writing a part overlaps with reading the previous one. Offers that peers can read in
+// place (threads; registered symmetric memory) are not copied at all. A fingerprint in the line shows whether all ranks
 // make the same call before any data is used.
 #pragma once
 
@@ -20,8 +20,8 @@ namespace tutti::comm {
 struct ShmOptions {
   std::string group = "0";            // for messages
   bool one_address_space = false;     // all ranks are threads of this process
-  std::vector<int> shown_ranks = {};  // what messages call the ranks; empty: by their numbers
-  int local_ranks = 0;                // ranks on this host; more than cores: waiting yields at once. 0: the group's size
+  std::vector<int> shown_ranks = {};  // rank numbers for messages; empty: the group ranks
+  int local_ranks = 0;                // ranks on this host; if more than cores, waiting yields immediately. 0: the group's size
 };
 
 class ShmTransport final : public Transport {

@@ -1,4 +1,4 @@
-// How ranks that share memory sleep, wake each other, and notice that one is gone.
+// How ranks that share memory sleep, wake each other, and detect that one has died.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Making the shared memory of a group whose members are threads of this process.
+// Creation of the shared memory of a group whose members are threads of this process.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace tutti::comm {
 
-// Every member calls it with the same key; the first one to come makes the memory. Never waits.
+// Every member calls it with the same key; the first caller creates the memory. Never waits.
 std::unique_ptr<Transport> make_thread_transport(const GroupSeat& seat);
 
 }  // namespace tutti::comm
