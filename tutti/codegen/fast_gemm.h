@@ -1,8 +1,8 @@
-// Who computes a product in fast mode: Tutti's tree, or a library whose sums have an order of their own.
+// The provider of a product in fast mode: Tutti's tree, or a library with its own order of summation.
 //
-// The candidates go through the choice engine as cuts do (gemm_choice.h), under the same TUTTI_GEMM_CHOICE. heuristic takes
-// a library where it has instructions that the tree does not use, which is bf16 on processors that multiply it; measure
-// takes whoever is fastest for the call. Ranks may differ in that: fast mode promises no bits.
+// Candidates are chosen by the choice engine, like cuts (gemm_choice.h), with the options in TUTTI_GEMM_CHOICE. `heuristic` uses
+// a library if it has instructions that the tree does not use, which is the case for bf16 on processors with bf16 products;
+// `measure` uses the fastest provider for each call. Ranks may choose differently, since fast mode does not guarantee bits.
 #pragma once
 
 #include <vector>
@@ -17,30 +17,31 @@ struct GemmProvider {
   const GemmLibrary* library;  // null: Tutti
 };
 
-// Of the bucket's types: Tutti first, then the libraries that multiply them.
+// The providers for the bucket's types: Tutti first, then the libraries that support them.
 std::vector<GemmProvider> gemm_providers(const choice::BucketKey& bucket);
 choice::ChoiceRules<GemmProvider> gemm_provider_rules();
 
-// Any thread.
+// May be used by any thread.
 class GemmProviderChooser {
  public:
-  // `store` may be null and outlives the chooser.
+  // `store` may be null and must outlive the chooser.
   explicit GemmProviderChooser(const choice::ChoiceOptions& options, choice::WinnerStore* store = nullptr)
       : engine_(gemm_providers, gemm_provider_rules(), options, store) {}
 
-  // `run` computes the problem with a provider. Tutti inside a loop of the pool and while another thread measures.
+  // `run` computes the problem with a given provider. Returns Tutti inside a loop of the pool and while another thread measures.
   GemmProvider choose(const GemmProblem& p, int threads, FunctionRef<void(const GemmProvider&)> run);
-  // What choose() would take now without measuring.
+  // The provider that choose() would return now without measuring.
   GemmProvider known(const GemmProblem& p, int threads);
 
  private:
   choice::ChoiceEngine<GemmProvider> engine_;
 };
 
-// That of gemm(): options of TUTTI_GEMM_CHOICE, winners in the cache folder.
+// The chooser that gemm() uses, with the options in TUTTI_GEMM_CHOICE and winners in the cache folder.
 GemmProviderChooser& process_gemm_provider_chooser();
 
-// The problem by a library, parts of C shared out over the pool. EnvironmentError: what the library complains of.
+// Computes the problem with a library, with parts of C distributed over the pool. EnvironmentError with the library's message
+// when it fails.
 void multiply_by(const GemmLibrary& library, const GemmProblem& p, ThreadPool& pool);
 
 }  // namespace tutti::codegen

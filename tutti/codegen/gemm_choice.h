@@ -17,29 +17,30 @@ namespace tutti::codegen {
 inline constexpr int64_t kWorthChoosing = int64_t{1} << 20;
 inline bool is_worth_choosing(const GemmProblem& p) { return p.m * p.n * p.k * p.batch.count >= kWorthChoosing; }
 
-// All that a cut may depend on.
+// The full description of the problem that a cut may depend on.
 choice::Signature gemm_signature(const GemmProblem& p, int threads);
 
-// Every cut of tiles that exist for the bucket's instruction set, and what tells those that fit a call.
+// All cuts with tiles that exist for the bucket's instruction set, and the rules that select those valid for a call.
 std::vector<GemmCut> gemm_cuts(const choice::BucketKey& bucket);
 choice::ChoiceRules<GemmCut> gemm_choice_rules();
 
-// Of one run; infinity for a candidate that cannot run here: it is one less, not a failed product.
+// The time of one run in microseconds; infinity for a candidate that cannot run here, which is then skipped without failing the
+// product.
 double microseconds_of(FunctionRef<void()> run);
 
-// Any thread.
+// May be used by any thread.
 class GemmChooser {
  public:
-  // `store` may be null and outlives the chooser.
+  // `store` may be null and must outlive the chooser.
   explicit GemmChooser(const choice::ChoiceOptions& options, choice::WinnerStore* store = nullptr)
       : engine_(gemm_cuts, gemm_choice_rules(), options, store) {}
 
-  // `run` computes the problem with a cut. usual_cut() inside a loop of the pool (its neighbours would be timed as well)
-  // and while another thread measures the same call (it may need the pool that this one holds).
+  // `run` computes the problem with a given cut. Returns usual_cut() inside a loop of the pool (where other work would be timed
+  // as well) and while another thread measures the same call (which may need the pool that this thread holds).
   GemmCut choose(const GemmProblem& p, int threads, FunctionRef<void(const GemmCut&)> run) {
     return engine_.options().may_measure() ? measured(p, threads, run) : usual_cut(p);
   }
-  // The cut choose() would take now without measuring.
+  // The cut that choose() would return now without measuring.
   GemmCut known(const GemmProblem& p, int threads);
 
   choice::ChoiceEngine<GemmCut>& engine() { return engine_; }
@@ -50,12 +51,13 @@ class GemmChooser {
   choice::ChoiceEngine<GemmCut> engine_;
 };
 
-// Of TUTTI_GEMM_CHOICE; UsageError when it is malformed.
+// The options in TUTTI_GEMM_CHOICE. UsageError when it is malformed.
 choice::ChoiceOptions gemm_choice_options();
-// Winners in the cache folder, of this machine and code and of candidates described by `what`; null where nothing is measured.
+// The store of winners in the cache folder for this machine and code and the candidates described by `what`; null when nothing is
+// measured.
 choice::WinnerStore* gemm_winner_store(const std::string& what);
 
-// That of gemm(): the options and winners of the process.
+// The chooser that gemm() uses, with process-wide options and cached winners.
 GemmChooser& process_gemm_chooser();
 
 }  // namespace tutti::codegen

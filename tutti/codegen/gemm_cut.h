@@ -45,18 +45,18 @@ struct GemmCut {
   bool operator==(const GemmCut&) const = default;
 };
 
-// What gemm() does unless a measurement says otherwise.
+// The cut that gemm() uses without a measurement.
 GemmCut usual_cut(const GemmProblem& p);
 
-// Rows that a tile may have, and columns beside so many rows.
+// The maximum number of rows of a tile, and of registers of columns for a tile with `rows` rows.
 int64_t most_rows(CpuTarget target);
 int64_t most_vectors(CpuTarget target, int64_t rows);
 
-// Whether rows of an operand with neighbouring columns lie a multiple of 4 KiB apart: then they meet in few sets of the
-// first-level cache, and a tile, which walks down short pieces of them, finds nothing there that it asked for ahead.
+// Whether rows of an operand with contiguous columns are a multiple of 4 KiB apart. They then map to few sets of the
+// first-level cache, where the prefetched pieces of rows that a tile reads would evict each other.
 bool rows_meet_in_cache(const GemmOperand& operand);
 
-// Whether tiles may read B, or what is B of the transposed problem, where it lies.
+// Whether tiles may read B, or the B of the transposed problem, in place.
 bool can_stay_in_place(const GemmProblem& p, bool transposed);
 
 }  // namespace tutti::codegen

@@ -10,7 +10,7 @@ namespace tutti::codegen {
 
 // c[m, n] = a[m, k] b[k, n]; a and b are i8 with any strides, c is i32. Sums wrap modulo 2^32, which up to k = 131071 none
 // can reach. k = 0 stores zeros. With an odd k both operands are copied, a zero behind each row and column.
-// Of the options the consumer is not for it. UsageError: negative sizes, other dtypes, a consumer, no memory under c.
+// options.consumer is not supported. UsageError for negative sizes, other dtypes, a consumer, or c without memory.
 void int8_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
                const GemmOptions& options = {});
 

@@ -19,13 +19,13 @@ struct GemmLibrary {
   const char* (*multiply)(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c);
 };
 
-// Of a plugin, by this name.
+// The function that a plugin exports under this name.
 using GemmLibraryFunction = const GemmLibrary* (*)();
 inline constexpr const char* kGemmLibraryFunctionName = "tutti_gemm_library";
 
-// Those of this build that can be opened, always in the same order. Any thread.
+// The libraries of this build that can be opened, always in the same order. Any thread.
 std::span<const GemmLibrary* const> gemm_libraries();
-// Why others of this build cannot: for reports.
+// Why other libraries of this build cannot be opened, for reports.
 std::span<const std::string> closed_gemm_libraries();
 
 }  // namespace tutti::codegen

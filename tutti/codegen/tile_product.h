@@ -15,10 +15,10 @@
 
 namespace tutti::codegen {
 
-// Elements that `columns` take in whole registers.
+// `columns`, rounded up to whole registers.
 int64_t whole_registers(int64_t columns, DType compute, CpuTarget target = cpu_target());
 
-// Of the contraction for a tile of C, what is not known to be zero.
+// The part of the contraction for a tile of C that is not known to be zero.
 struct TilePart {
   int64_t begin, end;
 };

@@ -13,7 +13,7 @@ struct Space {
   Dims row;
 };
 
-// What an operand reads or writes at each point of a space: equal accesses are the same element everywhere.
+// The element that an operand reads or writes at each point of a space. Equal accesses refer to the same element everywhere.
 struct Access {
   int32_t buffer = -1;
   int32_t version = 0;

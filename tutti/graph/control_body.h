@@ -1,4 +1,5 @@
-// What a control node holds: the graphs that it runs, when it runs them, and how they come by their memory.
+// ControlBody: the contents of a control flow node, which are the graphs it runs, when it runs them, and how they get their
+// memory.
 #pragma once
 
 #include "tutti/graph/graph.h"

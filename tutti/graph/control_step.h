@@ -23,7 +23,7 @@ class ControlStep {
   void check(std::span<const Tensor> inputs) const;
   // Writes the outputs of the node, which are dense, after check(). Throws what the parts throw.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
-  // What the user called.
+  // The name of the function that the user called.
   const char* name() const { return kind_ == ControlBody::Kind::check ? "check" : text_.c_str(); }
   // The steps of the parts, for people.
   std::string to_string() const;

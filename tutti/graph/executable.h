@@ -118,7 +118,7 @@ class Executable {
   void compile_kernels(int jobs);
   std::unique_ptr<Frame> make_frame() const;
   Tensor tensor_of(const Value& v, const Frame& frame) const;
-  // Of graphs that give memory back or take it again (executable_resizes.cpp).
+  // For graphs that release or reallocate memory (executable_resizes.cpp).
   void find_memory(size_t buffer, Frame& frame) const;
   void refuse_released(const Step& step, const Frame& frame) const;
   void find_resized(const Step& step, Frame& frame) const;

@@ -5,7 +5,7 @@
 
 namespace tutti::graph {
 
-// What one call works on.
+// The data of one call.
 struct Executable::Frame {
   Tensor arena;
   std::vector<char*> bases;            // per buffer

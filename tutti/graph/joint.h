@@ -9,7 +9,7 @@
 
 namespace tutti::graph {
 
-// What a trace held when the function returned.
+// The sizes of a trace's lists when the function returned.
 struct JointSplit {
   size_t nodes = 0, buffers = 0;
   std::ptrdiff_t sources = 0;

@@ -1,4 +1,4 @@
-// What the recipe of a call says about it, read before any kernel is made of it.
+// Properties of a call that follow from its recipe and are needed before a kernel is made.
 #pragma once
 
 #include "tutti/ops/engine/op_def.h"

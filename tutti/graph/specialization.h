@@ -37,15 +37,15 @@ struct Rebinding {
   int32_t result = 0;
 };
 
-// What a held tensor was in the trace.
+// The view that a captured tensor was in the trace.
 struct HeldView {
-  const Storage* storage;  // to compare with, nothing else
+  const Storage* storage;  // only for comparison
   int64_t offset;
   Extents sizes, strides;
-  // The first argument on the same memory, and how many bytes that begins behind this; -1: none.
+  // The first argument on the same memory, or -1, and its byte offset from this tensor.
   int32_t argument;
   int64_t argument_bytes;
-  bool moves = false;  // calls give it other memory
+  bool moves = false;  // calls replace its memory
   static HeldView of(const Tensor& t, std::span<const Tensor> arguments);
 };
 
@@ -68,12 +68,12 @@ struct JointBackward {
 
 class Continuations;
 
-// What a call has computed when it is in the middle of the function.
+// The state of a call between two segments of the function.
 struct Progress {
-  std::vector<Tensor> read;     // by the host, in order
-  std::vector<Tensor> carried;  // buffers made so far that may be needed
-  std::vector<RandomKey> keys;  // per slot met so far
-  bool has_written = false;     // to memory that it was given
+  std::vector<Tensor> read;     // the values read by the host, in order
+  std::vector<Tensor> carried;  // intermediate buffers that may still be needed
+  std::vector<RandomKey> keys;  // one per slot used so far
+  bool has_written = false;     // whether given memory has been written
 };
 
 struct Specialization {
@@ -104,14 +104,14 @@ struct Specialization {
                                      std::span<const Tensor> carried) const;
 };
 
-// What a function does after each value that it has read at one place. Any thread.
+// The segments that follow a read, one for each value that was read there. May be used by any thread.
 class Continuations {
  public:
-  // Null when this value did not come yet, or came when what the function holds was otherwise.
+  // Null when this value has not been read before, or only with other captured state.
   std::shared_ptr<const Specialization> find(const Tensor& value, const Leaves& arguments) const;
-  // Forgets what was made from a trace that is no longer true.
+  // Drops segments from a trace that is no longer valid.
   void drop(const HeldWatch& watch);
-  // The oldest goes when there are `limit`.
+  // Drops the oldest segment when there are already `limit`.
   void add(const Tensor& value, std::shared_ptr<const Specialization> next, size_t limit);
   struct Entry {
     Tensor value;
@@ -120,14 +120,15 @@ class Continuations {
   std::vector<Entry> entries() const;
 
  private:
-  mutable std::mutex mutex_;  // of entries_
+  mutable std::mutex mutex_;  // protects entries_
   std::vector<Entry> entries_;
 };
 
-// What is left to do when the function has been traced: passes, plans and kernels. Call it once, on any thread.
+// The rest of the work after the function has been traced: passes, plans and kernels. Call it once, on any thread.
 using Build = std::function<std::shared_ptr<const Specialization>()>;
 
-// Traces. Throws what the function throws, and CaptureError. progress: the function may read elements, and goes on after these.
+// Traces the function. Throws what the function throws, and CaptureError. progress: the function may read elements and continues
+// after those already read.
 Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms, const Progress* progress = nullptr);
 
 // Runs the function once more on stand-ins, for what it reads now; symbols: with symbolic sizes. Nothing when those cannot

@@ -18,20 +18,20 @@
 
 namespace tutti::graph {
 
-// What tensors of a trace and the trace know of each other after one of them is gone.
+// State shared by a trace and its tensors, which either may outlive.
 struct TraceState {
-  std::string name;  // of the traced function
+  std::string name;  // name of the traced function
   bool ended = false;
-  std::vector<int32_t> tensors_on;  // per buffer: storages of the trace that stand for it
+  std::vector<int32_t> tensors_on;  // per buffer, the number of the trace's storages that stand for it
 };
 
-// Thrown through a traced function at a read that nobody has answered: what it called until then runs first.
+// Thrown through a traced function at a read whose value is not known yet: the ops called so far must run first.
 struct ReadReached {};
 
-// What a function did up to a read, to tell whether it does the same when it is traced again.
+// A summary of what a function did up to a read, to detect whether it does the same when it is traced again.
 struct SegmentMark {
-  size_t ops;                    // a hash, also of the bytes of what is carried
-  std::vector<int32_t> carried;  // made buffers that tensors stand for at the read
+  size_t ops;                    // a hash of the ops, and of the sizes of carried buffers
+  std::vector<int32_t> carried;  // intermediate buffers that tensors stand for at the read
   friend bool operator==(const SegmentMark&, const SegmentMark&) = default;
 };
 
@@ -62,10 +62,10 @@ struct Captured {
 
 class Trace : private HostReads {
  public:
-  // program: written down as well, for sizes that are symbols of it.
+  // program: if not null, the calls are also recorded in it, with symbolic sizes.
   explicit Trace(std::string name, Program* program = nullptr);
-  // Of a part of what `outer` traces that runs by itself: it may read tensors of the traces around it, which become captured
-  // inputs, and may not write them. `outer` lives longer.
+  // For a part of the function traced by `outer` that runs separately, such as a branch. It may read tensors of the enclosing
+  // traces, which become captured inputs, but must not write them. `outer` must outlive this trace.
   Trace(const std::string& part, Trace& outer);
   ~Trace();
   Trace(const Trace&) = delete;
@@ -89,18 +89,18 @@ class Trace : private HostReads {
     bool kept_places_;  // whether ModuleScopes were noted before
   };
 
-  // Stands for the argument `actual` in the trace. Arguments that share a storage share a buffer, whose start is the
-  // lowest byte that any of the group reaches, or that of the storage. sizes: of each, when a program is written; empty: as
-  // they are.
+  // Adds stand-ins for the arguments `actual` to `traced`. Arguments that share a storage share a buffer, which starts at the
+  // lowest byte that any of them accesses, or at the start of the storage, depending on `reach`. sizes: symbolic sizes for each
+  // argument when a program is recorded; empty: the actual sizes.
   void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes = {});
-  // The stand-in for a tensor that exists only when the graph runs (a cotangent), dense.
+  // A dense stand-in for a tensor that exists only when the graph runs, such as a cotangent.
   Tensor add_later(const Extents& sizes, DType dtype, Device device);
   // The same with the sizes and strides of `like`.
   Tensor add_later(const Tensor& like);
   // The same for the cotangent of `of`.
   Tensor add_cotangent(const Tensor& of);
 
-  // What `t` is in the graph now. A tensor with memory that the trace has not met becomes a captured input.
+  // The current value of `t` in the graph. A tensor with memory that is new to the trace becomes a captured input.
   Value value_of(const Tensor& t);
   bool is_traced(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs);
@@ -110,16 +110,16 @@ class Trace : private HostReads {
   // Records that `condition` must be true.
   void record_check(std::shared_ptr<const ControlBody> body, const Tensor& condition);
   void repeat_check(std::shared_ptr<const ControlBody> body, const Tensor& condition, const Origin& origin);
-  // Appends a node that is no call of an op; gives its outputs, dense.
+  // Appends a node that is not a call of an op; returns its outputs, which are dense.
   std::vector<Tensor> append(Node node, std::span<const OutputMeta> metas, Device device);
 
-  // From now on the function may read elements: the first reads give `answers`, and the graph begins anew behind each of
-  // them; a further one ends the trace with ReadReached, the results being what is read and then the carried buffers.
+  // From now on the function may read elements: the first reads return `answers`, and a new graph begins after each of
+  // them. A further read ends the trace with ReadReached; the results are then the value to be read and the carried buffers.
   void answer_reads(std::span<const Tensor> answers);
-  // What is traced from now on runs later, or may not.
+  // Ops traced from now on run in a later call, or possibly never.
   void end_forward() { forward_has_ended_ = true; }
   bool stopped_at_read() const { return segments_.size() > answers_.size(); }
-  // Those that end in a read.
+  // The segments that end in a read.
   const std::vector<SegmentMark>& segments() const { return segments_; }
   const CallSite& last_read() const { return last_read_; }
 

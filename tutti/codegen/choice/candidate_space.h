@@ -14,7 +14,7 @@
 
 namespace tutti::codegen::choice {
 
-// Of a and b: n has the elements of a row side by side, t has any other strides.
+// The layouts of a and b: n means that the elements of a row are contiguous, t means any other strides.
 enum class Layout : uint8_t { nn, nt, tn, tt };
 
 struct BucketKey {

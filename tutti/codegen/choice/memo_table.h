@@ -1,5 +1,5 @@
-// What was found out about a call, kept by its full signature. One thread works it out while others that ask for the same
-// wait for it; a failure reaches all of them and leaves nothing behind, so that the next call tries again.
+// MemoTable: results about calls, stored by full signature. One thread computes a result while others that request the same
+// wait for it; a failure is thrown to all of them and not stored, so that the next call tries again.
 #pragma once
 
 #include <condition_variable>

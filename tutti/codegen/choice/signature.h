@@ -1,4 +1,4 @@
-// What a choice depends on: the full description of one call. Two calls that differ in any field may need different
+// Signature: the full description of one call, on which a choice depends. Two calls that differ in any field may need different
 // kernels, so this is the key of every table of choices, in memory and on disk.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the files of the functional collectives share: their attrs, small shape words, the list of their ops.
+// Shared by the files of the functional collectives: attrs, small shape helpers, the list of their ops.
 #pragma once
 
 #include "tutti/comm/functional/arguments.h"

@@ -13,7 +13,7 @@ std::unique_ptr<Backend> make_nccl_backend();
 std::unique_ptr<Backend> make_nvshmem_backend();
 std::unique_ptr<Backend> make_threads_backend();
 
-// What default_backend_name() says when nobody has chosen.
+// The result of default_backend_name() without TUTTI_SYMM_BACKEND.
 const char* usual_backend_name();
 
 }  // namespace tutti::comm::symm

@@ -1,4 +1,5 @@
-// What one allocation is to one group after a successful rendezvous: the blocks and pads of all ranks, mapped here.
+// Connection: an allocation as shared with a group by a rendezvous, with the blocks and pads of all ranks mapped into this
+// process.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a rank tells the others at a rendezvous, and whether what all of them told fits together.
+// PeerRecord: the information that a rank sends to the others at a rendezvous, and the check that all records are consistent.
 #pragma once
 
 #include <sys/types.h>
@@ -41,7 +41,7 @@ PeerRecord parse_record(std::string_view text, int rank);
 // "" or the message that every rank throws; the same on all of them.
 std::string find_disagreement(std::string_view title, std::span<const PeerRecord> records, bool reaches_hosts);
 
-// Of this process.
+// The host identity and the random token of this process.
 const std::string& host_identity();
 const std::string& process_token();
 

@@ -1,4 +1,4 @@
-// What the passes share that attach kernels to the calls which they stand beside.
+// Shared parts of the passes that attach kernels to adjacent calls as prologues and epilogues.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What attention is: loops in double. Inputs and outputs are those of the kernels.
+// The reference of attention: loops in double precision. Inputs and outputs are those of the kernels.
 #pragma once
 
 #include "tutti/ops/engine/op_def.h"

@@ -1,4 +1,4 @@
-// What the ops of attention say of a call, and recipes that run beside their kernels.
+// The attrs of the ops of attention, and helper ops that run next to their kernels.
 #pragma once
 
 #include <initializer_list>

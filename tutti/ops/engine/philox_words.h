@@ -10,7 +10,7 @@ namespace tutti::facets {
 // Parameters 0 to kKeyParams - 1 of a recipe that draws hold its key.
 inline constexpr int kKeyParams = 5;
 void write_key(const RandomKey& key, codegen::ParamValue* params);
-// What in the key changes the code.
+// The variant number (Recipe::variant) for the part of the key that affects the code.
 inline uint64_t key_variant(const RandomKey& key) { return key.run_length != 0; }
 
 // Position of the element in the whole tensor, i64. `key` as given to write_key.

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-// What selects a kernel: never a size. Operands in the order of inputs, then outputs.
+// The key that selects a kernel, which never includes a size. Operands are in the order of inputs, then outputs.
 struct KernelKey {
   const OpDef* op;
   uint64_t variant;
@@ -30,9 +30,9 @@ struct KernelKey {
   size_t hash() const;
 };
 
-// Without operands.
+// The key without operands.
 KernelKey key_of(const OpCall& call, codegen::LoopKind kind);
-// Of a call whose operands move along dim `inner` of the nest (-1: along none).
+// The key of a call whose operands move along dim `inner` of the nest (-1: along none).
 KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, codegen::LoopKind kind, const LoopNest& nest, int inner);
 
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key);
