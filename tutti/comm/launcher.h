@@ -22,9 +22,9 @@ struct NodeOptions {
   int node_rank = 0;
   std::string host = "";  // the endpoint, the same for all nodes; "": a single node
   int port = 0;           // 0: chosen by the system, for a single node only
-  std::chrono::milliseconds quiet = std::chrono::seconds(3);        // with min_nodes there and nobody new so long, it starts
-  std::chrono::milliseconds join = std::chrono::seconds(300);       // for min_nodes to come
-  std::chrono::milliseconds lost_after = std::chrono::seconds(10);  // a node that says nothing so long is lost
+  std::chrono::milliseconds quiet = std::chrono::seconds(3);        // start if min_nodes are there and no more join for this long
+  std::chrono::milliseconds join = std::chrono::seconds(300);       // maximum time for min_nodes to join
+  std::chrono::milliseconds lost_after = std::chrono::seconds(10);  // a silent node counts as lost after this time
 };
 
 struct LaunchOptions {

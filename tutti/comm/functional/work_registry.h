@@ -15,8 +15,8 @@
 
 namespace tutti::comm::functional {
 
-// The works of one rank. Any thread may call. destroy_process_group() ends it; a rank that ends with works nobody waited
-// for says so on stderr, once.
+// The works of one rank. May be used by any thread. destroy_process_group() ends it; a rank that ends with works that were never
+// waited for reports this once on stderr.
 class WorkRegistry {
  public:
   static WorkRegistry& current();
@@ -25,15 +25,16 @@ class WorkRegistry {
   WorkRegistry(const WorkRegistry&) = delete;
   WorkRegistry& operator=(const WorkRegistry&) = delete;
 
-  // Says how many works nobody waited for, and lets go of all.
+  // Reports how many works were never waited for, and releases all of them.
   void end();
 
-  // A work that is registered for this storage already is not registered again.
+  // Registers a work for a storage, unless it already is.
   void add(const StorageRef& storage, const Work& work);
   std::vector<Work> find(const StorageRef& storage) const;
-  // Forgets these works of the storage.
+  // Removes these works of the storage.
   void remove(const StorageRef& storage, std::span<const Work> works);
-  // Works registered, and those among them that nobody waited for: failed ones stay, to throw again, and do not count.
+  // The number of registered works, and of those that were never waited for. Failed works stay registered, in order to throw
+  // again, and are not counted by unwaited().
   int64_t size() const;
   int64_t unwaited() const;
 
@@ -58,7 +59,7 @@ void share_works(const Tensor& from, const Tensor& to);
 // Whether any rank of this process has works for the storage of `tensor`.
 bool has_works(const Tensor& tensor);
 // Waits for all works of the storage of `tensor`: those of the current rank, else those of any rank of this process.
-// Throws what a work failed with, also when asked again. Without works it returns at once.
+// Throws the error of a failed work, each time it is called. Returns immediately if there are no works.
 void wait_works(const Tensor& tensor);
 
 }  // namespace tutti::comm::functional

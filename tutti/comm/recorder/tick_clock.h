@@ -1,4 +1,4 @@
-// TickClock: time stamps that cost one instruction, turned into nanoseconds when somebody reads them.
+// TickClock: time stamps that cost one instruction and are converted to nanoseconds when they are read.
 #pragma once
 
 #include <time.h>

@@ -1,5 +1,5 @@
-// How the ranks that one process of this host has started find the store of rank 0 without a port that somebody chose:
-// under mpirun or srun, which tell a rank its number but no place to meet.
+// How ranks started by one process of this host, such as mpirun or srun, find the store of rank 0 without a port given by the
+// user, since these launchers give a rank its number but no address for a store.
 //
 // Rank 0 lets the system pick the port and listens at a door: a socket without a file, named by the user and by the process
 // that has started the ranks, its number and the moment of its start, which no other job on this host shares. Each rank of

@@ -20,8 +20,8 @@ struct WireReply {
 // request is unknown, and replies would no longer belong to their requests.
 class TcpConnection {
  public:
-  // Tries until somebody answers or the time is over, then greets and proves the key. StoreTimeout names address, time
-  // and last error. UsageError when client and server do not have the same job key, or only one of them has any.
+  // Retries until a server answers or the time is over, then greets it and proves the key. StoreTimeout, naming address, time
+  // and last error. UsageError when client and server have different job keys, or only one of them has a key.
   TcpConnection(const std::string& host, int port, const std::string& job_key, std::chrono::milliseconds timeout);
 
   // "tcp://127.0.0.1:29500"

@@ -1,4 +1,4 @@
-// What is known about one allocation of symmetric memory: for the files of this folder.
+// The internal record of an allocation of symmetric memory.
 #pragma once
 
 #include <atomic>

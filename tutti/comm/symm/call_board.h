@@ -1,13 +1,12 @@
-// CallBoard: where the ranks of a group say which op they make, and find out before any data is used whether all say the
-// same.
+// CallBoard: the ranks of a group publish which op they call, and detect before any data is used whether all call the same.
 //
-// Each rank has an area in symmetric memory that only it writes. At meeting k it puts a fingerprint into line k % 2 and
-// then the number k; whoever has seen the k of all ranks compares the fingerprints. A rank publishes k + 2 only when all
-// have published k + 1, so a line is not written again before all have read it. A meeting is a barrier, too: what a rank has
-// written before is visible to all behind it. It costs each rank one line written and W - 1 read.
+// Each rank has an area in symmetric memory that only it writes. At meeting k it writes a fingerprint to line k % 2 and
+// then the number k; a rank that has seen the k of all ranks compares the fingerprints. A rank publishes k + 2 only when all
+// have published k + 1, so a line is not overwritten before all have read it. A meeting is also a barrier: what a rank has
+// written before is visible to all ranks after it. It costs each rank one line written and W - 1 read.
 //
-// A mismatch or a refusal is over with its meeting, and the group goes on. A death, a deadline and an op that ended in the
-// middle end the board on all ranks: nobody knows any more what has been read. Calls come one at a time.
+// After a mismatch or a refusal the group remains usable. A death, a timeout or an op that failed in the
+// middle ends the board on all ranks, because it is then unknown what has been read. Calls must be made one at a time.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What the copies of one SymmGroup have in common. Any thread; `mutex` guards what changes, collective calls come one
-// at a time under `collective`.
+// The state shared by the copies of one SymmGroup. May be used by any thread: `mutex` protects what changes, and collective calls
+// are serialized by `collective`.
 #pragma once
 
 #include <sys/types.h>

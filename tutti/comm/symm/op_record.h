@@ -1,7 +1,7 @@
-// OpRecord: what a rank says about an op on symmetric memory before any data is used. All ranks must say the same.
+// OpRecord: a rank's description of an op on symmetric memory, published before any data is used. It must match on all ranks.
 //
-// A record is plain bytes in shared memory. Its fingerprint stands beside the number of the meeting, so ranks that agree
-// compare one word each; the records are read only when the words differ, to say which field does.
+// A record is plain bytes in shared memory. Its fingerprint is stored next to the number of the meeting, so ranks that agree
+// compare only one word each; the records are read only when the words differ, to name the field that differs.
 #pragma once
 
 #include <array>

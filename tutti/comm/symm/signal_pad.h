@@ -1,9 +1,9 @@
 // Signal pads: how the ranks of a handle wait for each other in shared memory.
 //
 // Each rank has a pad that all ranks map: [PadHeader | slots]. Slot [channel][source] of a pad is written by `source`
-// alone (and `consumed` by the owner alone), so counters need no compare-and-swap, and nothing depends on who is first.
-// All counters only grow and start at zero. A waiter spins briefly, or yields at once where ranks exceed cores, then
-// sleeps on the doorbell of its own pad; whoever changes what a rank may wait for rings that rank's doorbell.
+// alone (and `consumed` by the owner alone), so counters need no compare-and-swap, and nothing depends on the order of arrival.
+// All counters start at zero and only increase. A waiter spins briefly, or yields immediately if ranks exceed cores, then
+// sleeps on the doorbell of its own pad; a rank that changes a value for which another may wait rings the other's doorbell.
 //
 // Calls of one rank may come from several threads, on different channels.
 #pragma once
