@@ -115,7 +115,7 @@ TEST(SafetensorsHeader, RefusesWhatIsNotADescription) {
   expect_refused(R"({"x":1})", 0, "x: is 1, expected an array or object");
   expect_refused(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1)"), 4, "x: has 4 keys, expected exactly dtype, shape and data_offsets");
   expect_refused(one(R"("dtype":"C64","shape":[1],"data_offsets":[0,8])"), 8, "x.dtype: is \"C64\"; known are F64");
-  expect_refused(R"({"__metadata__":{"a":1}})", 0, "__metadata__.a: is 1, expected a text");
+  expect_refused(R"({"__metadata__":{"a":1}})", 0, "__metadata__.a: is 1, expected a string");
   expect_refused(R"({"__metadata__":[]})", 0, "__metadata__: is an array of 0");
 }
 

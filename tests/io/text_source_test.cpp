@@ -82,7 +82,7 @@ TEST(TextSource, SaysWhatAJsonLineLacks) {
   TemporaryFolder folder;
   EXPECT_NE(message_of<UsageError>(folder.write("a.jsonl", "{\"txt\": \"\"}")).find("a.jsonl:1: has no 'text'"), std::string::npos);
   EXPECT_NE(message_of<UsageError>(folder.write("b.jsonl", "[1]")).find("b.jsonl:1: is an array of 1, expected an object"), std::string::npos);
-  EXPECT_NE(message_of<UsageError>(folder.write("c.jsonl", "{\"text\": 1}")).find("c.jsonl:1: text: is 1, expected a text"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>(folder.write("c.jsonl", "{\"text\": 1}")).find("c.jsonl:1: text: is 1, expected a string"), std::string::npos);
 }
 
 TEST(TextSource, MakesADocumentOfEachDictEntry) {

@@ -115,12 +115,12 @@ TEST(JsonValue, ErrorsNameThePathOfTheValueAndWhatItIs) {
   const auto complaint = [](auto fn) { return message_of(fn); };
   EXPECT_EQ(complaint([&] { items[1].whole(); }), "x.json: model.merges[1]: is \"a\", expected a whole number of 64 bits");
   EXPECT_EQ(complaint([&] { items[0].whole(1, 5); }), "x.json: model.merges[0]: is 0, expected a whole number from 1 to 5");
-  EXPECT_EQ(complaint([&] { items[0].text(); }), "x.json: model.merges[0]: is 0, expected a text");
+  EXPECT_EQ(complaint([&] { items[0].text(); }), "x.json: model.merges[0]: is 0, expected a string");
   EXPECT_EQ(complaint([&] { items[2].at("other"); }), "x.json: model.merges[2]: has no 'other'");
   EXPECT_EQ(complaint([&] { (*items[2].at("deep").begin()).value.boolean(); }), "x.json: model.merges[2].deep[0]: is null, expected true or false");
   EXPECT_EQ(complaint([&] { merges.at("x"); }), "x.json: model.merges: is an array of 3, expected an object");
   EXPECT_EQ(complaint([&] { merges.number(); }), "x.json: model.merges: is an array of 3, expected a number");
-  EXPECT_EQ(complaint([&] { doc.top().text(); }), "x.json: is an object, expected a text");
+  EXPECT_EQ(complaint([&] { doc.top().text(); }), "x.json: is an object, expected a string");
   EXPECT_EQ(complaint([&] { items[1].size(); }), "x.json: model.merges[1]: is \"a\", expected an array or object");
   EXPECT_EQ(complaint([&] { items[1].begin(); }), "x.json: model.merges[1]: is \"a\", expected an array or object");
   EXPECT_EQ(complaint([&] { doc.top().at("big").whole(); }), "x.json: big: is 9223372036854775808, expected a whole number of 64 bits");

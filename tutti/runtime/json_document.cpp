@@ -24,7 +24,7 @@ const char* words_for(JsonKind kind) {
     case JsonKind::whole:
     case JsonKind::big:
     case JsonKind::number: return "a number";
-    case JsonKind::text: return "a text";
+    case JsonKind::text: return "a string";
     case JsonKind::array: return "an array";
     case JsonKind::object: return "an object";
   }
@@ -152,7 +152,7 @@ double JsonValue::number() const {
 }
 
 std::string_view JsonValue::text() const {
-  if (!is_text()) fail("is {}, expected a text", shown());
+  if (!is_text()) fail("is {}, expected a string", shown());
   return tree_->text(node_);
 }
 
