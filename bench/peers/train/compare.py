@@ -14,13 +14,9 @@ import sys
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(here.parent))
+from models import MODELS  # noqa: E402
 from programs import Peer, count, counts, imports, program, run_tutti, text_of  # noqa: E402
 
-SHARED = {"tied_embeddings": True, "rope_theta": 1e6, "norm_eps": 1e-6, "init_std": 0.02}
-MODELS = {
-    "quickstart": dict(SHARED, dim=192, layers=4, heads=6, kv_heads=3, ffn_dim=512, vocab=2048, head_dim=32),
-    "debugmodel": dict(SHARED, dim=256, layers=8, heads=16, kv_heads=8, ffn_dim=3072, vocab=2048, head_dim=128),
-}
 MODES = ("eager", "compiled")
 
 

@@ -67,11 +67,11 @@ class Qwen3(nn.Module):
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
 
-    def forward(self, tokens, labels):
+    def forward(self, tokens, labels, reduction="mean"):
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten(), reduction=reduction)
 
 
 def main():
