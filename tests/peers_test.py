@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 root, tutti = pathlib.Path(sys.argv[1]), sys.argv[2]
 problems = []
@@ -33,5 +34,20 @@ if shutil.which("g++") and "avx2" in pathlib.Path("/proc/cpuinfo").read_text(): 
     nowhere = [f"--{flag}=/nowhere" for flag in ("python", "mlx", "ggml")]
     words = ["PyTorch is missing: --python", "MLX is missing: --mlx", "ggml is missing: ", "| embedding, gradient, 4096 of 512 to 32000 | "]
     expect(0, words, "kernels/compare.py", tutti, "--only=embedding, gradient", "--threads=1", "--rounds=1", *nowhere)
+layouts = root / "bench/peers/layouts"
+if sys.version_info >= (3, 11):  # reads TOML
+    expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], "layouts/compare.py", "/nowhere/tutti", "--out=/nowhere")
+    expect(2, ["'0' should be a count of at least 1"], "layouts/compare.py", tutti, "--out=/nowhere", "--steps=0")
+    with tempfile.TemporaryDirectory() as folder:
+        out, config = pathlib.Path(folder) / "out", pathlib.Path(folder) / "small.toml"
+        config.write_text((root / "configs/quickstart.toml").read_text().replace("global_batch_tokens = 4096", "global_batch_tokens = 128").replace("sequence_length = 256", "sequence_length = 16"))
+        small = [tutti, f"--out={out}", f"--config={config}", "--steps=2", "--python=/nowhere/python"]
+        expect(1, ["compare.py: /dev/null has 0 bytes of text, and 2 steps read 256"], "layouts/compare.py", *small, "--text=/dev/null")
+        expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "| Tutti, 2 ranks | ", "| Tutti, 4 ranks | ", "| 2 of 2 | 0 |"], "layouts/compare.py", *small, f"--text={root / 'LICENSE'}")
+        expect(1, ["was made with other settings: ", "steps = 200, now 2"], "layouts/compare.py", *small, f"--text={root / 'LICENSE'}", f"--add={layouts / 'losses.json'}")
+        picture = pathlib.Path(folder) / "same_bits.svg"
+        subprocess.run([sys.executable, str(layouts / "picture.py"), str(layouts / "losses.json"), str(picture)], check=True)
+        if picture.read_text() != (root / "docs/images/same_bits.svg").read_text():
+            problems.append("docs/images/same_bits.svg is not what bench/peers/layouts/picture.py draws of bench/peers/layouts/losses.json")
 print("\n".join(problems) or "all comparisons say what they lack")
 sys.exit(bool(problems))

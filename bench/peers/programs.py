@@ -1,6 +1,7 @@
 """What the comparisons share: programs that answer questions, lines of `tutti bench`, the environment of all of them, and flags that are checked."""
 import argparse
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -59,6 +60,13 @@ def text_of(us):
         if us < 1000 * scale or unit == "s":
             value = us / scale
             return f"{value:.{max(0, 2 - (value >= 10) - (value >= 100))}f} {unit}"
+
+
+def hex_of(value):
+    """The number as C prints it with %a, as in metrics.jsonl."""
+    mantissa, exponent = value.hex().split("p") if math.isfinite(value) else (str(value), "")
+    digits = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{digits}p{exponent}" if exponent else digits
 
 
 def counts(text):
