@@ -49,5 +49,9 @@ if sys.version_info >= (3, 11):  # reads TOML
         subprocess.run([sys.executable, str(layouts / "picture.py"), str(layouts / "losses.json"), str(picture)], check=True)
         if picture.read_text() != (root / "docs/images/same_bits.svg").read_text():
             problems.append("docs/images/same_bits.svg is not what bench/peers/layouts/picture.py draws of bench/peers/layouts/losses.json")
+if shutil.which("git"):
+    done = subprocess.run(["git", "apply", "--check", str(layouts / "planted_bug.patch")], cwd=root, capture_output=True, text=True)
+    if done.returncode != 0:
+        problems.append(f"planted_bug.patch does not apply: {done.stderr}")
 print("\n".join(problems) or "all comparisons say what they lack")
 sys.exit(bool(problems))
