@@ -16,8 +16,9 @@ BELOW = {
     "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
     "nn": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
+    "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "nn", "optim"},
     "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
-    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "comm", "nn", "optim", "models"},
+    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "comm", "nn", "optim", "parallel", "models"},
 }
 # Headers that only .cpp files may include: they are heavy.
 HEAVY = re.compile(r"#include [<\"](llvm/|nlohmann/|toml|CLI/|pcre2|zlib|mpi)")

@@ -10,7 +10,8 @@
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"
-#include "tutti/train/shards.h"
+#include "tutti/parallel/shards.h"
+#include "tutti/train/batch.h"
 
 namespace tutti::train {
 namespace {
@@ -45,18 +46,18 @@ class TinyRun {
       // Blocks are recomputed on every second step, so both ways through the tape are taken.
       const Tensor losses = cross_entropy(tiny_.model.forward(to_batch(rows), {.checkpoint_blocks = row_ % 4 < 2}), labels_of(rows));
       backward(losses, full_like(losses, 0.0625), {.per_use = true});
-      std::vector<std::vector<Tensor>> uses;
+      parallel::UseGradients uses;
       for (const nn::NamedTensor& p : optimizer_->parameters()) uses.push_back(take_uses(p.tensor));
       tree_.push(std::move(uses));
     }
-    const std::vector<Tensor> grads = tree_.finish(nullptr);
+    const std::vector<Tensor> grads = parallel::reduce_gradients(tree_.take(), parallel::consecutive_shards(2, 1), nullptr);
     optimizer_->step(grads, 1e-3, optim::clip_scale(optim::norm_of(optim::square_sum(grads)), 1.0));
   }
 
   TinyModel tiny_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   TokenDataset data_;
-  GradientTree tree_;
+  parallel::GradientTree tree_;
   int64_t row_ = 0;
 };
 

@@ -8,7 +8,7 @@
 #include "tutti/core/exact_sum.h"
 #include "tutti/io/byte_ngram.h"
 #include "tutti/ops/cross_entropy.h"
-#include "tutti/train/shards.h"
+#include "tutti/train/batch.h"
 
 namespace tutti::train {
 

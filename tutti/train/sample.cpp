@@ -8,7 +8,7 @@
 #include "tutti/core/hash.h"
 #include "tutti/core/philox.h"
 #include "tutti/io/token_stream.h"
-#include "tutti/train/shards.h"
+#include "tutti/train/batch.h"
 
 namespace tutti::train {
 namespace {

@@ -5,14 +5,15 @@
 #include <cmath>
 #include <optional>
 
-#include "tutti/core/exact_sum.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
+#include "tutti/parallel/shards.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
 #include "tutti/train/agreement.h"
+#include "tutti/train/batch.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/lr_schedule.h"
@@ -21,7 +22,6 @@
 #include "tutti/train/run_start.h"
 #include "tutti/train/sample.h"
 #include "tutti/train/shard_step.h"
-#include "tutti/train/shards.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/step_profiler.h"
 
@@ -50,7 +50,7 @@ class Trainer {
   Trainer(const Config& config, const TrainerOptions& options, RunStart start, RunData data)
       : config_(config), group_(options.group), rank_(group_ ? group_->rank() : 0), ranks_(group_ ? group_->size() : 1),
         numerics_(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict),
-        grain_(config.numerics.token_grain), shards_(shards_of_rank(config.numerics.virtual_shards, rank_, ranks_)),
+        grain_(config.numerics.token_grain), shards_(config.numerics.virtual_shards, group_),
         start_(std::move(start)), tokenizer_(std::move(data.tokenizer)),
         data_(std::move(data.corpus), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
@@ -78,7 +78,7 @@ class Trainer {
 
  private:
   StepRecord train_step();
-  float backward_shards(int64_t first_row, double* data_ms);
+  int64_t run_shards(int64_t first_row, double* data_ms);
   void load();
   void save(const std::filesystem::path& folder, RunLog* log);
   double validate();
@@ -89,7 +89,7 @@ class Trainer {
   int rank_, ranks_;
   NumericsScope numerics_;
   TokenGrainScope grain_;
-  ShardRange shards_;
+  parallel::Shards shards_;
   RunStart start_;
   std::unique_ptr<Tokenizer> tokenizer_;
   TokenDataset data_;
@@ -101,37 +101,28 @@ class Trainer {
   int64_t rows_per_shard_ = 0;
   TrainState state_;
   RunInputs inputs_;  // of this start
-  GradientTree tree_;
   MemoryStatistics memory_;  // of the step with the highest peak
 };
 
-// Forward and backward of this rank's virtual shards; gradients end in the tree. Returns the mean loss of the step.
-float Trainer::backward_shards(int64_t first_row, double* data_ms) {
+// Forward and backward of this rank's virtual shards. Returns the number of labels that count in the step.
+int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
   const auto begin = Clock::now();
   std::vector<TokenRows> shards;
   int64_t valid = 0;
-  for (int64_t s = shards_.begin; s < shards_.end; ++s) {
+  for (int64_t s = shards_.mine().begin; s < shards_.mine().end; ++s) {
     shards.push_back(data_.training_rows(first_row + s * rows_per_shard_, rows_per_shard_));
     valid += count_valid(shards.back());
   }
-  if (ranks_ > 1) group_->all_reduce_values<int64_t>({&valid, 1});
+  valid = shards_.sum(valid);
   *data_ms = milliseconds(Clock::now() - begin);
-
-  ExactSum loss(ExactTerm::value);
   for (const TokenRows& rows : shards) {
     const TraceSpan span(TraceCategory::annotation, "virtual shard");
     const Tensor labels = labels_of(rows);
     ShardGradients gradients = shard_step_->run(to_batch(rows), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
-    loss.add({gradients.losses.data<float>(), static_cast<size_t>(gradients.losses.numel())});
     const ModuleScope module("gradients");
-    tree_.push(std::move(gradients.uses));
+    shards_.add(gradients.losses, std::move(gradients.uses));
   }
-  if (ranks_ > 1) {
-    auto words = loss.words();
-    group_->all_reduce_values<int64_t>(words);
-    loss.set_words(words);
-  }
-  return static_cast<float>(loss.value() / static_cast<double>(valid));
+  return valid;
 }
 
 StepRecord Trainer::train_step() {
@@ -139,15 +130,16 @@ StepRecord Trainer::train_step() {
   StepRecord record{.step = state_.step + 1};
   const TraceSpan span(TraceCategory::annotation, TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
   RankContext::current().allocator().reset_peak();
-  const float loss = backward_shards(state_.next_row, &record.data_ms);
+  const int64_t valid = run_shards(state_.next_row, &record.data_ms);
 
   const auto reduce = Clock::now();
-  const std::vector<Tensor> grads = [&] {
+  const auto [loss_sum, grads] = [&] {
     const TraceSpan reducing(TraceCategory::annotation, "reduce gradients");
     const PhaseScope phase(TracePhase::backward);
     const ModuleScope module("gradients");
-    return tree_.finish(group_);
+    return shards_.finish();
   }();
+  const auto loss = static_cast<float>(loss_sum / static_cast<double>(valid));
   record.comm_ms = ranks_ > 1 ? milliseconds(Clock::now() - reduce) : 0.0;
 
   const PhaseScope phase(TracePhase::optimizer);
@@ -221,6 +213,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
+    if (!shards_.advice().empty()) log->note(shards_.advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_.parameter_count())}, {"tokenizer", tokenizer_->name()},
                     {"ranks", std::to_string(ranks_)}});

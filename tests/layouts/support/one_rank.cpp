@@ -23,7 +23,7 @@
 #include "tutti/ops/slice.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/runtime/rank_context.h"
-#include "tutti/train/shards.h"
+#include "tutti/parallel/shards.h"
 
 namespace tutti::layouts {
 namespace {
@@ -58,7 +58,7 @@ class OneRank {
     for (int64_t step = 0; step < run_.steps; ++step) {
       const Batch batch = batch_of_step(c_, run_, step);
       ExactSum loss(ExactTerm::value);
-      train::GradientTree tree;
+      parallel::GradientTree tree;
       for (size_t s = 0; s < batch.tokens.size(); ++s) {
         const Tensor losses_T = losses(batch.tokens[s], batch.labels[s]);
         loss.add({losses_T.data<float>(), static_cast<size_t>(losses_T.numel())});
@@ -67,7 +67,7 @@ class OneRank {
         for (const auto& name : names_) uses.push_back(take_uses(weights_[name]));
         tree.push(std::move(uses));
       }
-      const std::vector<Tensor> grads = tree.finish(nullptr);
+      const std::vector<Tensor> grads = parallel::reduce_gradients(tree.take(), parallel::consecutive_shards(run_.shards, 1), nullptr);
       StepRecord result;
       result.loss = static_cast<float>(loss.value() / static_cast<double>(batch.valid));
       result.norm = optim::norm_of(optim::square_sum(grads));

@@ -18,7 +18,7 @@
 #include "tutti/ops/slice.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/runtime/rank_context.h"
-#include "tutti/train/shards.h"
+#include "tutti/parallel/shards.h"
 
 namespace tutti::layouts {
 namespace {
@@ -113,7 +113,7 @@ class RankRun {
 
   int64_t shard_of(int64_t microbatch) const {
     const int64_t ranks = place_.data.size();
-    return place_.layout.rank_major ? train::shards_of_rank(run_.shards, place_.data.rank(), static_cast<int>(ranks)).begin + microbatch
+    return place_.layout.rank_major ? parallel::shards_of_rank(run_.shards, place_.data.rank(), static_cast<int>(ranks)).begin + microbatch
                                     : microbatch * ranks + place_.data.rank();
   }
 
@@ -135,7 +135,7 @@ class RankRun {
     box.send(detach(to_contiguous(t)));
   }
 
-  void backward_of(Microbatch& mb, const Batch& batch, train::GradientTree& tree) {
+  void backward_of(Microbatch& mb, const Batch& batch, parallel::GradientTree& tree) {
     const Tensor cotangent = place_.last_stage() ? full_like(detach(mb.output), 1.0 / static_cast<double>(batch.valid))
                                                  : place_.gradients_in->receive();
     backward(mb.output, cotangent, {.per_use = true});
@@ -169,7 +169,7 @@ class RankRun {
     const Batch batch = batch_of_step(c_, run_, step);
     const int64_t microbatches = run_.shards / place_.data.size();
     ExactSum loss(ExactTerm::value);
-    train::GradientTree tree;
+    parallel::GradientTree tree(place_.layout.rank_major ? shard_of(0) : 0);
     if (place_.last_stage()) {
       for (int64_t i = 0; i < microbatches; ++i) {
         Microbatch mb = forward(i, batch, loss);
@@ -183,8 +183,11 @@ class RankRun {
     return update(step, batch, loss, finish(tree));
   }
 
-  std::vector<Tensor> finish(train::GradientTree& tree) {
-    std::vector<Tensor> grads = tree.finish(place_.layout.rank_major ? &group_ : nullptr);
+  std::vector<Tensor> finish(parallel::GradientTree& tree) {
+    const int64_t ranks = place_.data.size();
+    const bool is_over_ranks = place_.layout.rank_major;
+    const comm::NodePlan plan = is_over_ranks ? parallel::consecutive_shards(run_.shards, static_cast<int>(ranks)) : parallel::consecutive_shards(run_.shards / ranks, 1);
+    std::vector<Tensor> grads = parallel::reduce_gradients(tree.take(), plan, is_over_ranks ? &group_ : nullptr);
     // The two uses of a tied table lie on the first and the last stage; they are added last, in forward order.
     for (size_t p = 0; p < held_.size(); ++p) {
       if (held_[p].spec.layer >= 0 || place_.pp.size() == 1 || !c_.tied) continue;

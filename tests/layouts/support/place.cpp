@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tutti/train/shards.h"
+#include "tutti/core/error.h"
 
 namespace tutti::layouts {
 
@@ -28,7 +28,7 @@ Place::Place(World& world, const Layout& l, const RunConfig& run, int rank) : la
   gradients_in = mailbox("gradient", p);
   gradients_out = mailbox("gradient", p - 1);
 
-  train::shards_of_rank(run.shards, all, l.data());  // refuses what is no subtree of the shards
+  TUTTI_CHECK(run.shards % l.data() == 0, "{} data ranks do not hold equal subtrees of {} shards", l.data(), run.shards);
   TUTTI_CHECK(l.cp == 1 || run.balance % l.cp == 0, "context parallelism over {} ranks needs a token order of at least {} "
               "head-tail pairs; this run has {}", l.cp, l.cp, run.balance);
   context_part = tree_cut(run.tokens, token_grain(), c, l.cp, "tokens over context parallel ranks");

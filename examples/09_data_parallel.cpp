@@ -1,0 +1,84 @@
+// Lesson 9: data-parallel training. The batch of a step is cut into virtual shards, which any number of ranks share, and
+// every loss and weight has the same bits. Under `tutti launch -n 3 -- build/release/example_09_data_parallel` the ranks are
+// processes and train together; started alone, the program tries several numbers of ranks as threads.
+// Last line of output: 1, 2, 3, 4 and 6 ranks: same loss, same weights
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/comm/groups.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/core/hash.h"
+#include "tutti/nn/module.h"
+#include "tutti/ops.h"
+#include "tutti/optim/optimizer.h"
+#include "tutti/parallel/shards.h"
+#include "tutti/runtime/rank_context.h"
+
+using namespace tutti;
+
+constexpr int64_t kShards = 8, kRows = 32;  // rows of a shard
+
+struct Classifier : nn::Module {
+  Tensor in = add_parameter("in", {64, 2}, nn::Init::normal(1.0)), offset = add_parameter("offset", {64}, nn::Init::normal(1.0));
+  Tensor out = add_parameter("out", {2, 64}, nn::Init::normal(0.1));
+  Tensor forward(const Tensor& x) const { return linear(relu(linear(x, in) + offset), out); }
+};
+
+// Whether the point lies in the ring between the circles of radius 0.5 and 0.9.
+Tensor labels_of(const Tensor& points) {
+  Tensor labels = Tensor::empty({kRows}, DType::i32);
+  for (int64_t i = 0; i < kRows; ++i) {
+    const float* p = points.data<float>() + 2 * i;
+    const float square = p[0] * p[0] + p[1] * p[1];
+    labels.data<int32_t>()[i] = square > 0.25f && square < 0.81f;
+  }
+  return labels;
+}
+
+// Trains on the ranks of `group`; what came out, as text.
+std::string train(comm::ProcessGroup& group) {
+  seed_all(1);
+  Classifier model;
+  nn::initialize(model);
+  const auto optimizer = optim::make_adamw(model.named_parameters());
+  parallel::Shards shards(kShards, &group);
+  double loss = 0;
+  for (int step = 1; step <= 200; ++step) {
+    for (int64_t s = shards.mine().begin; s < shards.mine().end; ++s) {
+      const Tensor points = uniform({kRows, 2}, random_key(fmt::format("step {} shard {}", step, s)), -1.0, 1.0);
+      const Tensor losses = cross_entropy(model.forward(points), labels_of(points));
+      backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.per_use = true});
+      shards.add(losses, parallel::take_gradients({model.in, model.offset, model.out}));
+    }
+    const parallel::ShardSums sums = shards.finish();
+    optimizer->step(sums.gradients, 0.01);
+    loss = sums.loss / (kShards * kRows);
+  }
+  uint64_t weights = 0;
+  for (const nn::NamedTensor& p : model.named_parameters()) weights = hash64(p.tensor.raw_data(), static_cast<size_t>(p.tensor.nbytes()), weights);
+  return fmt::format("loss {:a}, weights {:016x}", loss, weights);
+}
+
+int main() {
+  if (std::getenv("RANK") != nullptr) {  // set by tutti launch, as by torchrun
+    const auto group = comm::init_process_group();
+    const std::string result = train(*group);
+    if (group->rank() == 0) std::printf("%d ranks: %s\n", group->size(), result.c_str());
+    return 0;
+  }
+  std::set<std::string> results;
+  std::mutex mutex;
+  for (const int ranks : {1, 2, 3, 4, 6}) {
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+      const std::string result = train(group);
+      const std::lock_guard lock(mutex);
+      results.insert(result);
+    });
+  }
+  for (const std::string& result : results) std::printf("%s\n", result.c_str());
+  std::printf("1, 2, 3, 4 and 6 ranks: %s\n", results.size() == 1 ? "same loss, same weights" : "other bits");
+}

@@ -1,0 +1,169 @@
+#include "tutti/parallel/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "tutti/comm/run_ranks.h"
+#include "tutti/core/error.h"
+#include "tutti/ops/creation.h"
+
+namespace tutti::parallel {
+namespace {
+
+constexpr int64_t kElements = 40;
+
+// Values of very different size, so that every order of adding gives other bits.
+float value_of(int64_t shard, int64_t parameter, int64_t use, int64_t i) {
+  const uint32_t x = static_cast<uint32_t>(((shard * 7 + parameter) * 5 + use) * 977 + i * 131 + 1) * 2654435761u;
+  return std::ldexp(static_cast<float>(static_cast<int32_t>(x)), static_cast<int>(x >> 27) - 50);
+}
+
+// Parameter 0 is used once, parameter 1 twice (a tied weight).
+std::vector<std::vector<Tensor>> gradients_of(int64_t shard) {
+  std::vector<std::vector<Tensor>> uses(2);
+  for (int64_t p = 0; p < 2; ++p) {
+    for (int64_t u = 0; u <= p; ++u) {
+      std::vector<float> values;
+      for (int64_t i = 0; i < kElements; ++i) values.push_back(value_of(shard, p, u, i));
+      uses[static_cast<size_t>(p)].push_back(Tensor::of(values));
+    }
+  }
+  return uses;
+}
+
+float plain_tree(int64_t begin, int64_t end, int64_t p, int64_t u, int64_t i) {
+  if (end - begin == 1) return value_of(begin, p, u, i);
+  const int64_t middle = begin + (end - begin) / 2;
+  return plain_tree(begin, middle, p, u, i) + plain_tree(middle, end, p, u, i);
+}
+
+std::vector<std::vector<float>> expected(int64_t shards) {
+  std::vector<std::vector<float>> grads(2);
+  for (int64_t i = 0; i < kElements; ++i) {
+    grads[0].push_back(plain_tree(0, shards, 0, 0, i));
+    grads[1].push_back(plain_tree(0, shards, 1, 0, i) + plain_tree(0, shards, 1, 1, i));
+  }
+  return grads;
+}
+
+std::vector<std::vector<float>> contents(const std::vector<Tensor>& tensors) {
+  std::vector<std::vector<float>> all;
+  for (const Tensor& t : tensors) all.emplace_back(t.data<float>(), t.data<float>() + t.numel());
+  return all;
+}
+
+// Losses of a shard, which must come out as one exact sum.
+Tensor losses_of(int64_t shard) { return full({3}, std::ldexp(1.0, static_cast<int>(shard * 9) - 30)); }
+double expected_loss(int64_t shards) {
+  double sum = 0;
+  for (int64_t s = 0; s < shards; ++s) sum += 3 * std::ldexp(1.0, static_cast<int>(s * 9) - 30);
+  return sum;
+}
+
+ShardSums step_of(Shards& shards) {
+  for (int64_t s = shards.mine().begin; s < shards.mine().end; ++s) shards.add(losses_of(s), gradients_of(s));
+  return shards.finish();
+}
+
+TEST(Shards, OneRankEqualsThePlainTreeAndAddsUsesLast) {
+  for (const int64_t count : {1, 2, 4, 8, 32}) {
+    Shards shards(count, nullptr);
+    EXPECT_EQ(contents(step_of(shards).gradients), expected(count)) << count << " shards";
+  }
+}
+
+// Trap: an adder that merges equal counts, or halves over ranks, differs as soon as their number is no power of two.
+TEST(Shards, EveryNumberOfRanksHasTheSameBits) {
+  for (const int64_t count : {4, 8, 16}) {
+    for (int ranks = 1; ranks <= std::min<int64_t>(count, 8); ++ranks) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Shards shards(count, &group);
+        for (int step = 0; step < 2; ++step) {
+          const ShardSums sums = step_of(shards);
+          EXPECT_EQ(contents(sums.gradients), expected(count)) << count << " shards, rank " << group.rank() << " of " << ranks << ", step " << step;
+          EXPECT_EQ(sums.loss, expected_loss(count));
+        }
+        EXPECT_EQ(shards.sum(group.rank() + 1), ranks * (ranks + 1) / 2);
+      });
+    }
+  }
+}
+
+// A tree that counts instead of looking at the numbers of shards gives other bits: the test above can fail.
+TEST(Shards, MergingEqualCountsGivesOtherBits) {
+  int differing = 0;
+  for (int64_t i = 0; i < kElements; ++i) {
+    const auto at = [&](int64_t s) { return value_of(s, 0, 0, i); };
+    const float counted = (at(0) + at(1)) + ((at(2) + at(3)) + at(4)) + ((at(5) + at(6)) + at(7));
+    differing += counted != expected(8)[0][static_cast<size_t>(i)];
+  }
+  EXPECT_GT(differing, 0);
+}
+
+TEST(Shards, EmptyParametersAndOnesWithoutUsesTakePart) {
+  for (const int ranks : {1, 3}) {
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+      Shards shards(4, &group);
+      for (int64_t s = shards.mine().begin; s < shards.mine().end; ++s) shards.add(losses_of(s), {{Tensor::empty({0, 3})}, {}, {Tensor::of<float>({1.0f})}});
+      const ShardSums sums = shards.finish();
+      EXPECT_EQ(sums.gradients[0].extents(), (Extents{0, 3}));
+      EXPECT_FALSE(sums.gradients[1].defined());
+      EXPECT_EQ(sums.gradients[2].item(), 4.0);
+    });
+  }
+}
+
+TEST(Shards, WrongCountsAreErrors) {
+  Shards shards(2, nullptr);
+  const auto message = [](const std::function<void()>& fn) -> std::string {
+    try {
+      fn();
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  shards.add(losses_of(0), gradients_of(0));
+  EXPECT_EQ(message([&] { shards.finish(); }), "Shards::finish: 1 of this rank's 2 shards were added");
+  shards.add(losses_of(1), gradients_of(1));
+  EXPECT_EQ(message([&] { shards.add(losses_of(2), gradients_of(2)); }),
+            "Shards::add: this rank has 2 shards, 0 to 1, and all were added; call finish()");
+  EXPECT_NE(message([&] { shards.add(Tensor::empty({2}, DType::f64), {}); }).find("expected f32"), std::string::npos);
+  EXPECT_EQ(message([] { Shards(6, nullptr); }), "6 virtual shards; expected a power of two");
+  EXPECT_EQ(message([] { shards_of_rank(8, 0, 9); }),
+            "9 data-parallel ranks cannot share 8 virtual shards: each needs at least one; start at most 8 ranks or raise numerics.virtual_shards");
+}
+
+TEST(ShardsOfRank, AreConsecutiveAndCoverAll) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    int64_t next = 0;
+    for (int r = 0; r < ranks; ++r) {
+      const ShardRange range = shards_of_rank(8, r, ranks);
+      EXPECT_EQ(range.begin, next);
+      EXPECT_GE(range.count(), 8 / ranks);
+      EXPECT_LE(range.count(), 8 / ranks + 1);
+      next = range.end;
+    }
+    EXPECT_EQ(next, 8);
+  }
+}
+
+TEST(Shards, TellsWhatAnUnevenDivisionCosts) {
+  const auto of = [](int64_t count, int ranks, const std::function<void(const Shards&)>& fn) {
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { fn(Shards(count, &group)); });
+  };
+  of(8, 3, [](const Shards& shards) {
+    EXPECT_DOUBLE_EQ(shards.efficiency(), 8.0 / 9);
+    EXPECT_EQ(shards.advice(), "8 virtual shards on 3 ranks: some ranks run 3 of them and others 2, so that 11 % of the ranks' time passes in waiting; "
+                               "numerics.virtual_shards of 16 or more keeps it below a fifth, and is another run with other bits");
+  });
+  of(8, 7, [](const Shards& shards) { EXPECT_DOUBLE_EQ(shards.efficiency(), 4.0 / 7); });
+  of(32, 5, [](const Shards& shards) { EXPECT_EQ(shards.advice().find("numerics"), std::string::npos) << shards.advice(); });
+  of(8, 4, [](const Shards& shards) { EXPECT_EQ(shards.advice(), ""); });
+}
+
+}  // namespace
+}  // namespace tutti::parallel

@@ -1,0 +1,154 @@
+#include "tutti/comm/reduce_nodes.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "tutti/comm/combine.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// Elements per pass over all additions: what they read and write stays in the second-level cache.
+constexpr int64_t kBlock = 8192;
+
+// values[into] += values[from], in the order of the list.
+struct Addition {
+  size_t into, from;
+};
+
+// Appends the additions that make the sum of the shards [begin, begin + size) of the nodes [first, last), all of which lie in
+// it. Returns the value that holds it.
+size_t plan_sum(std::span<const ShardNode> nodes, size_t first, size_t last, int64_t begin, int64_t size, std::vector<Addition>& additions) {
+  if (last - first == 1) return first;  // what is absent adds nothing
+  const int64_t middle = begin + size / 2;
+  const auto border = std::find_if(nodes.begin() + static_cast<ptrdiff_t>(first), nodes.begin() + static_cast<ptrdiff_t>(last),
+                                   [&](const ShardNode& node) { return node.begin >= middle; });
+  const auto split = static_cast<size_t>(border - nodes.begin());
+  if (split == last) return plan_sum(nodes, first, last, begin, size / 2, additions);
+  if (split == first) return plan_sum(nodes, first, last, middle, size / 2, additions);
+  const size_t left = plan_sum(nodes, first, split, begin, size / 2, additions);
+  const size_t right = plan_sum(nodes, split, last, middle, size / 2, additions);
+  additions.push_back({left, right});
+  return left;
+}
+
+void check_nodes(std::span<const ShardNode> nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const ShardNode node = nodes[i];
+    const int64_t size = node.end - node.begin;
+    TUTTI_CHECK(node.begin >= 0 && size > 0 && std::has_single_bit(static_cast<uint64_t>(size)) && node.begin % size == 0,
+                "reduce_nodes: [{}, {}) is no node of a tree over shards; expected a power of two of shards that begins at a multiple of it", node.begin,
+                node.end);
+    TUTTI_CHECK(i == 0 || nodes[i - 1].end <= node.begin, "reduce_nodes: [{}, {}) follows [{}, {}); expected disjoint nodes in ascending order", node.begin,
+                node.end, nodes[i - 1].begin, nodes[i - 1].end);
+  }
+}
+
+// One node of some rank, or its part for some owner.
+struct Part {
+  ShardNode node;
+  Tensor values;
+};
+
+// The elements [slice.begin, slice.end) of a contiguous tensor, in place.
+Tensor part_of(const Tensor& tensor, NodeSlice slice) { return tensor.view_as({slice.end - slice.begin}, {1}, slice.begin); }
+
+int64_t check_call(ProcessGroup& group, Tensors nodes, const NodePlan& plan) {
+  const auto me = static_cast<size_t>(group.rank());
+  TUTTI_CHECK(static_cast<int>(plan.size()) == group.size(), "reduce_nodes: the plan is for {} ranks and the group has {}", plan.size(), group.size());
+  TUTTI_CHECK(nodes.size() == plan[me].size(), "reduce_nodes: rank {} gives {} tensors; the plan expects {} of it", me, nodes.size(), plan[me].size());
+  for (const Tensor& node : nodes) {
+    TUTTI_CHECK(node.dtype() == DType::f32 && node.is_contiguous(), "reduce_nodes: a node is {}; expected contiguous f32", describe(node));
+    TUTTI_CHECK(node.numel() == nodes[0].numel(), "reduce_nodes: nodes have {} and {} elements; expected one number", nodes[0].numel(), node.numel());
+  }
+  return nodes.empty() ? -1 : nodes[0].numel();
+}
+
+}  // namespace
+
+std::vector<ShardNode> maximal_nodes(int64_t begin, int64_t end) {
+  std::vector<ShardNode> nodes;
+  while (begin < end) {
+    const auto room = std::bit_floor(static_cast<uint64_t>(end - begin));
+    const uint64_t aligned = begin == 0 ? room : uint64_t{1} << std::countr_zero(static_cast<uint64_t>(begin));
+    const auto size = static_cast<int64_t>(std::min(room, aligned));
+    nodes.push_back({begin, begin + size});
+    begin += size;
+  }
+  return nodes;
+}
+
+NodeSlice slice_of(int64_t numel, int rank, int ranks) {
+  const int64_t each = (numel + ranks - 1) / ranks;
+  return {std::min(numel, rank * each), std::min(numel, (rank + 1) * each)};
+}
+
+void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values, int64_t count, float* out) {
+  check_nodes(nodes);
+  TUTTI_CHECK(!nodes.empty() && nodes.size() == values.size(), "sum_nodes: {} nodes and the values of {}; expected as many, and at least one", nodes.size(),
+              values.size());
+  std::vector<Addition> additions;
+  const auto size = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(nodes.back().end)));
+  const size_t result = plan_sum(nodes, 0, nodes.size(), 0, size, additions);
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t n = std::min(kBlock, count - at);
+    for (const Addition& add : additions) {
+      const std::byte* const both[] = {reinterpret_cast<const std::byte*>(values[add.into] + at), reinterpret_cast<const std::byte*>(values[add.from] + at)};
+      combine(ReduceKind::sum, DType::f32, both, {}, n, reinterpret_cast<std::byte*>(values[add.into] + at));
+    }
+    std::memcpy(out + at, values[result] + at, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan) {
+  const int ranks = group.size(), me = group.rank();
+  check_call(group, nodes, plan);
+  std::vector<ShardNode> all;
+  size_t rounds = 0;
+  for (const auto& of_rank : plan) {
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+    rounds = std::max(rounds, of_rank.size());
+  }
+  TUTTI_CHECK(!all.empty(), "reduce_nodes: no rank of the plan brings a node");
+  TUTTI_CHECK(output.dtype() == DType::f32 && output.is_contiguous() && output.ndim() == 1, "reduce_nodes: the output is {}; expected contiguous f32, 1-d",
+              describe(output));
+  // In round i every rank sends the slices of its i-th node, if it has one, straight from where they lie.
+  std::vector<Part> parts;
+  for (size_t round = 0; round < rounds; ++round) {
+    std::vector<Tensor> outputs, inputs;
+    for (int r = 0; r < ranks; ++r) {
+      const auto& theirs = plan[static_cast<size_t>(r)];
+      const bool brings = round < theirs.size();
+      outputs.push_back(Tensor::empty({brings ? output.numel() : 0}));
+      if (brings) parts.push_back({theirs[round], outputs.back()});
+      const bool have = round < nodes.size();
+      inputs.push_back(have ? part_of(nodes[round], slice_of(nodes[round].numel(), r, ranks)) : Tensor::empty({0}));
+      TUTTI_CHECK(!have || r != me || inputs.back().numel() == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me,
+                  output.numel(), nodes[round].numel(), inputs.back().numel());
+    }
+    group.all_to_all(outputs, inputs);
+  }
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.node < b.node; });
+  std::sort(all.begin(), all.end());
+  std::vector<float*> values;
+  for (const Part& part : parts) values.push_back(part.values.data<float>());
+  sum_nodes(all, values, output.numel(), output.data<float>());
+}
+
+void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan) {
+  TUTTI_CHECK(output.dtype() == DType::f32 && output.is_contiguous(), "reduce_nodes: the output is {}; expected contiguous f32", describe(output));
+  const int64_t numel = output.numel();
+  const int64_t given = check_call(group, nodes, plan);
+  TUTTI_CHECK(given < 0 || given == numel, "reduce_nodes: the output has {} elements and the nodes {}", numel, given);
+  std::vector<Tensor> slices;
+  for (int r = 0; r < group.size(); ++r) slices.push_back(part_of(output, slice_of(numel, r, group.size())));
+  const Tensor mine = Tensor::empty(slices[static_cast<size_t>(group.rank())].extents());
+  reduce_nodes(group, mine, nodes, plan);
+  group.all_gather_v(slices, mine);
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,44 @@
+// Sums over virtual shards whose parts lie on several ranks: bytes move, and the owner of each slice adds them in the order
+// of one binary tree over the shards, so that no bit depends on which rank held which shard (numerics contract, N5).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tutti/comm/process_group.h"
+
+namespace tutti::comm {
+
+// The sum over the shards [begin, end): their number is a power of two and `begin` a multiple of it. A node is the sum of its
+// two halves; shards that nobody brings add nothing.
+struct ShardNode {
+  int64_t begin = 0, end = 0;
+  auto operator<=>(const ShardNode&) const = default;
+};
+
+// The fewest nodes that make up the shards [begin, end), ascending: at most 2 log2(end - begin) of them.
+std::vector<ShardNode> maximal_nodes(int64_t begin, int64_t end);
+
+// nodes[r] are the nodes that rank r brings, ascending; none is brought twice.
+using NodePlan = std::vector<std::vector<ShardNode>>;
+
+// The elements [begin, end) of n that `rank` of `ranks` owns: equal slices, of which the last may be shorter.
+struct NodeSlice {
+  int64_t begin = 0, end = 0;
+};
+NodeSlice slice_of(int64_t numel, int rank, int ranks);
+
+// The tree's sum in f32, written to out[0, count). values[i] are the elements of nodes[i], which are disjoint and ascending,
+// and are overwritten. Any thread.
+void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values, int64_t count, float* out);
+
+// Every member calls it with the same plan and the values of its own nodes: plan[rank()].size() tensors in f32, contiguous, of
+// one number of elements. `output` is this rank's slice of the sum, 1-d. Each rank sends its nodes but for its own slice of
+// them, (R - 1) / R of their bytes. UsageError naming what does not fit.
+void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan);
+
+// The same with the whole sum on every rank: `output` has the elements of a node.
+void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan);
+
+}  // namespace tutti::comm
