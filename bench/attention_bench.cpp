@@ -7,7 +7,20 @@
 
 #include "bench/fma_peak.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/ops.h"
+#include "tutti/ops/attention.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/bitwise.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/expand.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/unary.h"
+#include "tutti/ops/where.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::bench {

@@ -164,6 +164,8 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
       {"two-threads", ranks(1, "2"), {}},
       {"two-ranks", with(ranks(2), {"--runtime.transport=shm"}), {}},
       {"two-ranks-gloo", with(ranks(2), {"--runtime.transport=gloo"}), {}},
+      {"three-ranks", ranks(3), {}},
+      {"two-ranks-as-threads", with(ranks(2), {"--runtime.transport=threads"}), {}},
       {"four-ranks", with(ranks(4), {"--runtime.transport=shm"}), {}},
       {"four-ranks-gloo", with(ranks(4), {"--runtime.transport=gloo"}), {}},
       {"compiled", with(ranks(1), {"--training.compile=true"}), {}},
@@ -179,6 +181,10 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   if (problem.all) {
     rows.push_back({"two-ranks-two-threads", ranks(2, "2"), {}});
     rows.push_back({"eight-ranks", ranks(8), {}});
+    rows.push_back({"four-ranks-as-threads", with(ranks(4), {"--runtime.transport=threads"}), {}});
+    rows.push_back({"five-ranks-gloo", with(ranks(5), {"--runtime.transport=gloo"}), {}});
+    rows.push_back({"six-ranks-compiled", with(ranks(6), {"--training.compile=true"}), {}});
+    rows.push_back({"killed-then-seven-ranks", ranks(3), {}, ranks(7)});
     rows.push_back({"four-ranks-compiled-gloo", with(ranks(4), {"--runtime.transport=gloo", "--training.compile=true"}), {}});
     rows.push_back({"memory-budget", with(ranks(1), {"--training.compile=true", "--activation_checkpoint.mode=memory_budget", "--activation_checkpoint.memory_budget=0"}), {}});
     rows.push_back({"recomputed-compiled", with(ranks(2), {"--training.compile=true", "--activation_checkpoint.mode=full"}), {}});

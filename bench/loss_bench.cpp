@@ -5,7 +5,17 @@
 
 #include "bench/fma_peak.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/ops.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/linear_cross_entropy.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/ops/unary.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::bench {

@@ -5,7 +5,14 @@
 #include <functional>
 #include <limits>
 
-#include "tutti/ops.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/ops/slice.h"
+#include "tutti/ops/unary.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
 

@@ -1,6 +1,10 @@
 #include "bench/model_shard.h"
 
-#include "tutti/ops.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
 
 namespace tutti::bench {
 

@@ -4,7 +4,12 @@
 #include "bench/compile_bench.h"
 #include "tutti/core/error.h"
 #include "tutti/graph/compile.h"
-#include "tutti/ops.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::bench {

@@ -6,6 +6,20 @@
 
 #include "bench/free_loops.h"
 #include "bench/strict_rows.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/embedding.h"
+#include "tutti/ops/layer_norm.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/rms_norm.h"
+#include "tutti/ops/scatter.h"
+#include "tutti/ops/scatter_add.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/statistics.h"
+#include "tutti/ops/unary.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::bench {

@@ -7,6 +7,12 @@
 #include "bench/strict_rows.h"
 #include "tutti/codegen/fast_gemm.h"
 #include "tutti/codegen/gemm.h"
+#include "tutti/ops/attention.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/unary.h"
 
 namespace tutti::bench {
 namespace {

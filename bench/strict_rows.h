@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "bench/strict_bench.h"
-#include "tutti/ops.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::bench {

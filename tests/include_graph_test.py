@@ -1,0 +1,90 @@
+"""Budgets of the include graph, which decide how long a build takes: what files read, not how fast a machine is.
+
+Prints the mean number of lines of Tutti's own headers that a source file of each room reads, and fails when one exceeds its
+budget, or when more files than planned read the headers of a heavy library. A budget may be raised with a reason in the commit.
+"""
+import pathlib
+import re
+import sys
+
+# Mean lines of Tutti's headers per source file of a room.
+LINES = {
+    "core": 300, "runtime": 300, "tensor": 1000, "codegen": 700, "ops": 1900, "io": 300, "autograd": 2100, "graph": 2600, "comm": 1250,
+    "nn": 2400, "optim": 2600, "parallel": 3100, "models": 1800, "train": 1450, "cli": 900, "bench": 2500,
+}
+# How many source files may read headers that begin so, and where those files stand. The seconds are what one file costs.
+HEAVY = {
+    "llvm/ExecutionEngine/Orc": (2, "tutti/codegen/llvm/"),  # 9.6 s
+    "llvm/Passes/": (2, "tutti/codegen/llvm/"),              # 9.6 s
+    "llvm/": (40, "tutti/codegen/llvm/"),                    # precompiled once
+    "CLI/": (30, "cli/"),                                    # 6 s, compiled in a few units
+    "nlohmann/": (30, ""),                                   # 2 s
+    "toml++/": (1, "tutti/train/"),                          # 4 s
+    "mpi": (2, "tutti/comm/mpi/"),
+    "regex": (0, ""),                                        # 3 s
+    "iostream": (4, ""),
+}
+GENERATED = "tutti/ops.h"  # all ops: for users, never for the library itself
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
+
+
+def read(root: pathlib.Path) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """Lines and includes of every file below the folders that make the program."""
+    lines, includes = {}, {}
+    for folder in ("tutti", "cli", "bench"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".h", ".cpp") and "peers" not in path.parts:
+                name, text = str(path.relative_to(root)), path.read_text().splitlines()
+                lines[name] = len(text)
+                includes[name] = [match.group(1) for line in text if (match := INCLUDE.match(line))]
+    return lines, includes
+
+
+def everything_read_by(source: str, includes: dict[str, list[str]]) -> set[str]:
+    """The headers that a source file reads, directly or through others; those of other projects by the names they are included with."""
+    found, unread = set(), [source]
+    while unread:
+        for header in includes.get(unread.pop(), []):
+            if header not in found:
+                found.add(header)
+                unread.append(header)
+    return found
+
+
+def room_of(source: str) -> str:
+    parts = source.split("/")
+    return parts[1] if parts[0] == "tutti" else parts[0]
+
+
+def faults_of(lines: dict[str, int], includes: dict[str, list[str]]) -> list[str]:
+    sources = [name for name in lines if name.endswith(".cpp")]
+    reads = {source: everything_read_by(source, includes) for source in sources}
+    faults = []
+    print("room        files  mean lines of headers  budget")
+    for room in sorted({room_of(source) for source in sources}):
+        own = [source for source in sources if room_of(source) == room]
+        mean = sum(lines.get(header, 0) for source in own for header in reads[source]) / len(own)
+        print(f"{room:10} {len(own):6} {mean:22.0f} {LINES.get(room, 0):7}")
+        if room not in LINES:
+            faults.append(f"{room}: no budget; add one to {pathlib.Path(__file__).name}")
+        elif mean > LINES[room]:
+            largest = max(own, key=lambda source: sum(lines.get(header, 0) for header in reads[source]))
+            faults.append(f"{room}: {mean:.0f} lines of headers per file, budget {LINES[room]}; {largest} reads most. Declare instead of including, or move types out of headers")
+    for prefix, (most, place) in HEAVY.items():
+        readers = [source for source in sources if any(header.startswith(prefix) for header in reads[source])]
+        if len(readers) > most:
+            faults.append(f"{prefix}: {len(readers)} files read its headers, budget {most}: {', '.join(readers)}")
+        faults += [f"{source}: reads {prefix}, which only files below {place} do" for source in readers if not source.startswith(place)]
+    faults += [f"{source}: reads {GENERATED}; include the headers of the ops that it calls" for source in sources if GENERATED in reads[source]]
+    return faults
+
+
+def main(root: pathlib.Path) -> int:
+    faults = faults_of(*read(root))
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
