@@ -47,7 +47,8 @@ struct World {
 struct Rank {
   std::shared_ptr<World> world;
   int rank = 0;
-  bool aborted = false;  // guarded by the world's mutex
+  bool aborted = false;  // guarded by the world's mutex, as
+  int running = 0;       // the launches that a stream is at
   std::atomic<int> error{0};
   int64_t next_step = 0;
   std::map<int, double> factors;  // of user ops
@@ -182,7 +183,13 @@ void receive(Rank& me, const Op& op) {
   box.pop_front();
 }
 
+// A launch that the stream comes to after an abort does nothing, and an abort waits for one that runs: their buffers may go.
 void run(const std::shared_ptr<Rank>& me, const std::vector<Op>& ops, int64_t number) {
+  {
+    const std::lock_guard lock(me->world->mutex);
+    if (me->aborted) return;
+    ++me->running;
+  }
   for (const Op& op : ops) {
     if (op.kind != Kind::send) continue;
     std::lock_guard lock(me->world->mutex);
@@ -193,6 +200,11 @@ void run(const std::shared_ptr<Rank>& me, const std::vector<Op>& ops, int64_t nu
     if (op.kind == Kind::recv) receive(*me, op);
     else if (op.kind != Kind::send) collective(*me, op, number++);
   }
+  {
+    const std::lock_guard lock(me->world->mutex);
+    --me->running;
+  }
+  me->world->changed.notify_all();
 }
 
 }  // namespace
@@ -288,10 +300,12 @@ int ncclCommDestroy(NcclComm* comm) {
 }
 int ncclCommAbort(NcclComm* comm) {
   {
-    std::lock_guard lock(comm->rank->world->mutex);
+    World& world = *comm->rank->world;
+    std::unique_lock lock(world.mutex);
     comm->rank->aborted = true;
+    world.changed.notify_all();
+    world.changed.wait(lock, [&] { return comm->rank->running == 0; });
   }
-  comm->rank->world->changed.notify_all();
   delete comm;
   return NcclApi::kSuccess;
 }
