@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "tutti/core/error.h"
 #include "tutti/core/symint.h"
@@ -94,6 +95,16 @@ Dims normalize_dims(const Dims& dims, int ndim, const char* where);
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where);
 
 }  // namespace tutti
+
+// fmt/ranges.h would take a Shape and an Extents for ranges, and then have two formatters for them.
+FMT_BEGIN_NAMESPACE
+template <typename T, typename Char>
+struct is_range;
+template <>
+struct is_range<tutti::Shape, char> : std::false_type {};
+template <>
+struct is_range<tutti::Extents, char> : std::false_type {};
+FMT_END_NAMESPACE
 
 template <class T>
   requires std::same_as<T, tutti::Shape> || std::same_as<T, tutti::Extents>

@@ -41,6 +41,12 @@ void check_sizes(const char* where, const Extents& sizes) {
 
 }  // namespace
 
+void throw_undefined_tensor() {
+  throw UndefinedTensorError(
+      "an undefined tensor was used where a value is needed: it was never assigned, was moved from, or is the gradient of a tensor that nothing depends on; "
+      "ask defined() first");
+}
+
 Tensor Tensor::empty(const Extents& sizes, DType dtype, Device device) {
   check_sizes("empty", sizes);
   const int64_t nbytes = checked_mul(numel_of(sizes), itemsize(dtype));

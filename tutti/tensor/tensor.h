@@ -18,7 +18,9 @@ namespace tutti {
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined: stands for a missing value, such as a gradient that is not needed
+  // Undefined: stands for a missing value, such as the gradient of a tensor that nothing depends on. Whoever asks it for
+  // anything but defined() gets an UndefinedTensorError.
+  Tensor() = default;
 
   // A tensor in new, uninitialized memory; empty() is dense and row-major. Strides count elements.
   static Tensor empty(const Extents& sizes, DType dtype = DType::f32, Device device = kCpu);

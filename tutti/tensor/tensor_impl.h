@@ -12,6 +12,7 @@
 
 #include "tutti/core/device.h"
 #include "tutti/core/dtype.h"
+#include "tutti/core/error.h"
 #include "tutti/core/shape.h"
 #include "tutti/tensor/storage.h"
 
@@ -59,6 +60,13 @@ struct TensorImpl {
   void handle_lost(const void* handle);
 };
 
+// A tensor without a value was used where one is needed.
+class UndefinedTensorError : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+[[noreturn, gnu::cold]] void throw_undefined_tensor();
+
 class TensorHandle {
  public:
   TensorHandle() = default;
@@ -87,7 +95,11 @@ class TensorHandle {
   }
 
   TensorImpl* get() const { return impl_; }
-  TensorImpl* operator->() const { return impl_; }
+  // UndefinedTensorError when there is none.
+  TensorImpl* operator->() const {
+    if (impl_ == nullptr) [[unlikely]] throw_undefined_tensor();
+    return impl_;
+  }
   explicit operator bool() const { return impl_ != nullptr; }
 
  private:

@@ -1,5 +1,6 @@
 #include "tutti/ops/engine/dispatch.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -47,6 +48,12 @@ std::vector<Tensor> untangled(const OpCall& call) {
     }
   }
   return inputs;
+}
+
+[[noreturn, gnu::cold]] void refuse_undefined(const OpDef& op, std::span<const Tensor> inputs) {
+  const auto missing = std::find_if(inputs.begin(), inputs.end(), [](const Tensor& t) { return !t.defined(); });
+  throw UndefinedTensorError(fmt::format("{}: input {} of {} is an undefined tensor: it was never assigned, was moved from, or is the gradient of a tensor that nothing "
+                                         "depends on; ask defined() first", op.name, missing - inputs.begin(), inputs.size()));
 }
 
 }  // namespace
@@ -108,7 +115,7 @@ ReplaceRemovedScope::~ReplaceRemovedScope() { thread_removed = previous_; }
 void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs) {
   StageMask mask = thread_added;
   for (const Tensor& t : inputs) {
-    TUTTI_CHECK(t.defined(), "{}: an input tensor is undefined", op.name);
+    if (!t.defined()) [[unlikely]] refuse_undefined(op, inputs);
     mask |= t.stages();
   }
   mask &= static_cast<StageMask>(~thread_removed);
