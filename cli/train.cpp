@@ -9,15 +9,16 @@
 #include "tutti/comm/launcher.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/launched.h"
+#include "tutti/comm/run_ranks.h"
 #include "tutti/comm/store/launch_variables.h"
 #include "tutti/core/error.h"
 #include "tutti/models/qwen3.h"
+#include "tutti/parallel/shards.h"
 #include "tutti/runtime/cache_folder.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/config_docs.h"
 #include "tutti/train/config_toml.h"
-#include "tutti/train/shards.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/trainer.h"
 
@@ -47,7 +48,7 @@ train::Config resolve(const TrainFlags& flags) {
               degree, flags.ranks, flags.ranks == 1 ? " is" : "s are", degree);
   train::validate(config);
   models::qwen3_config(config.model.flavor);
-  train::shards_of_rank(config.numerics.virtual_shards, 0, flags.ranks);
+  parallel::shards_of_rank(config.numerics.virtual_shards, 0, flags.ranks);
   return config;
 }
 
@@ -62,6 +63,19 @@ int threads_of_rank(const comm::LaunchPlace& place) {
   return cores < usable_cores(getppid()) ? cores : std::max(1, cores / place.local_world_size.value_or(1));
 }
 
+int status_of(const train::TrainerResult& result) { return result.interrupted ? train::kInterruptedStatus : 0; }
+
+int train_on_threads(const train::Config& config, int ranks, train::TrainerOptions options) {
+  int status = 0;
+  comm::run_ranks(ranks, [&, options](comm::ProcessGroup& group) mutable {
+    if (!std::getenv("TUTTI_THREADS")) RankContext::current().set_threads(std::max(1, usable_cores() / ranks));
+    options.group = &group;
+    const train::TrainerResult result = train::train(config, options);
+    if (group.rank() == 0) status = status_of(result);
+  }, {.transport = "threads"});
+  return status;
+}
+
 int run_train(TrainFlags flags) {
   const auto place = comm::read_launch_place();
   const bool ours = std::getenv(kStartedByTrain) != nullptr;
@@ -70,6 +84,10 @@ int run_train(TrainFlags flags) {
   if (place) flags.ranks = place->world_size;
   const train::Config config = resolve(flags);  // before any rank starts, so that a wrong key is said once
   train::TrainerOptions options{.fresh = flags.fresh, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
+  const bool as_threads = config.runtime.transport == "threads";
+  TUTTI_CHECK(!place || !as_threads, "runtime.transport is threads, but {} has started {} rank{} as processes; choose another transport, or start with -n only",
+              place->launcher, place->world_size, place->world_size == 1 ? "" : "s");
+  if (as_threads) return train_on_threads(config, flags.ranks, options);
   if (!place && flags.ranks > 1) {
     return start_training(flags.ranks, flags.command_line);
   }
@@ -87,8 +105,7 @@ int run_train(TrainFlags flags) {
                 "transport fake moves no data, so that each rank would train a model of its own; unset TUTTI_TRANSPORT");
     options.group = group.get();
   }
-  const train::TrainerResult result = train::train(config, options);
-  return result.interrupted ? train::kInterruptedStatus : 0;
+  return status_of(train::train(config, options));
 }
 
 }  // namespace
@@ -102,7 +119,7 @@ void add_train(CLI::App& app, Action& action, int argc, char** argv) {
   flags->command_line.assign(argv, argv + argc);
   CLI::App* verb = app.add_subcommand("train", "Train the model that a TOML file describes; the same command again resumes it");
   verb->add_option("config", flags->config, "Configuration, e.g. configs/quickstart.toml")->required();
-  verb->add_option("-n,--ranks", flags->ranks, "Local ranks to start: 1, 2, 4, ... up to numerics.virtual_shards")
+  verb->add_option("-n,--ranks", flags->ranks, "Local ranks to start, at most numerics.virtual_shards")
       ->check(CLI::Range(1, 64))->capture_default_str();
   verb->add_option("--data", flags->data, "Text to train on instead of data.paths: files, folders, globs, .jsonl, gzip, dictzip");
   verb->add_flag("--fresh", flags->fresh, "Move an old run of this name aside instead of resuming it");

@@ -54,7 +54,7 @@ TEST_F(Quickstart, NumbersAreEqualOnAnyRanksThreadsAndInstructionSet) {
   struct Way {
     const char *name, *flags, *shell;
   };
-  for (const Way& way : {Way{"two", "-n 2", ""}, Way{"four", "-n 4", ""}, Way{"threads", "", "TUTTI_THREADS=2"},
+  for (const Way& way : {Way{"two", "-n 2", ""}, Way{"three", "-n 3", ""}, Way{"rank_threads", "-n 3 --runtime.transport=threads", ""}, Way{"four", "-n 4", ""}, Way{"threads", "", "TUTTI_THREADS=2"},
                          Way{"avx2", "", "TUTTI_CPU=avx2"}, Way{"recomputed", "--activation_checkpoint.mode=full", ""},
                          Way{"chunks", "--training.loss_max_bytes=200000", ""}, Way{"compiled_chunks", "--training.compile=true --training.loss_max_bytes=200000", ""}}) {
     ASSERT_EQ(train(way.name, way.flags, way.shell).status, 0) << work.read("err.txt");

@@ -88,7 +88,7 @@ TEST(CacheFolder, ALongWaitIsTold) {
   EXPECT_TRUE(other.lock("data", std::chrono::minutes(30)));
   holder.join();
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(fmt::format("waiting for another process that has locked {}/data, at most 30 minutes", (place / "cache").string())), std::string::npos) << said;
+  EXPECT_NE(said.find(fmt::format("waiting for another process that has locked {}/data, at most 30 minutes", place / "cache")), std::string::npos) << said;
 }
 
 TEST(CacheFolder, EvictsTheOldestOfAKind) {

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tutti/core/error.h"
+#include <csignal>
 
 namespace tutti::train {
 namespace {
@@ -53,9 +53,16 @@ TEST(StopSignals, LeaveTheOldHandlersBehind) {
   EXPECT_EQ(now.sa_handler, SIG_DFL);
 }
 
-TEST(StopSignals, CanBeInstalledOnlyOnceAtATime) {
-  const StopSignals signals;
-  EXPECT_THROW(StopSignals(), UsageError);
+// Ranks that are threads of one process see the same signal, whoever of them came first or went first.
+TEST(StopSignals, ManyObjectsSeeTheSameSignal) {
+  EXPECT_EQ(status_of_child([](StopSignals& first) {
+              const StopSignals second;
+              { const StopSignals third; }
+              raise(SIGTERM);
+              const StopSignals late;
+              return first.requested() && second.requested() && late.requested() ? 7 : 8;
+            }),
+            7);
 }
 
 }  // namespace

@@ -92,13 +92,13 @@ std::vector<Field> make_fields() {
 
       {TUTTI_KEY(runtime, threads), .doc = "threads of one rank; -1: cores divided by local ranks", .unit = "threads",
        .rule = {.min = 1, .max = 1024, .also = -1}},
-      {TUTTI_KEY(runtime, transport), .doc = "how ranks exchange data; auto: shared memory inside a host, TCP between hosts", .unit = "",
-       .rule = one_of({"auto", "shm", "gloo", "mpi", "hier"})},
+      {TUTTI_KEY(runtime, transport), .doc = "how ranks exchange data; auto: shared memory inside a host, TCP between hosts; threads: the ranks of -n are threads of one process", .unit = "",
+       .rule = one_of({"auto", "shm", "gloo", "mpi", "hier", "threads"})},
       {TUTTI_KEY(runtime, symm_backend), .doc = "who makes symmetric memory; training does not use any yet", .unit = "", .rule = only("native")},
 
       {TUTTI_KEY(parallelism, data_parallel_replicate_degree),
        .doc = "ranks that hold the whole model and share the batch; -1: all ranks", .unit = "ranks",
-       .rule = {.min = 1, .also = -1, .power_of_two = true}},
+       .rule = {.min = 1, .also = -1}},
       {TUTTI_KEY(parallelism, data_parallel_shard_degree), .doc = "ranks that share parameters and optimizer state",
        .unit = "ranks", .rule = degree_one()},
       {TUTTI_KEY(parallelism, tensor_parallel_degree), .doc = "ranks that share each matrix product", .unit = "ranks",

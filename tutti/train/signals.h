@@ -1,14 +1,13 @@
 // Ctrl-C and SIGTERM: the first one asks the run to finish its step and save, the second one quits.
 #pragma once
 
-#include <csignal>
-
 namespace tutti::train {
 
 // Exit status of a run that ended because of a signal.
 constexpr int kInterruptedStatus = 130;
 
-// While an object lives, SIGINT and SIGTERM are handled so; afterwards as before. One per process.
+// While an object lives, SIGINT and SIGTERM are handled so; when the last one is gone, as before the first. Any number of
+// threads may have one: ranks that are threads see the same signals.
 // Ranks of one run may see the signal at different steps: they agree (with a reduction) before they act on it.
 class StopSignals {
  public:
@@ -19,10 +18,6 @@ class StopSignals {
 
   // Whether the run should stop after this step.
   bool requested() const;
-
- private:
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
 };
 
 }  // namespace tutti::train
