@@ -63,10 +63,10 @@ TEST(ConfigMessages, AWrongTypeSaysExpectedAndFound) {
             "a.toml:2:9: training.steps: expected a whole number, found \"ten\"");
   EXPECT_EQ(toml_complaint("[training]\nsteps = 1.5\n"),
             "a.toml:2:9: training.steps: expected a whole number, found 1.5");
-  EXPECT_EQ(toml_complaint("[data]\npaths = \"x\"\n"), "a.toml:2:9: data.paths: expected a list of texts, found \"x\"");
+  EXPECT_EQ(toml_complaint("[data]\npaths = \"x\"\n"), "a.toml:2:9: data.paths: expected a list of strings, found \"x\"");
   EXPECT_EQ(toml_complaint("[data]\npaths = [1]\n"),
-            "a.toml:2:9: data.paths: expected a list of texts, found a list that holds something other than texts");
-  EXPECT_EQ(toml_complaint("[run.name]\nx = 1\n"), "a.toml:1:1: run.name: expected a text, found a table");
+            "a.toml:2:9: data.paths: expected a list of strings, found a list that holds something other than strings");
+  EXPECT_EQ(toml_complaint("[run.name]\nx = 1\n"), "a.toml:1:1: run.name: expected a string, found a table");
 }
 
 TEST(ConfigMessages, AValueOutOfRangeSaysTheRange) {

@@ -37,11 +37,11 @@ std::string config_markdown() {
   std::string text =
       "# Configuration\n\n"
       "A run is described by a TOML file. Each key can also be set by the environment variable\n"
-      "`TUTTI_<SECTION>_<KEY>` and by the flag `--section.key=value`; a flag wins over the environment, and the\n"
-      "environment over the file. The values a run ended up with are saved as `config.resolved.toml` in its folder.\n\n"
-      "Keys marked with * must stay as they are when a run is continued. Keys marked with + may change the numbers from there\n"
-      "on, and the run says so; all others change nothing. More: [resuming.md](resuming.md).\n\n"
-      "This page is made from the table of keys in `tutti/train/config_fields.cpp`; a test compares the two.\n";
+      "`TUTTI_<SECTION>_<KEY>` and by the flag `--section.key=value`; a flag overrides the environment, and the\n"
+      "environment overrides the file. The resulting values are saved as `config.resolved.toml` in the run folder.\n\n"
+      "Keys marked * must not change when a run is resumed. Changing a key marked + may change the numbers from that step on,\n"
+      "and the run reports it; the other keys do not affect the numbers. See [resuming.md](resuming.md).\n\n"
+      "This page is generated from the table of keys in `tutti/train/config_fields.cpp`; a test keeps it up to date.\n";
   for (const Section& section : config_sections()) {
     text += fmt::format("\n## [{}]\n\n{}\n\n| key | default | unit | values | meaning |\n|---|---|---|---|---|\n",
                         section.name, section.doc);

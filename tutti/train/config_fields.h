@@ -1,4 +1,4 @@
-// The one list of all configuration keys. Whatever walks over keys (parser, writer, help, docs) walks over this.
+// The list of all configuration keys, which parser, writer, help and docs iterate over.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace tutti::train {
 using TextList = std::vector<std::string>;
 // A value of a key; its type is the key's type.
 using FieldValue = std::variant<bool, int64_t, double, std::string, TextList>;
-// Where the value stands in a Config.
+// The location of the value in a Config.
 using FieldPlace = std::variant<bool* (*)(Config&), int64_t* (*)(Config&), double* (*)(Config&),
                                 std::string* (*)(Config&), TextList* (*)(Config&)>;
 
-// What a key accepts. Values of `also` are legal besides the range.
+// The legal values of a key. `also` is legal in addition to the range.
 struct FieldRule {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -29,15 +29,15 @@ struct FieldRule {
   std::optional<double> also = std::nullopt;
   bool power_of_two = false;
   std::vector<std::string> choices = {};
-  // Legal in the file format, but this version cannot do anything but `only`.
+  // The only value that this version supports, for keys that are reserved for later.
   std::optional<FieldValue> only = std::nullopt;
 };
 
-// What becomes of a run that continues with another value than it had.
+// What happens when a run is resumed with another value.
 enum class Resuming {
-  free,   // nothing: the numbers are the same
-  told,   // the numbers may change from here on, and the run says so
-  fixed,  // it is refused
+  free,   // nothing: the numbers do not depend on it
+  told,   // the numbers may change from then on, which the run reports
+  fixed,  // the run is refused
 };
 
 struct Field {
@@ -65,19 +65,19 @@ std::span<const Field> config_fields();
 
 FieldValue value_of(const Field& field, const Config& config);
 FieldValue default_of(const Field& field);
-// UsageError without a place ("expected ..., found ...") when the value breaks the rule; the caller adds key and place.
+// UsageError ("expected ..., found ...") when the value violates the rule; the caller adds key and place to the message.
 void set_value(const Field& field, Config& config, const FieldValue& value);
 
-// "true or false", "a whole number", "a number", "a text", "a list of texts".
+// "true or false", "a whole number", "a number", "a string", "a list of strings".
 std::string type_words(const Field& field);
-// "1 or more, or -1", "one of: strict, fast", "" when everything goes.
+// "1 or more, or -1", "one of: strict, fast", "" when every value is legal.
 std::string rule_words(const Field& field);
 // As TOML writes it: 5, 0.5, true, "text", ["a", "b"].
 std::string to_toml(const FieldValue& value);
 
-// The section of that name; UsageError naming the nearest.
+// The section with that name. UsageError, suggesting the nearest name, when there is none.
 const Section& find_section(std::string_view name);
-// The row of section.key; UsageError naming the nearest section or key that exists.
+// The entry for section.key. UsageError, suggesting the nearest section or key, when there is none.
 const Field& find_field(std::string_view section, std::string_view key);
 
 }  // namespace tutti::train

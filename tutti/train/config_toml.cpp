@@ -59,7 +59,7 @@ std::variant<FieldValue, std::string> value_from(const toml::node& node) {
   TextList texts;
   for (const toml::node& item : *array) {
     const auto* text = item.as_string();
-    if (text == nullptr) return std::string("a list that holds something other than texts");
+    if (text == nullptr) return std::string("a list that holds something other than strings");
     texts.push_back(text->get());
   }
   return FieldValue(std::move(texts));

@@ -98,7 +98,7 @@ void set_value(const Field& field, Config& config, const FieldValue& value) {
 }
 
 std::string type_words(const Field& field) {
-  static constexpr const char* kWords[] = {"true or false", "a whole number", "a number", "a text", "a list of texts"};
+  static constexpr const char* kWords[] = {"true or false", "a whole number", "a number", "a string", "a list of strings"};
   return kWords[field.place.index()];
 }
 
