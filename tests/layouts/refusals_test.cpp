@@ -60,7 +60,7 @@ TEST(Refusals, MoreContextParallelRanksThanTheTokenOrderIsConfiguredFor) {
 
 TEST(Refusals, MoreDataParallelRanksThanVirtualShards) {
   const TinyLeaves leaves;
-  expect_refusal(refusal(dense_config(DType::f32), {}, {.dp = 8}), "8 data-parallel ranks", "up to 4 ranks");
+  expect_refusal(refusal(dense_config(DType::f32), {}, {.dp = 8}), "8 data-parallel ranks", "at most 4 ranks");
 }
 
 // ---- the comparison has teeth ---------------------------------------------------------------------------------------

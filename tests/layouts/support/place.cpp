@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tutti/core/error.h"
+#include "tutti/parallel/shards.h"
 
 namespace tutti::layouts {
 
@@ -28,6 +29,7 @@ Place::Place(World& world, const Layout& l, const RunConfig& run, int rank) : la
   gradients_in = mailbox("gradient", p);
   gradients_out = mailbox("gradient", p - 1);
 
+  parallel::shards_of_rank(run.shards, all, l.data());  // refuses more ranks than shards
   TUTTI_CHECK(run.shards % l.data() == 0, "{} data ranks do not hold equal subtrees of {} shards", l.data(), run.shards);
   TUTTI_CHECK(l.cp == 1 || run.balance % l.cp == 0, "context parallelism over {} ranks needs a token order of at least {} "
               "head-tail pairs; this run has {}", l.cp, l.cp, run.balance);
