@@ -65,10 +65,11 @@ int threads_of_rank(const comm::LaunchPlace& place) {
 
 int status_of(const train::TrainerResult& result) { return result.interrupted ? train::kInterruptedStatus : 0; }
 
-int train_on_threads(const train::Config& config, int ranks, train::TrainerOptions options) {
+int train_on_threads(const train::Config& config, int ranks, const train::TrainerOptions& common) {
   int status = 0;
-  comm::run_ranks(ranks, [&, options](comm::ProcessGroup& group) mutable {
+  comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
     if (!std::getenv("TUTTI_THREADS")) RankContext::current().set_threads(std::max(1, usable_cores() / ranks));
+    train::TrainerOptions options = common;
     options.group = &group;
     const train::TrainerResult result = train::train(config, options);
     if (group.rank() == 0) status = status_of(result);
