@@ -206,8 +206,8 @@ std::vector<ResumeCase> resume_cases() {
       {"OtherNumericsOnPurpose", "another `numerics.version`, with `--numerics.changed=continue`", equal, "numerics.version was 1 and is 2; continuing all the same",
        [](const Workplace& w) { replace_sealed(w, kStep3 + "state.json", "\"numerics_version\": 2", "\"numerics_version\": 1"); },
        "--numerics.changed=continue"},
-      {"OlderFormat", "the checkpoint has another format", refused, "state.json has format 2; this version reads 3",
-       [](const Workplace& w) { replace(w, kStep3 + "state.json", "\"format\": 3", "\"format\": 2"); }},
+      {"OlderFormat", "the checkpoint has another format", refused, "state.json has format 3; this version reads 4",
+       [](const Workplace& w) { replace(w, kStep3 + "state.json", "\"format\": 4", "\"format\": 3"); }},
   };
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -169,6 +170,11 @@ TEST(UndefinedOperands, AreNamed) {
   EXPECT_FALSE(grads[1].defined());
   EXPECT_NE(message([&] { sum(grads[1]); }).find("undefined tensor"), std::string::npos);
   EXPECT_NE(message([&] { backward(Tensor{}); }).find("undefined tensor"), std::string::npos);
+  for (const auto& call : std::initializer_list<std::function<void()>>{[] { requires_grad_(Tensor{}); }, [] { requires_grad(Tensor{}); }, [] { grad_of(Tensor{}); },
+                                                                        [] { set_grad(Tensor{}, {}); }, [] { detach(Tensor{}); }, [] { take_uses(Tensor{}); },
+                                                                        [] { register_hook(Tensor{}, {}); }}) {
+    EXPECT_NE(message(call).find("undefined tensor"), std::string::npos);
+  }
   EXPECT_NE(message([&] { Tensor{}.item(); }).find("undefined tensor"), std::string::npos);
 }
 

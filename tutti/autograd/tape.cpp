@@ -164,9 +164,13 @@ Node::~Node() {
   }
 }
 
-Meta* meta_of(const Tensor& t) { return static_cast<Meta*>(t.impl()->autograd.get()); }
+Meta* meta_of(const Tensor& t) {
+  if (!t.defined()) throw_undefined_tensor();
+  return static_cast<Meta*>(t.impl()->autograd.get());
+}
 
 Meta& ensure_meta(const Tensor& t) {
+  if (!t.defined()) throw_undefined_tensor();
   if (!t.impl()->autograd) t.impl()->autograd = std::make_unique<Meta>();
   return *meta_of(t);
 }

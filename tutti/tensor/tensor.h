@@ -100,7 +100,7 @@ class Tensor {
   const StorageRef& storage() const { return impl_->storage; }
   uint32_t version() const { return impl_->storage->version(); }
   StageMask stages() const { return impl_->stages; }
-  TensorImpl* impl() const { return impl_.get(); }
+  TensorImpl* impl() const { return impl_.get(); }  // null: undefined
 
   // Another view of the same storage, not recorded by autograd, unlike the view ops in tutti/ops.
   Tensor view_as(const Extents& sizes, const Extents& strides, int64_t offset) const;
