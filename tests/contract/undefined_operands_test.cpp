@@ -153,7 +153,7 @@ TEST(UndefinedOperands, AreNamed) {
   const auto message = [](const auto& call) -> std::string {
     try {
       call();
-    } catch (const UndefinedTensorError& error) {
+    } catch (const UsageError& error) {
       return error.what();
     }
     return "nothing was thrown";
