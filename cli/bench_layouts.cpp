@@ -23,7 +23,8 @@ struct LayoutsFlags {
 };
 
 std::string where_it_parts(const train::RunDiff& diff) {
-  if (diff.number) return fmt::format("differs from step {} on ({}, {} ULPs)", diff.number->step, diff.number->what, diff.number->ulps);
+  const std::string tensor = diff.differing.empty() ? "" : fmt::format(", most in {}", diff.differing[0].name);
+  if (diff.number) return fmt::format("differs from step {} on ({}, {} ULPs){}", diff.number->step, diff.number->what, diff.number->ulps, tensor);
   return fmt::format("differs in {} at step {}", diff.differing[0].name, diff.differing[0].step);
 }
 

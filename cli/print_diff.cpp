@@ -33,8 +33,8 @@ std::string shown(const std::vector<int64_t>& steps) {
 
 std::string shown(const train::TensorDifference& t) {
   if (!t.shapes.empty()) return fmt::format("{}: {}", t.name, t.shapes);
-  return fmt::format("{} {}: {} of {} elements, at most {} ULPs apart; first [{}]: {} | {}, {} ULPs apart", t.name, name_of(t.dtype), t.differing,
-                     t.numel, t.most_ulps, fmt::join(t.element, ", "), t.a, t.b, t.ulps);
+  return fmt::format("{} {}: {} of {} elements, at most {} ULPs and relatively {:.1e} apart; first [{}]: {} | {}, {} ULPs apart", t.name, name_of(t.dtype), t.differing,
+                     t.numel, t.most_ulps, t.distance, fmt::join(t.element, ", "), t.a, t.b, t.ulps);
 }
 
 std::string verdict(const RunDiff& diff) {
@@ -60,7 +60,7 @@ void print_text(const RunDiff& diff) {
   }
   if (!diff.checkpoints.empty() && diff.differing.empty()) fmt::print("checkpoints of {}: {} tensors, same bits\n", shown(diff.checkpoints), diff.tensors);
   if (!diff.differing.empty()) fmt::print("checkpoint of step {}: {} tensor{} differ{}\n", diff.differing[0].step, diff.differing.size(),
-                                         diff.differing.size() == 1 ? "" : "s", diff.differing.size() == 1 ? "s" : "");
+                                         diff.differing.size() == 1 ? "" : "s", diff.differing.size() == 1 ? "s" : ", the farthest apart first");
   for (size_t i = 0; i < std::min(kShownTensors, diff.differing.size()); ++i) fmt::print("  {}\n", shown(diff.differing[i]));
   if (diff.differing.size() > kShownTensors) fmt::print("  and {} more\n", diff.differing.size() - kShownTensors);
   fmt::print("{}\n", verdict(diff));
@@ -78,7 +78,7 @@ void print_json(const RunDiff& diff) {
     if (!t.shapes.empty()) row["shapes"] = t.shapes;
     else
       row.update({{"dtype", name_of(t.dtype)}, {"element", std::vector<int64_t>(t.element.begin(), t.element.end())}, {"a", t.a}, {"b", t.b}, {"ulps", t.ulps},
-                  {"differing", t.differing}, {"numel", t.numel}, {"most_ulps", t.most_ulps}});
+                  {"differing", t.differing}, {"numel", t.numel}, {"most_ulps", t.most_ulps}, {"distance", t.distance}});
     top["differing"].push_back(std::move(row));
   }
   fmt::print("{}\n", top.dump());

@@ -149,10 +149,14 @@ std::optional<TensorDifference> compare_tensors(int64_t step, const std::string&
   const auto* from_b = static_cast<const char*>(b.raw_data());
   if (a.nbytes() == 0 || std::memcmp(from_a, from_b, static_cast<size_t>(a.nbytes())) == 0) return std::nullopt;
   const int64_t size = itemsize(a.dtype());
+  double square = 0, square_of_difference = 0;
   for (int64_t i = 0; i < a.numel(); ++i) {
     const char *x = from_a + i * size, *y = from_b + i * size;
+    const double value = load_as_double(x, a.dtype()), difference = load_as_double(y, a.dtype()) - value;
+    square += value * value;
     const uint64_t ulps = ulps_between(x, y, a.dtype());
     if (ulps == 0) continue;
+    square_of_difference += difference * difference;
     if (result.differing++ == 0) {
       result.element = place_in(a.extents(), i);
       result.a = text_of(x, a.dtype());
@@ -161,6 +165,8 @@ std::optional<TensorDifference> compare_tensors(int64_t step, const std::string&
     }
     result.most_ulps = std::max(result.most_ulps, ulps);
   }
+  const double distance = std::sqrt(square_of_difference / square);
+  if (!std::isnan(distance)) result.distance = distance;
   return result;
 }
 
@@ -219,6 +225,7 @@ RunDiff compare_runs(const fs::path& a, const fs::path& b) {
   diff.settings = compare_settings(from_a, from_b);
   compare_metrics(from_a, from_b, diff);
   compare_weights(from_a, from_b, diff);
+  std::stable_sort(diff.differing.begin(), diff.differing.end(), [](const TensorDifference& x, const TensorDifference& y) { return x.distance > y.distance; });
   TUTTI_CHECK(!diff.steps.empty() || !diff.checkpoints.empty(),
               "{} and {} have nothing in common to compare: neither a step in their metrics nor a checkpoint of the same step", a.string(), b.string());
   return diff;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ struct TensorDifference {
   uint64_t ulps = 0;     // and their distance in ULP
   int64_t differing = 0, numel = 0;  // how many elements differ, of how many
   uint64_t most_ulps = 0;
+  // |a - b| / |a| with Euclidean norms; infinite for other shapes, for NaNs that only one has, and where only a is all zeros.
+  double distance = std::numeric_limits<double>::infinity();
 };
 
 struct RunDiff {
@@ -45,7 +48,7 @@ struct RunDiff {
   std::optional<NumberDifference> number;     // at the first step where one differs
   std::vector<int64_t> checkpoints;           // steps of the checkpoints that were compared, ascending, up to the first that differs
   int64_t tensors = 0;                        // compared, in all of them
-  std::vector<TensorDifference> differing;    // tensors of the first checkpoint where some differ, in the order of the file
+  std::vector<TensorDifference> differing;    // tensors of the first checkpoint where some differ, the farthest apart first
 
   bool same_bits() const { return !number && differing.empty(); }
 };
