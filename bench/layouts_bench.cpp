@@ -100,6 +100,7 @@ int64_t middle(const LayoutsProblem& problem) { return problem.steps / 2; }
 
 train::Config configuration_of(const LayoutsProblem& problem) {
   train::Config config = train::load_config(problem.config);
+  train::apply_environment(config);
   for (const std::string& flag : problem.overrides) train::apply_override(config, flag);
   return config;
 }
@@ -113,7 +114,7 @@ Words train_command(const LayoutsProblem& problem, const Layout& layout, const f
                                   fmt::format("--checkpoint.every={}", middle(problem)),
                                   std::string("--checkpoint.keep_latest=-1"), std::string("--validation.every=0"),
                                   std::string("--validation.sample_tokens=0"), fmt::format("--run.dir={}", folder.string()),
-                                  fmt::format("--run.name={}", layout.name)}) {
+                                  fmt::format("--run.name={}", layout.name), std::string("--parallelism.data_parallel_replicate_degree=-1")}) {
     command.push_back(flag);
   }
   return command;
@@ -192,6 +193,12 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({"killed-then-gloo", with(ranks(2), {"--training.compile=true"}), {}, with(ranks(4), {"--runtime.transport=gloo"})});
   }
   const auto config = configuration_of(problem);
+  for (Layout& row : rows) {
+    for (const Words* flags : {&row.flags, &row.resumed_with}) {
+      if (!flags->empty() && std::stoll((*flags)[1]) > config.numerics.virtual_shards)
+        row.why_not = fmt::format("more ranks than the {} virtual shards", config.numerics.virtual_shards);
+    }
+  }
   const int64_t shards = config.numerics.virtual_shards == 4 ? 8 : 4, grain = config.numerics.token_grain == 8 ? 16 : 8;
   rows.push_back({.name = "control-virtual-shards", .flags = with(ranks(1), {fmt::format("--numerics.virtual_shards={}", shards)}), .variables = {}, .is_control = true});
   rows.push_back({.name = "control-token-grain", .flags = with(ranks(1), {fmt::format("--numerics.token_grain={}", grain)}), .variables = {}, .is_control = true});

@@ -1,6 +1,7 @@
 // The verbs of the program. Each add_* declares one verb, its flags and what it does; main.cpp runs the chosen one.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,8 +28,8 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv);
 void add_env(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
 
-// Runs `tutti train` with this command line on `ranks` ranks of this host. Returns its exit status.
-int start_training(int ranks, const std::vector<std::string>& command_line);
+// Trains on `ranks` ranks of this host, quietly and until `stop_at`, as `tutti train CONFIG OVERRIDES` does. Returns its exit status.
+int start_training(const std::string& config, int ranks, int64_t stop_at, const std::vector<std::string>& overrides);
 
 // Answers a command line that could not be parsed: prints the help it asked for, or what is wrong with the nearest verb or
 // flag. Returns the exit status.

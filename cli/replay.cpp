@@ -27,14 +27,13 @@ int run_replay(const ReplayFlags& flags) {
   const auto replay_and_compare = [&] {
     const train::ReplayPlan plan = train::plan_replay(flags.run, flags.from, flags.steps);
     const RunsFolder folder(flags.keep, "tutti-replay");
-    std::vector<std::string> command{"tutti", "train", "--quiet"};
-    for (const std::string& word : train::prepare_replay(plan, folder.path())) command.push_back(word);
-    command.insert(command.end(), flags.overrides.begin(), flags.overrides.end());
+    std::vector<std::string> overrides = train::prepare_replay(plan, folder.path());
+    overrides.insert(overrides.end(), flags.overrides.begin(), flags.overrides.end());
     if (!flags.json) {
       fmt::print("replaying steps {} to {} of {} on {} rank{}\n", plan.from + 1, plan.to, flags.run, flags.ranks, flags.ranks == 1 ? "" : "s");
       std::fflush(stdout);
     }
-    trained = start_training(flags.ranks, command);
+    trained = start_training(plan.config().string(), flags.ranks, plan.to, overrides);
     TUTTI_CHECK_ENV(trained == 0, "training the steps again ended with status {}", trained);
     return train::compare_replay(plan, folder.path());
   };
@@ -58,6 +57,7 @@ void add_replay(CLI::App& app, Action& action) {
   verb->callback([verb, flags, &action] {
     for (const std::string& word : verb->remaining()) {
       if (!word.starts_with("--") || word.find('.') == std::string::npos || word.find('=') == std::string::npos) throw CLI::ExtrasError(std::vector<std::string>{word});
+      if (word.starts_with("--run.")) throw CLI::ExtrasError(std::vector<std::string>{word + " (a replay has a folder of its own; --keep FOLDER keeps it)"});
       flags->overrides.push_back(word);
     }
     action = [flags] { return run_replay(*flags); };

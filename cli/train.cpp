@@ -65,6 +65,14 @@ int threads_of_rank(const comm::LaunchPlace& place) {
 
 int status_of(const train::TrainerResult& result) { return result.interrupted ? train::kInterruptedStatus : 0; }
 
+train::TrainerOptions options_of(const TrainFlags& flags) {
+  return {.fresh = flags.fresh, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
+}
+
+int start_ranks(const TrainFlags& flags) {
+  return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}});
+}
+
 int train_on_threads(const train::Config& config, int ranks, const train::TrainerOptions& common) {
   int status = 0;
   comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
@@ -84,13 +92,13 @@ int run_train(TrainFlags flags) {
               place->world_size == 1 ? "" : "s");
   if (place) flags.ranks = place->world_size;
   const train::Config config = resolve(flags);  // before any rank starts, so that a wrong key is said once
-  train::TrainerOptions options{.fresh = flags.fresh, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
+  train::TrainerOptions options = options_of(flags);
   const bool as_threads = config.runtime.transport == "threads";
   TUTTI_CHECK(!place || !as_threads, "runtime.transport is threads, but {} has started {} rank{} as processes; choose another transport, or start with -n only",
               place->launcher, place->world_size, place->world_size == 1 ? "" : "s");
   if (as_threads) return train_on_threads(config, flags.ranks, options);
   if (!place && flags.ranks > 1) {
-    return start_training(flags.ranks, flags.command_line);
+    return start_ranks(flags);
   }
   std::unique_ptr<RankContext> context;
   std::unique_ptr<RankContext::Scope> scope;
@@ -111,8 +119,13 @@ int run_train(TrainFlags flags) {
 
 }  // namespace
 
-int start_training(int ranks, const std::vector<std::string>& command_line) {
-  return comm::launch_local({.ranks = ranks, .argv = command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}});
+int start_training(const std::string& config, int ranks, int64_t stop_at, const std::vector<std::string>& overrides) {
+  TrainFlags flags{.config = config, .ranks = ranks, .quiet = true, .stop_at = stop_at, .overrides = overrides};
+  flags.command_line = {"tutti", "train", config, "-n", std::to_string(ranks), "--quiet", fmt::format("--stop-at={}", stop_at)};
+  flags.command_line.insert(flags.command_line.end(), overrides.begin(), overrides.end());
+  const train::Config resolved = resolve(flags);
+  if (resolved.runtime.transport == "threads") return train_on_threads(resolved, ranks, options_of(flags));
+  return start_ranks(flags);
 }
 
 void add_train(CLI::App& app, Action& action, int argc, char** argv) {

@@ -65,9 +65,14 @@ std::string train(comm::ProcessGroup& group) {
 
 int main() {
   if (std::getenv("RANK") != nullptr) {  // set by tutti launch, as by torchrun
-    const auto group = comm::init_process_group();
-    const std::string result = train(*group);
-    if (group->rank() == 0) std::printf("%d ranks: %s\n", group->size(), result.c_str());
+    try {
+      const auto group = comm::init_process_group();
+      const std::string result = train(*group);
+      if (group->rank() == 0) std::printf("%d ranks: %s\n", group->size(), result.c_str());
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      return 1;
+    }
     return 0;
   }
   std::set<std::string> results;

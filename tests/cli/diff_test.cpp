@@ -1,6 +1,7 @@
 // `tutti diff`: the first step, tensor and element where two runs part, and an exit status that `git bisect run` understands.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/support/tiny_run.h"
@@ -71,17 +72,46 @@ TEST_F(Diff, NamesTheFirstStepAndTheSettings) {
 
 TEST_F(Diff, NamesTheTensorAndTheElement) {
   train("one");
-  std::filesystem::copy(work.folder() / "runs/one", work.folder() / "runs/two", std::filesystem::copy_options::recursive);
-  plant("runs/two/checkpoint/step-6/model.safetensors", "model.norm.weight", 5, 7.5f);
-  const Output text = work.tutti("diff runs/one runs/two");
+  for (const char* name : {"one", "two"}) std::filesystem::copy_file(work.folder() / "runs/one/checkpoint/step-6/model.safetensors", work.folder() / (std::string(name) + ".safetensors"));
+  plant("two.safetensors", "model.norm.weight", 5, 7.5f);
+  plant("two.safetensors", "model.layers.0.input_layernorm.weight", 0, 1e3f);
+  const Output text = work.tutti("diff one.safetensors two.safetensors");
   EXPECT_EQ(text.status, 1) << text.err;
-  EXPECT_NE(text.out.find("numbers of steps 1 to 6: same bits\ncheckpoint of step 6: 1 tensor differs\n  model.norm.weight f32: 1 of "), std::string::npos)
-      << text.out;
+  // The tensor that is farthest from the other's comes first.
+  EXPECT_NE(text.out.find("2 tensors differ, the farthest apart first\n  model.layers.0.input_layernorm.weight f32: 1 of "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n  model.norm.weight f32: 1 of "), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("first [5]: 0x1."), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("| 0x1.ep+2, "), std::string::npos) << text.out;
-  EXPECT_NE(text.out.find("\ndifferent: model.norm.weight at step 6\n"), std::string::npos) << text.out;
-  EXPECT_EQ(work.tutti("diff runs/one/checkpoint/step-3 runs/two").status, 0);
-  EXPECT_EQ(work.tutti("diff runs/one/checkpoint/step-6 runs/two").status, 1);
+  EXPECT_NE(text.out.find("\ndifferent: model.layers.0.input_layernorm.weight at step 0\n"), std::string::npos) << text.out;
+}
+
+// A checkpoint that is not what was saved, or lacks a part, says nothing about the run.
+TEST_F(Diff, ADamagedOrIncompleteCheckpointIsNoAnswer) {
+  train("one");
+  for (const char* name : {"damaged", "partial"}) std::filesystem::copy(work.folder() / "runs/one", work.folder() / "runs" / name, std::filesystem::copy_options::recursive);
+  plant("runs/damaged/checkpoint/step-6/model.safetensors", "model.norm.weight", 5, 7.5f);
+  const Output damaged = work.tutti("diff runs/one runs/damaged");
+  EXPECT_EQ(damaged.status, 125) << damaged.out;
+  EXPECT_NE(damaged.err.find("runs/damaged/checkpoint/step-6 is damaged"), std::string::npos) << damaged.err;
+  EXPECT_NE(damaged.err.find("changed: model.norm.weight"), std::string::npos) << damaged.err;
+  EXPECT_EQ(work.tutti("diff runs/one/checkpoint/step-3 runs/damaged").status, 0);
+  std::filesystem::remove(work.folder() / "runs/partial/checkpoint/step-6/optimizer.safetensors");
+  const Output partial = work.tutti("diff runs/one/checkpoint/step-6 runs/partial/checkpoint/step-6");
+  EXPECT_EQ(partial.status, 125) << partial.out;
+  EXPECT_NE(partial.err.find("runs/partial/checkpoint/step-6 lacks optimizer.safetensors"), std::string::npos) << partial.err;
+}
+
+TEST_F(Diff, NeighbouringNormsAreOneUlpApart) {
+  train("one");
+  const std::string norm = work.metric("one", "grad_norm_hex")[2];
+  const std::string next = fmt::format("{:a}", std::nextafter(std::stof(norm), 1e30f));
+  std::string metrics = work.read("runs/one/metrics.jsonl");
+  metrics.replace(metrics.find(norm), norm.size(), next);
+  work.write("next.jsonl", metrics);
+  const Output text = work.tutti("diff runs/one/metrics.jsonl next.jsonl");
+  EXPECT_EQ(text.status, 1) << text.err;
+  EXPECT_NE(text.out.find("first difference at step 3: grad_norm "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(", 1 ULPs apart\n"), std::string::npos) << text.out;
 }
 
 TEST_F(Diff, OtherTensorsAreADifference) {

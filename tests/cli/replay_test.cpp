@@ -34,6 +34,28 @@ TEST_F(Replay, OtherLayoutsRepeatTheBits) {
   EXPECT_TRUE(std::filesystem::exists(work.folder() / "kept/replay/checkpoint/step-3/state.json"));
 }
 
+TEST_F(Replay, RanksAsThreadsAreALayoutToo) {
+  EXPECT_EQ(work.tutti("replay runs/run --from 3 -n 3 --runtime.transport=threads").status, 0);
+  ASSERT_EQ(work.tutti("train run.toml --quiet --run.name=threads -n 3 --runtime.transport=threads --parallelism.data_parallel_replicate_degree=3").status, 0);
+  for (const char* flags : {"", " --from 0 -n 2", " --from 3 -n 2 --runtime.transport=shm"}) {
+    const Output output = work.tutti(std::string("replay runs/threads") + flags);
+    EXPECT_EQ(output.status, 0) << flags << ": " << output.out << output.err;
+  }
+}
+
+// A run that was prolonged has other learning rates behind its first end: the steps are repeated with the settings they had.
+TEST_F(Replay, SettingsAreThoseOfTheRepeatedSteps) {
+  ASSERT_EQ(work.tutti("train run.toml --quiet --training.steps=12 --lr_scheduler.decay_ratio=0.5").status, 0);
+  for (const char* flags : {"--from 0 --steps 6", "--from 3 --steps 3", "--from 6"}) {
+    const Output output = work.tutti(std::string("replay runs/run ") + flags);
+    EXPECT_EQ(output.status, 0) << flags << ": " << output.out << output.err;
+  }
+  const Output across = work.tutti("replay runs/run --from 3");
+  EXPECT_EQ(across.status, 125) << across.out;
+  EXPECT_NE(across.err.find("runs/run went on with other settings between its checkpoints of steps 6 and 9; replay steps up to 6, or from a later checkpoint"), std::string::npos)
+      << across.err;
+}
+
 TEST_F(Replay, NamesTheStepThatWasRecordedOtherwise) {
   std::string metrics = work.read("runs/run/metrics.jsonl");
   const std::string old = work.metric("run", "loss_hex")[4];
@@ -67,6 +89,7 @@ TEST_F(Replay, EverythingElseIs125) {
       {"replay runs/run --from -1", "--from"},
       {"replay runs/run --steps 0", "--steps"},
       {"replay runs/run word", "word"},
+      {"replay runs/run --run.name=run", "a replay has a folder of its own; --keep FOLDER keeps it"},
       {"replay runs/run --keep runs", "runs is not empty"},
   };
   for (const auto& [command, message] : cases) {
@@ -82,7 +105,7 @@ TEST_F(Replay, StopAtSavesAndTheSameCommandGoesOn) {
   const std::string whole = outcome_of(work);
   Output output = work.tutti("train run.toml --fresh --stop-at 2");
   EXPECT_EQ(output.status, 0) << output.err;
-  EXPECT_NE(output.err.find("stopped after step 2; the same command goes on from there"), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("stopped after step 2; the same command without --stop-at goes on from there"), std::string::npos) << output.err;
   EXPECT_EQ(work.metric("run", "step").size(), 2u);
   output = work.tutti("train run.toml -n 2");
   EXPECT_EQ(output.status, 0) << output.err;

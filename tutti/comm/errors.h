@@ -31,4 +31,10 @@ inline constexpr std::string_view kDeadlinePassed = "deadline passed: ";
   throw PeerError(reason);
 }
 
+// This rank ends because another one did, and that one has the reason: whoever reports one error of a job takes another.
+class StoppedByPeer : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
+};
+
 }  // namespace tutti::comm

@@ -24,12 +24,20 @@ struct FirstFailure {
   std::mutex mutex;
   std::exception_ptr exception;
   int rank = -1;
+  bool is_of_a_peer = false;  // another rank has the reason
 
   void record(int failed_rank) {
     const std::lock_guard lock(mutex);
-    if (exception) return;
+    if (exception && !is_of_a_peer) return;
     exception = std::current_exception();
     rank = failed_rank;
+    try {
+      throw;
+    } catch (const StoppedByPeer&) {
+      is_of_a_peer = true;
+    } catch (...) {
+      is_of_a_peer = false;
+    }
   }
 };
 

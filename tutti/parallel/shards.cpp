@@ -7,6 +7,7 @@
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/copy.h"
 
@@ -78,6 +79,7 @@ ShardRange shards_of_rank(int64_t shards, int rank, int ranks) {
   TUTTI_CHECK(ranks >= 1 && ranks <= shards,
               "{} data-parallel ranks cannot share {} virtual shard{}: each needs at least one; start at most {} ranks or raise numerics.virtual_shards", ranks,
               shards, shards == 1 ? "" : "s", shards);
+  TUTTI_CHECK(rank >= 0 && rank < ranks, "shards_of_rank: rank {} of {} ranks; expected 0 to {}", rank, ranks, ranks - 1);
   return {rank * shards / ranks, (rank + 1) * shards / ranks};
 }
 
@@ -152,7 +154,7 @@ std::string Shards::advice() const {
   if (count_ % ranks_ == 0) return "";
   std::string text = fmt::format("{} virtual shards on {} ranks: some ranks run {} of them and others {}, so that {:.0f} % of the ranks' time passes in waiting", count_,
                                  ranks_, count_ / ranks_ + 1, count_ / ranks_, 100 * (1 - efficiency()));
-  if (count_ < 4 * ranks_) text += fmt::format("; numerics.virtual_shards of {} or more keeps it below a fifth, and is another run with other bits",
+  if (efficiency() < 0.8) text += fmt::format("; numerics.virtual_shards of {} or more keeps it below a fifth, and is another run with other bits",
                                                std::bit_ceil(static_cast<uint64_t>(4 * ranks_)));
   return text;
 }
@@ -165,10 +167,49 @@ int64_t Shards::sum(int64_t mine) const {
 void Shards::add(const Tensor& losses, UseGradients uses) {
   TUTTI_CHECK(losses.dtype() == DType::f32, "Shards::add: the losses are {}; expected f32", describe(losses));
   TUTTI_CHECK(added_ < mine_.count(), "Shards::add: this rank has {} shards, {} to {}, and all were added; call finish()", mine_.count(), mine_.begin, mine_.end - 1);
+  check_uses(uses);
   const Tensor dense = to_contiguous(losses);
   loss_.add({dense.data<float>(), static_cast<size_t>(dense.numel())});
   tree_.push(std::move(uses));
   ++added_;
+}
+
+void Shards::check_uses(const UseGradients& uses) {
+  const int64_t shard = mine_.begin + added_;
+  std::vector<std::vector<Extents>> layout;
+  for (size_t p = 0; p < uses.size(); ++p) {
+    layout.emplace_back();
+    for (const Tensor& g : uses[p]) {
+      TUTTI_CHECK(g.dtype() == DType::f32, "Shards::add: a gradient of parameter {} in shard {} is {}; expected f32", p, shard, describe(g));
+      layout.back().push_back(g.extents());
+    }
+  }
+  if (added_ == 0) layout_ = layout;
+  TUTTI_CHECK(layout.size() == layout_.size(), "Shards::add: shard {} brings gradients of {} parameters and shard {} of {}", shard, layout.size(), shard - 1,
+              layout_.size());
+  for (size_t p = 0; p < layout.size(); ++p) {
+    TUTTI_CHECK(layout[p].size() == layout_[p].size(),
+                "Shards::add: parameter {} has {} use{} in shard {} and {} in shard {}; let every shard use a parameter equally often, with zeros where it counts for nothing", p,
+                layout[p].size(), layout[p].size() == 1 ? "" : "s", shard, layout_[p].size(), mine_.begin);
+    for (size_t u = 0; u < layout[p].size(); ++u)
+      TUTTI_CHECK(layout[p][u] == layout_[p][u], "Shards::add: a gradient of parameter {} is {} in shard {} and {} in shard {}", p, layout[p][u], shard, layout_[p][u],
+                  mine_.begin);
+  }
+}
+
+// Every rank says what it brings before anything is added: a buffer of the same size may hold other parameters.
+void Shards::check_ranks() {
+  std::string text;
+  for (const auto& uses : layout_) {
+    for (const Extents& sizes : uses) text += to_string(sizes);
+    text += ';';
+  }
+  std::vector<int64_t> layouts(static_cast<size_t>(ranks_), 0);
+  layouts[static_cast<size_t>(group_->rank())] = std::bit_cast<int64_t>(hash64(text));
+  group_->all_reduce_values<int64_t>(layouts);
+  for (size_t r = 1; r < layouts.size(); ++r)
+    TUTTI_CHECK(layouts[r] == layouts[0], "Shards::finish: the uses of parameters on rank {} are not those on rank 0, in number or size; let every shard use each parameter "
+                "equally often, with zeros where it counts for nothing", r);
 }
 
 ShardSums Shards::finish() {
@@ -176,6 +217,7 @@ ShardSums Shards::finish() {
   added_ = 0;
   ExactSum loss = std::exchange(loss_, ExactSum(ExactTerm::value));
   if (ranks_ > 1) {
+    check_ranks();
     auto words = loss.words();
     group_->all_reduce_values<int64_t>(words);
     loss.set_words(words);

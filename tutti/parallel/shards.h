@@ -30,7 +30,7 @@ struct ShardRange {
   int64_t begin = 0, end = 0;
   int64_t count() const { return end - begin; }
 };
-// Those of `rank`: [floor(rank V / R), floor((rank + 1) V / R)). UsageError unless 1 <= ranks <= shards.
+// Those of `rank`: [floor(rank V / R), floor((rank + 1) V / R)). UsageError unless 1 <= ranks <= shards and 0 <= rank < ranks.
 ShardRange shards_of_rank(int64_t shards, int rank, int ranks);
 
 // Per parameter, the f32 gradient of each of its uses, in forward order.
@@ -85,12 +85,17 @@ class Shards {
 
   // The sum of `mine` over ranks, such as the number of labels that count in a step.
   int64_t sum(int64_t mine) const;
-  // The losses (f32, any shape) and gradients of this rank's next shard.
+  // The losses (f32, any shape) and gradients (f32) of this rank's next shard. UsageError naming parameter and shard when the
+  // uses of a parameter are not as many, or not as large, as in the shard before: what is added must be the same thing.
   void add(const Tensor& losses, UseGradients uses);
-  // After all of its shards, on every rank. UsageError when some were not added.
+  // After all of its shards, on every rank. UsageError when some were not added and, on all ranks, when the uses of a rank differ
+  // from those of rank 0.
   ShardSums finish();
 
  private:
+  void check_uses(const UseGradients& uses);
+  void check_ranks();
+
   const int64_t count_;
   comm::ProcessGroup* const group_;
   const int ranks_;
@@ -98,6 +103,7 @@ class Shards {
   const comm::NodePlan plan_;
   GradientTree tree_;
   int64_t added_ = 0;
+  std::vector<std::vector<Extents>> layout_;  // sizes of each use of each parameter, of the first shard of the step
   ExactSum loss_{ExactTerm::value};
 };
 

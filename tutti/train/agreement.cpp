@@ -3,6 +3,7 @@
 #include <bit>
 #include <vector>
 
+#include "tutti/comm/errors.h"
 #include "tutti/core/error.h"
 
 namespace tutti::train {
@@ -24,7 +25,7 @@ void agree(comm::ProcessGroup* group, const std::exception_ptr& problem) {
   int64_t failures = problem != nullptr;
   if (group != nullptr && group->size() > 1) group->all_reduce_values<int64_t>({&failures, 1});
   if (problem) std::rethrow_exception(problem);
-  if (failures > 0) throw EnvironmentError("rank 0 stopped the run; its message says why");
+  if (failures > 0) throw comm::StoppedByPeer("rank 0 stopped the run; its message says why");
 }
 
 int64_t value_of_first_rank(comm::ProcessGroup* group, int64_t value) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tutti/core/error.h"
-#include "tutti/train/checkpoint_folder.h"
+#include "tutti/train/checkpoint.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/run_tokenizer.h"
 
@@ -15,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kName = "replay";
-constexpr const char* kConfig = "config.resolved.toml";
 constexpr const char* kMetrics = "metrics.jsonl";
 
 // Where a replay can start, ascending.
@@ -27,16 +26,45 @@ std::vector<int64_t> starts_of(const fs::path& run) {
 
 fs::path checkpoint_in(const fs::path& run, int64_t step) { return run / "checkpoint" / fmt::format("step-{}", step); }
 
+// A value as TOML writes it, as a flag takes it: texts stand without quotes there.
+std::string as_flag(std::string value) {
+  if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+  return value;
+}
+
+// The settings of the repeated steps that numbers depend on. The configuration is that of the run's last start, and a run may
+// have gone on with others.
+std::vector<std::string> recorded_settings(const ReplayPlan& plan) {
+  std::vector<std::string> flags;
+  std::optional<SavedState> first;
+  for (const fs::path& folder : list_checkpoints(plan.run / "checkpoint")) {
+    const int64_t step = *step_of(folder);
+    if (step <= plan.from) continue;
+    SavedState state = read_state(folder);
+    for (const InputChange& change : state.train.inputs.changes)
+      TUTTI_CHECK(change.step <= plan.from || change.step >= plan.to, "{} changed after step {}: {}; replay the steps before or behind it", plan.run.string(), change.step,
+                  change.what);
+    if (first && state.train.inputs.settings != first->train.inputs.settings && first->train.step < plan.to)
+      throw UsageError(fmt::format("{} went on with other settings between its checkpoints of steps {} and {}; replay steps up to {}, or from a later checkpoint",
+                                   plan.run.string(), first->train.step, step, first->train.step));
+    if (!first) first = std::move(state);
+    if (step >= plan.to) break;
+  }
+  if (!first) return flags;
+  for (const auto& [key, value] : first->train.inputs.settings) flags.push_back(fmt::format("--{}={}", key, as_flag(value)));
+  return flags;
+}
+
 }  // namespace
 
 ReplayPlan plan_replay(const fs::path& run, std::optional<int64_t> from, std::optional<int64_t> steps) {
-  for (const char* file : {kConfig, kMetrics})
-    TUTTI_CHECK(fs::exists(run / file), "{} is not the folder of a run: it holds no {}", run.string(), file);
+  ReplayPlan plan{.run = run};
+  for (const fs::path& file : {plan.config(), run / kMetrics})
+    TUTTI_CHECK(fs::exists(file), "{} is not the folder of a run: it holds no {}", run.string(), file.filename().string());
   std::vector<int64_t> recorded;
   for (const StepRecord& record : read_metrics(run / kMetrics)) recorded.push_back(record.step);
   TUTTI_CHECK(!recorded.empty(), "{} has recorded no step", run.string());
   const std::vector<int64_t> starts = starts_of(run);
-  ReplayPlan plan{.run = run};
   if (from) {
     plan.from = *from;
     TUTTI_CHECK(std::find(starts.begin(), starts.end(), *from) != starts.end(), "{} has no checkpoint of step {}; a replay can start from {} (0 is the beginning)",
@@ -63,8 +91,12 @@ std::vector<std::string> prepare_replay(const ReplayPlan& plan, const fs::path& 
     TUTTI_CHECK_ENV(!failed, "cannot prepare {}: {}", replay.string(), failed.message());
     copy_run_tokenizer(plan.run, replay);
   }
-  return {(plan.run / kConfig).string(), fmt::format("--stop-at={}", plan.to), fmt::format("--run.dir={}", folder.string()),
-          fmt::format("--run.name={}", kName), "--checkpoint.keep_latest=-1", "--metrics.tensorboard=false", "--metrics.report=false"};
+  std::vector<std::string> overrides = recorded_settings(plan);
+  for (const std::string& flag : {fmt::format("--run.dir={}", folder.string()), fmt::format("--run.name={}", kName), std::string("--checkpoint.keep_latest=-1"),
+                                  std::string("--metrics.tensorboard=false"), std::string("--metrics.report=false"),
+                                  std::string("--parallelism.data_parallel_replicate_degree=-1")})
+    overrides.push_back(flag);
+  return overrides;
 }
 
 RunDiff compare_replay(const ReplayPlan& plan, const fs::path& folder) {

@@ -97,7 +97,11 @@ std::optional<NumberDifference> compare_numbers(int64_t step, const char* what, 
 
 std::optional<NumberDifference> compare_records(const StepRecord& a, const StepRecord& b) {
   if (auto loss = compare_numbers(a.step, "loss", a.loss, b.loss, DType::f32)) return loss;
-  if (auto norm = compare_numbers(a.step, "grad_norm", a.grad_norm, b.grad_norm, DType::f64)) return norm;
+  // The norm is a float, written as a double.
+  const auto norm_a = static_cast<float>(a.grad_norm), norm_b = static_cast<float>(b.grad_norm);
+  const bool are_floats = norm_a == a.grad_norm && norm_b == b.grad_norm;
+  const auto norm = are_floats ? compare_numbers(a.step, "grad_norm", norm_a, norm_b, DType::f32) : compare_numbers(a.step, "grad_norm", a.grad_norm, b.grad_norm, DType::f64);
+  if (norm) return norm;
   if (!a.val_bits_per_byte || !b.val_bits_per_byte) return std::nullopt;
   return compare_numbers(a.step, "val_bits_per_byte", *a.val_bits_per_byte, *b.val_bits_per_byte, DType::f64);
 }
@@ -192,7 +196,15 @@ void compare_checkpoints(int64_t step, const fs::path& a, const fs::path& b, Run
   diff.checkpoints.push_back(step);
   const auto weights = [](const fs::path& path) { return fs::is_directory(path) ? path / kModelFile : path; };
   compare_files(step, weights(a), weights(b), diff);
-  if (fs::exists(a / kOptimizerFile) && fs::exists(b / kOptimizerFile)) compare_files(step, a / kOptimizerFile, b / kOptimizerFile, diff);
+  if (!fs::is_directory(a) || !fs::is_directory(b)) return;
+  const bool in_a = fs::exists(a / kOptimizerFile), in_b = fs::exists(b / kOptimizerFile);
+  TUTTI_CHECK_ENV(in_a == in_b, "{} lacks {}, which {} has; put back the file", (in_a ? b : a).string(), kOptimizerFile, (in_a ? a : b).string());
+  if (in_a) compare_files(step, a / kOptimizerFile, b / kOptimizerFile, diff);
+  if (diff.differing.empty()) return;
+  // A checkpoint that is not what was saved says nothing about the run.
+  for (const fs::path& folder : {a, b}) {
+    if (fs::exists(folder / kStateFile)) verify_checkpoint(folder);
+  }
 }
 
 // The checkpoint of `source` that goes with the one that the other path names: of its step, else the newest.

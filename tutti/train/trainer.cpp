@@ -266,7 +266,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (saved == state_.step) {
       const Digests digests = read_state(start_.path / "checkpoint" / fmt::format("step-{}", saved)).digests;
       log->note(fmt::format("digest of the {} tensors of step {}: {}", digests.size(), saved, digest_of(digests)));
-      if (saved < config_.training.steps) log->note(fmt::format("stopped after step {}; the same command goes on from there", saved));
+      if (saved < config_.training.steps)
+        log->note(fmt::format("stopped after step {}; the same command {}goes on from there", saved, result.interrupted ? "" : "without --stop-at "));
     }
   }
   if (ranks_ > 1) group_->barrier();
