@@ -26,6 +26,23 @@ TEST(ConstantRows, SpreadHasTheGradientZero) {
   }
 }
 
+// Values and lengths whose mean is rounded: the elements then differ from their mean, but not from each other.
+TEST(ConstantRows, OfAnyValueAndLengthHaveTheGradientZero) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    for (const auto spread : {var, stddev}) {
+      for (const int64_t n : {3, 5, 7, 100, 768}) {
+        for (const double value : {0.1, -0.3, 1.0 / 3.0, 1e-3, 7.7}) {
+          const Tensor x = requires_grad_(full({2, n}, value, dtype));
+          const Tensor outputs[] = {spread(x, {.dims = {1}})}, inputs[] = {x};
+          const Tensor cotangents[] = {full({2}, 1.0, dtype)};
+          const Tensor gradient = grad(outputs, inputs, cotangents)[0];
+          for (int64_t i = 0; i < gradient.numel(); ++i) ASSERT_EQ(facets::read_double(gradient, i), 0) << name_of(dtype) << " " << n << " times " << value;
+        }
+      }
+    }
+  }
+}
+
 TEST(ConstantRows, AreZeroBesideRowsThatVary) {
   const Tensor x = requires_grad_(Tensor::of(std::vector<double>{2, 2, 2, 1, 2, 6}, {2, 3}));
   const Tensor outputs[] = {stddev(x, {.dims = {1}})}, inputs[] = {x};

@@ -74,11 +74,14 @@ std::vector<std::string> ProcessGroup::gather_bytes(const std::string& bytes, in
 }
 
 std::string ProcessGroup::scatter_bytes(const std::vector<std::string>& parts, int root) {
-  TUTTI_CHECK(rank_ != root || parts.size() == static_cast<size_t>(size()), "scatter_bytes: {} parts for a group of {} ranks", parts.size(), size());
+  // A root that gives another number of parts tells everybody in the place of their sizes, so that no rank is left in the call.
+  const bool fits = rank_ != root || parts.size() == static_cast<size_t>(size());
   std::vector<int64_t> offers(static_cast<size_t>(size()), 0), takes(static_cast<size_t>(size()), 0);
   std::string all;
   std::vector<Tensor> sizes;
-  if (rank_ == root) {
+  if (!fits) {
+    for (int p = 0; p < size(); ++p) sizes.push_back(size_tensor(-1 - static_cast<int64_t>(parts.size())));
+  } else if (rank_ == root) {
     for (size_t p = 0; p < parts.size(); ++p) {
       offers[p] = static_cast<int64_t>(parts[p].size());
       sizes.push_back(size_tensor(offers[p]));
@@ -87,6 +90,8 @@ std::string ProcessGroup::scatter_bytes(const std::vector<std::string>& parts, i
   }
   const Tensor own = size_tensor(0);
   scatter(own, sizes, root);
+  TUTTI_CHECK(own.item_int() >= 0, "scatter_bytes: rank {} gives {} part{} for a group of {} ranks; expected one for each", root, -1 - own.item_int(),
+              own.item_int() == -2 ? "" : "s", size());
   takes[static_cast<size_t>(root)] = checked_size("scatter_bytes", own.item_int(), root);
   std::string result(static_cast<size_t>(own.item_int()), '\0');
   all_to_all_v_single(view_of(result), view_of(all), takes, offers);

@@ -8,6 +8,7 @@
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/engine/row_ops.h"
 #include "tutti/ops/expand.h"
+#include "tutti/ops/extremes.h"
 #include "tutti/ops/where.h"
 
 namespace tutti {
@@ -97,7 +98,10 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 Tensor spread(const VjpCall& c, const Tensor& slope) {
   const ReduceAttrs& a = c.attrs.as<ReduceAttrs>();
   const Tensor& x = c.inputs[0];
-  const Tensor centered = a.dims.empty() ? sub(x, x) : sub(x, mean(x, {.dims = a.dims, .keepdim = true}));
+  if (a.dims.empty()) return sub(x, x);
+  // The mean of a constant row is rounded, and its distance from the elements would count for a spread.
+  const Tensor range = sub(amax(x, {.dims = a.dims, .keepdim = true}), amin(x, {.dims = a.dims, .keepdim = true}));
+  const Tensor centered = where(eq(range, 0.0), 0.0, sub(x, mean(x, {.dims = a.dims, .keepdim = true})));
   const SymFloat degrees = maximum(SymFloat(row_size(c)) - a.correction, 0.0);
   return cast(mul(centered, truediv(slope, degrees)), c.input_metas[0].dtype);
 }
