@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -29,6 +30,8 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kThisProgram = "/proc/self/exe";
 
+std::atomic<pid_t> running{0};  // the process group of the child that is waited for
+
 // A run of this program as the leader of a process group, its output in a file. What still runs ends with the object.
 class Child {
  public:
@@ -45,11 +48,16 @@ class Child {
     posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
     posix_spawnattr_t how;
     posix_spawnattr_init(&how);
-    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
+    // Signals that this process keeps for itself are not blocked there.
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&how, &none);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     const int error = posix_spawn(&pid_, kThisProgram, &files, &how, pointers(arguments).data(), pointers(environment).data());
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&how);
     TUTTI_CHECK_ENV(error == 0, "cannot start {}: {}", kThisProgram, detail::errno_text(error));
+    running = pid_;
   }
   ~Child() {
     if (has_ended_) return;
@@ -79,6 +87,7 @@ class Child {
     }
     if (ended == 0) return 0;
     has_ended_ = true;
+    running = 0;
     status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return status_;
   }
@@ -203,6 +212,13 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   rows.push_back({.name = "control-virtual-shards", .flags = with(ranks(1), {fmt::format("--numerics.virtual_shards={}", shards)}), .variables = {}, .is_control = true});
   rows.push_back({.name = "control-token-grain", .flags = with(ranks(1), {fmt::format("--numerics.token_grain={}", grain)}), .variables = {}, .is_control = true});
   return rows;
+}
+
+void kill_running_layout() {
+  const pid_t group = running;
+  if (group <= 0 || ::kill(-group, SIGKILL) != 0) return;
+  // Its last writes are over when the waiting thread has taken its end.
+  for (int i = 0; i < 1000 && ::kill(-group, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder, const fs::path& reference) {

@@ -46,4 +46,7 @@ struct LayoutResult {
 // when `tutti train` refuses the configuration, EnvironmentError when a run fails; both hold the end of what it printed.
 LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const std::filesystem::path& folder, const std::filesystem::path& reference);
 
+// Kills the run, with all its ranks, that another thread of this process is waiting for in run_layout(); nothing otherwise.
+void kill_running_layout();
+
 }  // namespace tutti::bench

@@ -24,7 +24,9 @@ RunsFolder::RunsFolder(const std::string& keep, const std::string& prefix) : is_
   path_ = name;
 }
 
-RunsFolder::~RunsFolder() {
+RunsFolder::~RunsFolder() { remove(); }
+
+void RunsFolder::remove() const {
   std::error_code none;
   if (!is_kept_) fs::remove_all(path_, none);
 }

@@ -12,6 +12,8 @@ class RunsFolder {
   // UsageError, or EnvironmentError when it cannot be made.
   RunsFolder(const std::string& keep, const std::string& prefix);
   ~RunsFolder();
+  // Removes a temporary folder early; any thread.
+  void remove() const;
   RunsFolder(const RunsFolder&) = delete;
   RunsFolder& operator=(const RunsFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }

@@ -1,6 +1,10 @@
 // `tutti bench layouts`: the promise as a command, on a model that takes a second.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -34,6 +38,24 @@ TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
   EXPECT_EQ(last["controls"], 2);
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/killed-then-two-ranks").status, 0);
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/control-token-grain").status, 1);
+}
+
+// The run that is under way ends with the command, and its folder goes.
+TEST(BenchLayouts, ASignalLeavesNothingBehind) {
+  Workplace work;
+  write_tiny_run(work);
+  std::filesystem::create_directory(work.folder() / "tmp");
+  const int pid = work.start("bench layouts run.toml --steps 2000", fmt::format("TMPDIR='{}'", (work.folder() / "tmp").string()));
+  const auto runs = [&] {
+    for (const auto& folder : std::filesystem::directory_iterator(work.folder() / "tmp"))
+      if (std::filesystem::exists(folder.path() / "one-rank/metrics.jsonl")) return true;
+    return false;
+  };
+  for (int i = 0; i < 1000 && !runs(); ++i) usleep(20'000);
+  ASSERT_TRUE(runs());
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Workplace::wait(pid), 128 + SIGTERM);
+  EXPECT_TRUE(std::filesystem::is_empty(work.folder() / "tmp"));
 }
 
 TEST(BenchLayouts, SaysWhatIsWrong) {
