@@ -53,7 +53,7 @@ fs::path Workplace::write(const std::string& name, const std::string& contents) 
 std::string Workplace::read(const std::string& name) const { return read_file(folder_ / name); }
 
 Output Workplace::tutti(const std::string& arguments, const std::string& shell) const {
-  const std::string command = "cd '" + folder_.string() + "'; export TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " + shell +
+  const std::string command = "cd '" + folder_.string() + "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " + shell +
                               " exec " TUTTI_BINARY_DIR "/tutti " + arguments + " > out.txt 2> err.txt";
   Output output;
   output.status = wait(spawn_shell(command));
@@ -63,7 +63,7 @@ Output Workplace::tutti(const std::string& arguments, const std::string& shell) 
 }
 
 int Workplace::start(const std::string& arguments, const std::string& shell) const {
-  return spawn_shell("cd '" + folder_.string() + "'; export TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " + shell + " exec " TUTTI_BINARY_DIR
+  return spawn_shell("cd '" + folder_.string() + "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " + shell + " exec " TUTTI_BINARY_DIR
                      "/tutti " + arguments + " > out.txt 2> err.txt");
 }
 

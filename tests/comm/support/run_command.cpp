@@ -6,16 +6,22 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 namespace tutti::comm {
 
 CommandResult run_command(const std::string& command) {
   CommandResult result;
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  // Each mpirun gets a folder of its own: those that begin at the same moment fight over the one that they would share.
+  const std::string folder = fresh_path("ompi");
+  std::filesystem::create_directory(folder);
+  FILE* pipe = popen(("export OMPI_MCA_orte_tmpdir_base='" + folder + "'; " + command + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return result;
   char buffer[4096];
   for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.output.append(buffer, n);
   const int status = pclose(pipe);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }
