@@ -31,7 +31,17 @@ def tables(text):
         yield columns, rows
 
 
-def faults_of_row(row, tests):
+def faults_of_command(command, programs):
+    """Examples and verbs in a command that do not exist; `programs` are the names of both."""
+    example = re.search(r"build/release/(example_\w+)", command)
+    words = re.search(r"build/release/tutti (\w+)(?: (\w+))?", command)
+    named = ([example.group(1)] if example else []) + ([words.group(1)] if words else [])
+    if words and words.group(1) in ("bench", "checkpoint", "tokenizer", "trace"):
+        named.append(words.group(2))
+    return [f"{command} starts {name}, which does not exist" for name in named if name not in programs]
+
+
+def faults_of_row(row, tests, programs):
     """What is wrong with a row that has a column `test`."""
     if "" in row:
         return [f"a row has another number of cells than its table: {row['']}"]
@@ -49,6 +59,8 @@ def faults_of_row(row, tests):
         faults.append(f"the state of '{title}' is '{row['state']}', and it names no test")
     elif not re.fullmatch(r"`[^`]+`", row["command"]):
         faults.append(f"the state of '{title}' is '{row['state']}', and it has no command")
+    else:
+        faults += faults_of_command(row["command"], programs)
     pattern = re.search(r"ctest .*-R '([^']+)'", row["command"])
     whole = [f"{suite}.{test}" for suite, name in named for test in tests.get(suite, ()) if name in ("*", test)]
     if pattern and whole and not any(re.search(pattern.group(1), name) for name in whole):
@@ -59,8 +71,11 @@ def faults_of_row(row, tests):
 def main(root):
     tests = {}
     for source in sorted((root / "tests").rglob("*.cpp")):
-        for suite, name in TEST_MACRO.findall(source.read_text()):
+        for suite, name in TEST_MACRO.findall(re.sub(r"//[^\n]*", "", source.read_text())):
             tests.setdefault(suite, set()).add(name)
+    programs = {f"example_{source.stem}" for source in (root / "examples").glob("[0-9]*.cpp")}
+    for source in (root / "cli").glob("*.cpp"):
+        programs.update(re.findall(r'add_subcommand\("(\w+)"', source.read_text()))
     problems = []
     for page in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "tests").rglob("*.md"))]:
         text = page.read_text()
@@ -74,7 +89,7 @@ def main(root):
             elif snippet not in (root / source).read_text():
                 problems.append(f"{name}: the snippet from {source} does not stand in it")
         with_tests = [rows for columns, rows in tables(text) if "test" in columns]
-        problems += [f"{name}: {fault}" for rows in with_tests for row in rows for fault in faults_of_row(row, tests)]
+        problems += [f"{name}: {fault}" for rows in with_tests for row in rows for fault in faults_of_row(row, tests, programs)]
         if name == pathlib.Path("docs/coverage.md") and not with_tests:
             problems.append(f"{name}: no table has a column 'test'")
     print("\n".join(problems) or "all pages agree with the tree")
