@@ -68,6 +68,16 @@ ShardSums step_of(Shards& shards) {
   return shards.finish();
 }
 
+// What the UsageError says that `fn` ends with.
+std::string message(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
 TEST(Shards, OneRankEqualsThePlainTreeAndAddsUsesLast) {
   for (const int64_t count : {1, 2, 4, 8, 32}) {
     Shards shards(count, nullptr);
@@ -118,14 +128,6 @@ TEST(Shards, EmptyParametersAndOnesWithoutUsesTakePart) {
 
 TEST(Shards, WrongCountsAreErrors) {
   Shards shards(2, nullptr);
-  const auto message = [](const std::function<void()>& fn) -> std::string {
-    try {
-      fn();
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
-  };
   shards.add(losses_of(0), gradients_of(0));
   EXPECT_EQ(message([&] { shards.finish(); }), "Shards::finish: 1 of this rank's 2 shards were added");
   shards.add(losses_of(1), gradients_of(1));
@@ -139,14 +141,6 @@ TEST(Shards, WrongCountsAreErrors) {
 
 // What is added must be the same thing in all shards and on all ranks: a flat buffer would not tell.
 TEST(Shards, OtherUsesInAShardAreNamed) {
-  const auto message = [](const std::function<void()>& fn) -> std::string {
-    try {
-      fn();
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
-  };
   const Tensor one = Tensor::of<float>({1.0f}), three = Tensor::of<float>({1.0f, 2.0f, 3.0f});
   const auto second = [&](UseGradients uses) {
     Shards shards(2, nullptr);

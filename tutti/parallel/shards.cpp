@@ -185,7 +185,7 @@ void Shards::check_uses(const UseGradients& uses) {
     }
   }
   if (added_ == 0) layout_ = layout;
-  TUTTI_CHECK(layout.size() == layout_.size(), "Shards::add: shard {} brings gradients of {} parameters and shard {} of {}", shard, layout.size(), shard - 1,
+  TUTTI_CHECK(layout.size() == layout_.size(), "Shards::add: shard {} brings gradients of {} parameters and shard {} of {}", shard, layout.size(), mine_.begin,
               layout_.size());
   for (size_t p = 0; p < layout.size(); ++p) {
     TUTTI_CHECK(layout[p].size() == layout_[p].size(),

@@ -30,7 +30,8 @@ struct ShardRange {
   int64_t begin = 0, end = 0;
   int64_t count() const { return end - begin; }
 };
-// Those of `rank`: [floor(rank V / R), floor((rank + 1) V / R)). UsageError unless 1 <= ranks <= shards and 0 <= rank < ranks.
+// Returns the shards of `rank`, which are [floor(rank V / R), floor((rank + 1) V / R)). UsageError unless
+// 1 <= ranks <= shards and 0 <= rank < ranks.
 ShardRange shards_of_rank(int64_t shards, int rank, int ranks);
 
 // Per parameter, the f32 gradient of each of its uses, in forward order.

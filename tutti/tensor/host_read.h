@@ -20,7 +20,7 @@ class HostReads {
  public:
   // A tensor with the elements of `t`, which may or may not have memory; may throw.
   virtual Tensor elements_of(const Tensor& t) = 0;
-  // That of this thread; null: tensors are read directly.
+  // Returns the hook of this thread; when it is null, tensors are read directly.
   static HostReads* current();
   // Returns the previous one.
   static HostReads* set_current(HostReads* reads);
