@@ -130,7 +130,9 @@ std::vector<ResumeCase> resume_cases() {
        [](const Workplace& w) { reverse_lines(w, "data/a.jsonl"); }},
       {"FilesReordered", "the order of files", refused, "the files were reordered: at place 1 stood data/a.jsonl", {}, "--data data/b.jsonl data/a.jsonl data/c.txt"},
       {"FileTwice", "a file is read twice", refused, "is read once more, at place 4", {}, "--data data data/c.txt"},
-      {"FilesSwapped", "the names of two files were swapped", refused, "the file data/a.jsonl changed: it had",
+      {"FileMoved", "a file was renamed, and comes at another place", refused, "the file data/a.jsonl is called data/bb.jsonl now, and moved from place 1 to place 2",
+       [](const Workplace& w) { rename(w, "data/a.jsonl", "data/bb.jsonl"); }},
+      {"FilesSwapped", "the names of two files were swapped", refused, "the files data/a.jsonl and data/b.jsonl exchanged their names: ",
        [](const Workplace& w) {
          rename(w, "data/a.jsonl", "x");
          rename(w, "data/b.jsonl", "data/a.jsonl");

@@ -20,7 +20,7 @@ struct FileFingerprint {
 std::vector<FileFingerprint> fingerprint_files(std::span<const std::string> paths);
 
 // One sentence about the first difference between two lists: a file that was added, removed, changed (with old and new size
-// and hash), reordered, or renamed with the same content. "" for equal lists. If the lists have no path in common, as after a
+// and hash), reordered, renamed with the same content, at its place or to another one, or exchanged with another. "" for equal lists. If the lists have no path in common, as after a
 // folder was moved, files are matched by their paths relative to each list's folder.
 std::string first_difference(std::span<const FileFingerprint> before, std::span<const FileFingerprint> now);
 
