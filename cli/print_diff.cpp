@@ -52,6 +52,8 @@ void print_text(const RunDiff& diff) {
   }
   if (!diff.only_in_a.empty()) fmt::print("only in the first: {}\n", shown(diff.only_in_a));
   if (!diff.only_in_b.empty()) fmt::print("only in the second: {}\n", shown(diff.only_in_b));
+  if (!diff.checkpoints_only_in_a.empty()) fmt::print("checkpoints only in the first: {}\n", shown(diff.checkpoints_only_in_a));
+  if (!diff.checkpoints_only_in_b.empty()) fmt::print("checkpoints only in the second: {}\n", shown(diff.checkpoints_only_in_b));
   if (diff.number) {
     const train::NumberDifference& n = *diff.number;
     fmt::print("numbers of {}: first difference at step {}: {} {} | {}, {} ULPs apart\n", shown(diff.steps), n.step, n.what, n.a, n.b, n.ulps);
@@ -68,6 +70,7 @@ void print_text(const RunDiff& diff) {
 
 void print_json(const RunDiff& diff) {
   nlohmann::json top = {{"same_bits", diff.same_bits()}, {"steps", diff.steps},       {"only_in_a", diff.only_in_a}, {"only_in_b", diff.only_in_b},
+                        {"checkpoints_only_in_a", diff.checkpoints_only_in_a}, {"checkpoints_only_in_b", diff.checkpoints_only_in_b},
                         {"checkpoints", diff.checkpoints}, {"tensors", diff.tensors}, {"settings", nlohmann::json::array()},
                         {"number", nullptr},               {"differing", nlohmann::json::array()}};
   for (const train::SettingDifference& s : diff.settings)

@@ -70,6 +70,35 @@ TEST_F(Diff, NamesTheFirstStepAndTheSettings) {
   EXPECT_GT(json["number"]["ulps"], 0);
 }
 
+TEST_F(Diff, ListsTheCheckpointsThatOnlyOneRunHas) {
+  train("one");
+  train("two", "--checkpoint.every=2");
+  const Output text = work.tutti("diff runs/one runs/two");
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find("checkpoints only in the first: step 3\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("checkpoints only in the second: steps 2, 4\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("checkpoints of step 6: "), std::string::npos) << text.out;
+  const auto json = nlohmann::json::parse(work.tutti("diff --json runs/two runs/one").out);
+  EXPECT_EQ(json["checkpoints_only_in_a"], (std::vector<int>{2, 4}));
+  EXPECT_EQ(json["checkpoints_only_in_b"], std::vector<int>{3});
+  // A file of metrics or weights has no checkpoints to miss.
+  EXPECT_EQ(work.tutti("diff runs/one runs/two/metrics.jsonl").out.find("checkpoints only"), std::string::npos);
+}
+
+// Another version of the program may have settings of kinds that this one does not know.
+TEST_F(Diff, ComparesSettingsThatNoKeyHereCanHold) {
+  train("one");
+  std::filesystem::copy(work.folder() / "runs/one", work.folder() / "runs/two", std::filesystem::copy_options::recursive);
+  const std::string config = work.read("runs/one/config.resolved.toml");
+  work.write("runs/one/config.resolved.toml", config + "\n[later]\nbetas = [0.9, 0.95]\nsame = [1, 2]\nday = 2020-01-02\n");
+  work.write("runs/two/config.resolved.toml", config + "\n[later]\nbetas = [0.9, 0.99]\nsame = [1, 2]\nday = 2020-01-03\n");
+  const Output text = work.tutti("diff runs/one runs/two");
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find("setting later.betas: [0.9, 0.95] | [0.9, 0.99] (may change the numbers)\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("setting later.day: 2020-01-02 | 2020-01-03 (may change the numbers)\n"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("later.same"), std::string::npos) << text.out;
+}
+
 TEST_F(Diff, NamesTheTensorAndTheElement) {
   train("one");
   for (const char* name : {"one", "two"}) std::filesystem::copy_file(work.folder() / "runs/one/checkpoint/step-6/model.safetensors", work.folder() / (std::string(name) + ".safetensors"));
@@ -112,6 +141,16 @@ TEST_F(Diff, NeighbouringNormsAreOneUlpApart) {
   EXPECT_EQ(text.status, 1) << text.err;
   EXPECT_NE(text.out.find("first difference at step 3: grad_norm "), std::string::npos) << text.out;
   EXPECT_NE(text.out.find(", 1 ULPs apart\n"), std::string::npos) << text.out;
+}
+
+TEST_F(Diff, MetricsOfAVersionThatDidNotMeasureMemoryAreCompared) {
+  train("one");
+  std::string metrics = work.read("runs/one/metrics.jsonl");
+  for (size_t begin; (begin = metrics.find(",\"memory_peak_bytes\"")) != std::string::npos;) metrics.erase(begin, metrics.find_first_of(",}", begin + 1) - begin);
+  work.write("old.jsonl", metrics);
+  const Output text = work.tutti("diff old.jsonl runs/one");
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find("numbers of steps 1 to 6: same bits\n"), std::string::npos) << text.out;
 }
 
 TEST_F(Diff, OtherTensorsAreADifference) {

@@ -63,6 +63,14 @@ TEST(Metrics, LinesWithoutANumericsVersionAreOfTheFirst) {
   EXPECT_EQ(parse_record(to_json(record_at(3)), "here").numerics_version, kNumericsVersion);
 }
 
+TEST(Metrics, LinesWithoutAPeakOfMemoryHaveNone) {
+  std::string line = to_json(record_at(3));
+  const size_t begin = line.find(",\"memory_peak_bytes\"");
+  line.erase(begin, line.find_first_of(",}", begin + 1) - begin);
+  EXPECT_EQ(parse_record(line, "here").memory_peak_bytes, 0);
+  EXPECT_EQ(parse_record(line, "here").step, 3);
+}
+
 TEST(Metrics, WriteNanAsNullAndNameItInHex) {
   StepRecord record = record_at(1);
   record.loss = std::numeric_limits<float>::quiet_NaN();

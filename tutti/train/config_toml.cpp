@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <sstream>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/json_document.h"
@@ -170,15 +171,36 @@ Config load_config(const std::filesystem::path& path) {
   return config;
 }
 
+namespace {
+
+// Any value on one line, also what no key of this version can hold.
+std::string text_of(const toml::node& node) {
+  const auto value = value_from(node);
+  if (const auto* known = std::get_if<FieldValue>(&value)) return to_toml(*known);
+  if (const toml::array* list = node.as_array()) {
+    std::string items;
+    for (const toml::node& item : *list) items += fmt::format("{}{}", items.empty() ? "" : ", ", text_of(item));
+    return fmt::format("[{}]", items);
+  }
+  std::ostringstream lines;
+  lines << toml::toml_formatter(node);
+  std::string text;
+  for (const char c : lines.str()) {
+    const bool is_space = c == '\n' || c == ' ';
+    if (!is_space || (!text.empty() && text.back() != ' ')) text += is_space ? ' ' : c;
+  }
+  return text;
+}
+
+}  // namespace
+
 std::map<std::string, std::string> load_settings(const std::filesystem::path& path) {
   std::map<std::string, std::string> settings;
   for (const auto& [section, content] : parse(text_of(path), path.string())) {
     const toml::table* keys = content.as_table();
     TUTTI_CHECK(keys != nullptr, "{}: '{}' stands outside of any [section]", place(path.string(), section.source()), section.str());
     for (const auto& [key, node] : *keys) {
-      const auto value = value_from(node);
-      const auto* known = std::get_if<FieldValue>(&value);
-      settings[fmt::format("{}.{}", section.str(), key.str())] = known ? to_toml(*known) : std::get<std::string>(value);
+      settings[fmt::format("{}.{}", section.str(), key.str())] = text_of(node);
     }
   }
   return settings;

@@ -57,7 +57,7 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
     if (text.empty() || *end != '\0') json.at(key).fail("is \"{}\", expected a number in hexadecimal", text.substr(0, 40));
     return value;
   };
-  const std::optional<JsonValue> version = json.find("numerics_version");
+  const std::optional<JsonValue> version = json.find("numerics_version"), memory = json.find("memory_peak_bytes");
   StepRecord record{.numerics_version = version ? static_cast<int>(version->whole(1, INT32_MAX)) : 1,
                     .step = json.at("step").whole(),
                     .loss = static_cast<float>(exact("loss_hex")),
@@ -69,7 +69,7 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
                     .step_ms = number("step_ms"),
                     .data_ms = number("data_ms"),
                     .comm_ms = number("comm_ms"),
-                    .memory_peak_bytes = json.at("memory_peak_bytes").whole()};
+                    .memory_peak_bytes = memory ? memory->whole() : 0};
   if (!json.at("mfu").is_null()) record.mfu = number("mfu");
   if (json.find("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
   return record;

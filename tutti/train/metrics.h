@@ -30,7 +30,7 @@ struct StepRecord {
   double step_ms = 0;
   double data_ms = 0;
   double comm_ms = 0;
-  int64_t memory_peak_bytes = 0;
+  int64_t memory_peak_bytes = 0;  // 0 in lines of versions that did not measure it
   std::optional<double> val_bits_per_byte = std::nullopt;
 };
 

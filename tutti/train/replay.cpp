@@ -104,6 +104,8 @@ RunDiff compare_replay(const ReplayPlan& plan, const fs::path& folder) {
   if (plan.from > 0) fs::remove(checkpoint_in(replay, plan.from));  // the link
   RunDiff diff = compare_runs(plan.run, replay);
   diff.only_in_a.clear();  // the steps that were not to be repeated
+  std::erase_if(diff.checkpoints_only_in_a, [&](int64_t step) { return step <= plan.from || step > plan.to; });
+  diff.checkpoints_only_in_b.clear();  // where the replay stopped
   std::erase_if(diff.settings, [](const SettingDifference& s) { return !s.may_change_numbers; });
   TUTTI_CHECK_ENV(static_cast<int64_t>(diff.steps.size()) == plan.to - plan.from, "{} of the {} steps were repeated", diff.steps.size(), plan.to - plan.from);
   return diff;

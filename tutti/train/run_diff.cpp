@@ -217,11 +217,24 @@ std::optional<fs::path> partner(const Source& source, const fs::path& named) {
   return same == source.checkpoints.end() ? std::nullopt : std::optional(same->second);
 }
 
+// Steps of which `one` has a checkpoint and `other` has none.
+std::vector<int64_t> steps_of_one(const Source& one, const Source& other) {
+  std::vector<int64_t> steps;
+  for (const auto& [step, folder] : one.checkpoints) {
+    if (!other.checkpoints.contains(step)) steps.push_back(step);
+  }
+  return steps;
+}
+
 void compare_weights(const Source& a, const Source& b, RunDiff& diff) {
   if (a.named || b.named) {
     const std::optional<fs::path> from_a = a.named ? a.named : partner(a, *b.named), from_b = b.named ? b.named : partner(b, *a.named);
     if (from_a && from_b) compare_checkpoints(step_of(*from_a).value_or(0), *from_a, *from_b, diff);
     return;
+  }
+  if (fs::is_directory(a.path) && fs::is_directory(b.path)) {
+    diff.checkpoints_only_in_a = steps_of_one(a, b);
+    diff.checkpoints_only_in_b = steps_of_one(b, a);
   }
   for (const auto& [step, folder] : a.checkpoints) {
     const auto other = b.checkpoints.find(step);

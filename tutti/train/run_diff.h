@@ -47,6 +47,7 @@ struct RunDiff {
   std::vector<int64_t> only_in_a, only_in_b;  // steps in the metrics of one of them
   std::optional<NumberDifference> number;     // at the first step where one differs
   std::vector<int64_t> checkpoints;           // steps of the checkpoints that were compared, ascending, up to the first that differs
+  std::vector<int64_t> checkpoints_only_in_a, checkpoints_only_in_b;  // steps of the checkpoints of one of two runs, ascending
   int64_t tensors = 0;                        // compared, in all of them
   std::vector<TensorDifference> differing;    // tensors of the first checkpoint where some differ, the farthest apart first
 
