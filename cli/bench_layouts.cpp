@@ -117,10 +117,7 @@ void add_bench_layouts(CLI::App& bench, Action& action) {
   sub->add_flag("--json", flags->json, "One object per line: layout, control, loss_hex, grad_norm_hex, digest, step_ms, losses, tensors, verdict, as_promised; sums in the last");
   sub->allow_extras();
   sub->callback([sub, flags, &action] {
-    for (const std::string& word : sub->remaining()) {
-      if (!word.starts_with("--") || word.find('.') == std::string::npos || word.find('=') == std::string::npos) throw CLI::ExtrasError(std::vector<std::string>{word});
-      flags->problem.overrides.push_back(word);
-    }
+    flags->problem.overrides = overrides_of(*sub);
     action = [flags] { return run_layouts(*flags); };
   });
 }

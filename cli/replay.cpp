@@ -55,10 +55,9 @@ void add_replay(CLI::App& app, Action& action) {
   verb->add_flag("--json", flags->json, "One object, as tutti diff --json");
   verb->allow_extras();
   verb->callback([verb, flags, &action] {
-    for (const std::string& word : verb->remaining()) {
-      if (!word.starts_with("--") || word.find('.') == std::string::npos || word.find('=') == std::string::npos) throw CLI::ExtrasError(std::vector<std::string>{word});
+    flags->overrides = overrides_of(*verb);
+    for (const std::string& word : flags->overrides) {
       if (word.starts_with("--run.")) throw CLI::ExtrasError(std::vector<std::string>{word + " (a replay has a folder of its own; --keep FOLDER keeps it)"});
-      flags->overrides.push_back(word);
     }
     action = [flags] { return run_replay(*flags); };
   });

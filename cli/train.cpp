@@ -142,11 +142,7 @@ void add_train(CLI::App& app, Action& action, int argc, char** argv) {
   verb->allow_extras();  // --section.key=value, checked by the config table
   verb->footer([] { return "Any key of the configuration can be given as --section.key=value:\n" + train::config_help(); });
   verb->callback([flags, verb, &action] {
-    for (const std::string& extra : verb->remaining()) {
-      if (extra.find('=') == std::string::npos || extra.find('.') > extra.find('=') || !extra.starts_with("--"))
-        throw CLI::ExtrasError("train", {extra + " (a key of the configuration is given as --section.key=value)"});
-      flags->overrides.push_back(extra);
-    }
+    flags->overrides = overrides_of(*verb);
     flags->ranks_given = verb->count("-n") > 0;
     action = [flags] { return run_train(*flags); };
   });
