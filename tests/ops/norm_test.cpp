@@ -25,6 +25,24 @@ TEST(Norm, WeightMustHaveTheTrailingDims) {
   }
 }
 
+TEST(Norm, ANumberHasNoDimToNormalizeOver) {
+  const Tensor x = full({}, 3.0);
+  const auto error_of = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string rest = ": x is [] f32 cpu, which has no dim to normalize over; reshape it to [1] to have one";
+  EXPECT_EQ(error_of([&] { layer_norm(x, {}, {}); }), "layer_norm" + rest);
+  EXPECT_EQ(error_of([&] { layer_norm(x, ones({1}), {}); }), "layer_norm" + rest);
+  EXPECT_EQ(error_of([&] { layer_norm(x, ones({1}), ones({1})); }), "layer_norm" + rest);
+  EXPECT_EQ(error_of([&] { rms_norm(x, {}); }), "rms_norm" + rest);
+  EXPECT_EQ(error_of([&] { rms_norm(x, ones({1})); }), "rms_norm" + rest);
+}
+
 TEST(Norm, ARowOfEqualElementsIsItsBias) {
   const Tensor y = layer_norm(full({1, 4}, 3.0), ones({4}), full({4}, 0.5));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(y.data<float>()[i], 0.5f);

@@ -50,6 +50,7 @@ Extents contiguous_strides(const Extents& sizes) {
 }
 
 int normalize_dim(int64_t dim, int ndim, const char* where) {
+  TUTTI_CHECK(ndim > 0, "{}: dim {} of a tensor without dimensions, which is a single number; reshape it to [1] to have one", where, dim);
   TUTTI_CHECK(dim >= -ndim && dim < ndim, "{}: dim {} is out of range for a tensor of {} dimension{}; legal: {} to {}",
               where, dim, ndim, ndim == 1 ? "" : "s", -ndim, ndim - 1);
   return static_cast<int>(dim < 0 ? dim + ndim : dim);

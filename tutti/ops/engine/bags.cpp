@@ -56,8 +56,8 @@ void check_bags(const OpCall& call) {
     for (int64_t p = borders[b]; p < borders[b + 1]; ++p) {
       const int64_t index = values[static_cast<size_t>(p)];
       TUTTI_CHECK(index >= 0 && index < a.vocab,
-                  "{}: index {} in bag {}, entry {} (position {} of the indices), is out of range for {} rows; legal: 0 to {}",
-                  call.op.name, index, b, p - borders[b], p, a.vocab, a.vocab - 1);
+                  "{}: index {} in bag {}, entry {} (position {} of the indices), is out of range for {} rows; {}",
+                  call.op.name, index, b, p - borders[b], p, a.vocab, facets::legal_indices(a.vocab));
     }
   }
 }

@@ -66,9 +66,11 @@ void check_index_range(const char* op, const Tensor& index, int64_t size, const 
       at[static_cast<size_t>(d)] = rest % extent;
       rest /= extent;
     }
-    throw UsageError(fmt::format("{}: index {} at position {} is out of range for {} {}; legal: 0 to {}", op, values[i],
-                                 at, size, what, size - 1));
+    throw UsageError(fmt::format("{}: index {} at position {} is out of range for {} {}; {}", op, values[i],
+                                 at, size, what, legal_indices(size)));
   }
 }
+
+std::string legal_indices(int64_t count) { return count > 0 ? fmt::format("legal: 0 to {}", count - 1) : "no index is legal where there is nothing"; }
 
 }  // namespace tutti::facets

@@ -103,9 +103,14 @@ std::vector<Sample> norm_samples(std::string_view kinds, const Attrs& attrs) {
   return list;
 }
 
+SymInt normalized_size(const char* name, const Tensor& x) {
+  TUTTI_CHECK(x.ndim() >= 1, "{}: x is {}, which has no dim to normalize over; reshape it to [1] to have one", name, describe(x));
+  return x.size(-1);
+}
+
 void check_norm(const char* name, const Tensor& x, const Tensor& weight) {
-  TUTTI_CHECK(x.ndim() >= 1 && is_floating(x.dtype()) && !is_fp8(x.dtype()),
-              "{}: x must be a float tensor (f64, f32, bf16, f16) of at least one dim, it is {}", name, describe(x));
+  normalized_size(name, x);
+  TUTTI_CHECK(is_floating(x.dtype()) && !is_fp8(x.dtype()), "{}: x must be a float tensor (f64, f32, bf16, f16), it is {}", name, describe(x));
   bool fits = weight.ndim() >= 1 && weight.ndim() <= x.ndim();
   for (int d = 1; fits && d <= weight.ndim(); ++d) fits = weight.size(-d) == x.size(-d);
   TUTTI_CHECK(fits, "{}: weight is {}, which are not the trailing dims of x {}", name, weight.sizes(), x.sizes());

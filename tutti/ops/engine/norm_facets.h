@@ -39,6 +39,8 @@ inline Attrs sample_weight() { return Attrs::of(int64_t{1}); }
 
 // UsageError unless x is a float tensor whose trailing dims are those of `weight`.
 void check_norm(const char* name, const Tensor& x, const Tensor& weight);
+// The size of the last dim of x. UsageError, naming the op, when there is none.
+SymInt normalized_size(const char* name, const Tensor& x);
 
 inline constexpr const char* kNormOnce =
     "gradients of this gradient are not defined; write the norm with mul, sum and rsqrt to have them";

@@ -74,8 +74,8 @@ void check_groups(const OpCall& call) {
     for (int64_t i = groups[g].begin; i < groups[g].end; ++i) {
       const int64_t position = positions[static_cast<size_t>(i)];
       TUTTI_CHECK(position >= 0 && position < count,
-                  "grouped_mm: element {} of group {} stands at position {}; legal: 0 to {}, as position_count is {}",
-                  i - groups[g].begin, g, position, count - 1, count);
+                  "grouped_mm: element {} of group {} stands at position {}; {}, as position_count is {}",
+                  i - groups[g].begin, g, position, facets::legal_indices(count), count);
       TUTTI_CHECK(position >= before,
                   "grouped_mm: element {} of group {} stands at position {}, the one before it at {}; sort the elements of a group by position",
                   i - groups[g].begin, g, position, before);
