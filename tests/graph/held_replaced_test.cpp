@@ -219,6 +219,38 @@ TEST(HeldReplaced, WhatNoTensorObjectTellsOfIsAnErrorAtTheNextLook) {
   }
 }
 
+// A vector that grows moves its elements when its capacity is used up, and then the Tensor objects tell of it at once. Growth within
+// the capacity moves none: the next look finds it.
+TEST(HeldReplaced, AVectorThatGrowsIsSeenAtTheNextCallIfItMoves) {
+  std::vector<Tensor> list;
+  list.reserve(1);
+  list.push_back(leaf(1));
+  size_t read = 0;  // tensors that a call adds
+  const auto sum_of_list = [&](const Tensor& x) {
+    Tensor y = x;
+    for (size_t i = 0; i < read; ++i) y = add(mul(y, 0.5), list[i]);
+    return y;
+  };
+  const auto f = compile([&](const Tensor& x) { return sum_of_list(x); }, {.name = "sum"});
+  for (int call = 1; call <= 16; ++call) {
+    const bool moves = call == 5 || call == 7, stays = call == 11;  // the trace of call 7 is looked at in calls 8, 10 and 14
+    if (moves) list.shrink_to_fit();
+    if (stays) list.reserve(8), f(values({2, kWidth}, 1));  // a move without growth costs a look and no trace
+    if (moves || stays) list.push_back(leaf(static_cast<uint64_t>(call)));
+    read = list.size() - (call >= 11 && call < 15 ? 1 : 0);
+    const Tensor x = values({2, kWidth}, static_cast<uint64_t>(call));
+    const Tensor expected = sum_of_list(x);
+    read = list.size();
+    SCOPED_TRACE(call);
+    if (call == 15) {
+      expect_part(error_of<CaptureError>([&] { f(x); }), "TUTTI-CAPTURE-035 'sum'");
+    } else {
+      expect_same(detach(f(x)), detach(expected));
+    }
+  }
+  EXPECT_EQ(f.statistics().compiles, 4);
+}
+
 TEST(HeldReplaced, TheReasonNamesTensorOpAndLine) {
   Tensor w = values({4, 3}, 1);
   const Tensor owner = w;
