@@ -12,6 +12,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/linear_cross_entropy.h"
 #include "tutti/ops/linear_cross_entropy_shard.h"
+#include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/softmax.h"
@@ -114,7 +115,6 @@ struct NamedForm {
   const char* name;
   Form form;
 };
-// The gradient of probabilities is p - p_c, which cancels by its definition: its loss alone is exact.
 constexpr NamedForm kForms[] = {{"cross_entropy", whole_rows},
                                 {"reference", references},
                                 {"class shards", shards},
@@ -139,7 +139,7 @@ TEST(SmallLosses, KeepTheirDigitsAtFourMagnitudesOfLogits) {
           const Result result = form.form(row, static_cast<int64_t>(label));
           worst_loss = std::max(worst_loss, ulps(result.loss, loss));
           EXPECT_LE(ulps(result.loss, loss), 2) << form.name << " of row " << row[0] << " label " << label << ": " << result.loss << " instead of " << loss;
-          for (size_t i = 0; i < row.size() && form.form != probabilities; ++i) {
+          for (size_t i = 0; i < row.size(); ++i) {
             worst_gradient = std::max(worst_gradient, ulps(result.gradient[i], gradient[i]));
             EXPECT_LE(ulps(result.gradient[i], gradient[i]), 2) << form.name << " of row " << row[0] << " label " << label << " class " << i;
           }
@@ -190,6 +190,30 @@ TEST(SmallLosses, LogSoftmaxAndLogsumexpKeepTheirDigits) {
   }
   const Tensor sum = logsumexp(Tensor::of(std::vector<float>{0, -10, -11}), 0);
   EXPECT_LE(ulps(sum.data<float>()[0], std::log1p(std::exp(-10.0L) + std::exp(-11.0L))), 2);
+}
+
+// A probability is the exponential of the rounded logarithm y, which has |y| / 2 ULP more than its own.
+TEST(SmallLosses, TheGradientOfLogSoftmaxKeepsItsDigits) {
+  for (const int64_t dim : {1, 0}) {  // along the last dim, and along another one
+    for (const std::vector<float>& row : kRows) {
+      const int64_t classes = static_cast<int64_t>(row.size());
+      for (int64_t label = 0; label < classes; ++label) {
+        std::vector<float> logits;
+        for (const float x : row) logits.insert(logits.end(), dim == 1 ? 1 : 3, x);
+        const Tensor x = requires_grad_(dim == 1 ? row_of(row) : Tensor::of(logits, {classes, 3}));
+        const Tensor outputs[] = {sum(narrow(log_softmax(x, dim), static_cast<int>(dim), label, 1))}, inputs[] = {x};
+        const std::vector<float> got = values_of(grad(outputs, inputs)[0]);
+        std::vector<long double> gradient;
+        long double loss = 0;
+        expected_of(row, label, gradient, loss);
+        for (size_t i = 0; i < got.size(); ++i) {
+          const size_t c = i / (got.size() / row.size());
+          const double bound = 4 - (static_cast<int64_t>(c) == label ? 0 : std::log(static_cast<double>(gradient[c])));
+          EXPECT_LE(ulps(got[i], -gradient[c]), bound) << "dim " << dim << " row " << row[0] << " label " << label << " class " << c;
+        }
+      }
+    }
+  }
 }
 
 TEST(SmallLosses, TheGradientOfLogsumexpDoesNotDependOnAConstant) {

@@ -74,6 +74,30 @@ TEST_P(Losses, TakeWhatBroadcastsAndNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Every, Losses, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
 
+// Between exp(-80) and denormals, where one of the two sigmoids is nearly 1 and the target says so or not.
+TEST(LossEdges, BinaryCrossEntropyKeepsItsDigits) {
+  const auto ulps = [](float got, double want) {
+    return want == 0 ? (got == 0 ? 0 : INFINITY) : std::fabs(got - want) / std::ldexp(1.0, std::max(std::ilogb(want), -126) - 23);
+  };
+  const auto sigmoid_at = [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); };
+  for (const double weight : {1.0, 2.5}) {
+    for (const float target : {0.0f, 1.0f, 0.5f, 0x1p-30f}) {
+      for (float at = -102; at <= 102; at += 0.75f) {
+        const Tensor x = requires_grad_(Tensor::of<float>({at})), t = Tensor::of<float>({target});
+        const Tensor loss = binary_cross_entropy_with_logits(x, t, weight == 1 ? Tensor() : full({}, weight), LossReduction::sum);
+        backward(loss);
+        const double up = (1 - double{target}) * sigmoid_at(at), down = weight * target * sigmoid_at(-at);
+        EXPECT_LE(ulps(loss.data<float>()[0], (1 - double{target}) * softplus(at) + weight * target * softplus(-at)), 4) << at << " target " << target;
+        const double error = std::fabs(grad_of(x).data<float>()[0] - (up - down)), unit = std::ldexp(1.0, std::max(std::ilogb(std::max(up, down)), -126) - 23);
+        EXPECT_LE(error / unit, 4) << at << " target " << target << " weight " << weight << ": " << grad_of(x).data<float>()[0] << " instead of " << up - down;
+      }
+    }
+  }
+  const Tensor x = requires_grad_(Tensor::of<float>({20}));
+  backward(binary_cross_entropy_with_logits(x, Tensor::of<float>({1}), {}, LossReduction::sum));
+  EXPECT_LE(ulps(grad_of(x).data<float>()[0], -std::exp(-20.0) / (1 + std::exp(-20.0))), 4);
+}
+
 TEST(LossEdges, LargeLogitsAndTargetsOfZero) {
   const Tensor logits = Tensor::of<float>({800, -800, 0}), target = Tensor::of<float>({0, 1, 0.5});
   requires_grad_(logits);

@@ -66,11 +66,11 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Lo
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, const Tensor& pos_weight, LossReduction reduction) {
   check_floats("binary_cross_entropy_with_logits", logits, target);
   static const auto& loss = fused("binary_cross_entropy_with_logits", [](const Tensor& x, const Tensor& t, const Tensor& weight, LossReduction r) {
-    const Tensor tail = log1p(exp(neg(abs(x))));
-    if (!weight.defined()) return reduced(add(sub(maximum(x, 0.0), mul(x, t)), tail), r);
-    // (1 - t) x + (1 + (w - 1) t) softplus(-x)
-    const Tensor factor = add(mul(sub(weight, 1.0), t), 1.0);
-    return reduced(add(mul(sub(1.0, t), x), mul(factor, add(tail, maximum(neg(x), 0.0)))), r);
+    // (1 - t) softplus(x) + w t softplus(-x), where softplus(x) = max(x, 0) + tail. Nothing cancels, not in the gradient either:
+    // the side of the larger sigmoid has factor 0 where the target says so.
+    const Tensor negative = sub(1.0, t), positive = weight.defined() ? mul(weight, t) : t, tail = log1p(exp(neg(abs(x))));
+    const Tensor linear = add(mul(negative, maximum(x, 0.0)), mul(positive, maximum(neg(x), 0.0)));
+    return reduced(add(linear, weight.defined() ? mul(add(negative, positive), tail) : tail), r);
   });
   return loss(logits, target, pos_weight, reduction);
 }

@@ -8,6 +8,7 @@
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/softmax_nodes.h"
 #include "tutti/ops/engine/softmax_reference.h"
+#include "tutti/ops/engine/sum_of_others.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/unary.h"
 
@@ -50,10 +51,12 @@ void build_softmax_backward(RecipeBuilder& b) {
   const Expr g = cast(b.in(0), b.in(1).dtype()), y = b.in(1);
   b.out(y * (g - b.reduce(ReduceOp::sum, g * y)));
 }
-// dx = g - exp(y) sum(g)
+// dx = g - exp(y) sum(g), written as g (1 - exp(y)) - exp(y) (sum(g) - g): nothing cancels where one class has nearly all of g
+// and nearly all of the probability.
 void build_log_softmax_backward(RecipeBuilder& b) {
-  const Expr g = cast(b.in(0), b.in(1).dtype());
-  b.out(g - apply_scalar(ScalarOp::exp, b.in(1)) * b.reduce(ReduceOp::sum, g));
+  const Expr y = b.in(1), g = cast(b.in(0), y.dtype());
+  const Expr others = without(split_sum(b, g), g);
+  b.out(apply_scalar(ScalarOp::fma, -apply_scalar(ScalarOp::exp, y), others, g * -apply_scalar(ScalarOp::expm1, y)));
 }
 
 // One row among the elements of a dense tensor: x[first], x[first + step], ...
@@ -108,9 +111,8 @@ void reference_softmax_backward(const OpCall& call, std::span<const Tensor> outp
 void reference_log_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
   for_each_row(call, call[1], [&](const Row& row) {
-    double sum = 0;
-    for_each_place(row, [&](int64_t i) { sum += g[i]; });
-    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, g[i] - std::exp(y[i]) * sum); });
+    const SplitSum<double> sum = split_sum(row.n, [&](int64_t i) { return g[static_cast<size_t>(row.first + i * row.step)]; });
+    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, -g[i] * std::expm1(y[i]) - std::exp(y[i]) * without(sum, g[i])); });
   });
 }
 

@@ -10,8 +10,8 @@
 namespace tutti::chunked_loss {
 namespace {
 
-void with_classes_outside(const OpCall& call, std::span<const Tensor> outputs, const ChunkPlan& plan, bool together) {
-  LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes());
+void with_classes_outside(const OpCall& call, std::span<const Tensor> outputs, const ChunkPlan& plan, const Tensor& mix_sums, bool together) {
+  LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes(), mix_sums);
   const ParameterGradients parameters(call, outputs[1], outputs[2], plan.chunk_classes(), plan.rows);
   std::optional<InputGradient> input;
   if (together) input.emplace(call, outputs[0], rows_of(call), plan.classes);
@@ -25,8 +25,8 @@ void with_classes_outside(const OpCall& call, std::span<const Tensor> outputs, c
   }
 }
 
-void with_rows_outside(const OpCall& call, const Tensor& result, const ChunkPlan& plan) {
-  LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes());
+void with_rows_outside(const OpCall& call, const Tensor& result, const ChunkPlan& plan, const Tensor& mix_sums) {
+  LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes(), mix_sums);
   const InputGradient input(call, result, plan.chunk_rows(), plan.classes);
   for (const TreePart& rows : plan.rows) {
     for (const TreePart& classes : plan.classes) {
@@ -40,6 +40,7 @@ void with_rows_outside(const OpCall& call, const Tensor& result, const ChunkPlan
 }  // namespace
 
 void kernel_gradients(const OpCall& call, std::span<const Tensor> outputs) {
+  const Tensor mix_sums = split_mix(call);  // three numbers per row, which max_bytes does not count
   const MemoryCategoryScope category(MemoryCategory::workspace);
   const GradientPlan plan = plan_gradients(call);
   KernelTrace::note_extern(call.op, [&] {
@@ -48,8 +49,8 @@ void kernel_gradients(const OpCall& call, std::span<const Tensor> outputs) {
     if (!plan.rows_outside.rows.empty()) text += (text.empty() ? "" : "; input apart: ") + plan.rows_outside.describe();
     return text;
   });
-  if (!plan.classes_outside.rows.empty()) with_classes_outside(call, outputs, plan.classes_outside, plan.together);
-  if (!plan.rows_outside.rows.empty()) with_rows_outside(call, outputs[0], plan.rows_outside);
+  if (!plan.classes_outside.rows.empty()) with_classes_outside(call, outputs, plan.classes_outside, mix_sums, plan.together);
+  if (!plan.rows_outside.rows.empty()) with_rows_outside(call, outputs[0], plan.rows_outside, mix_sums);
 }
 
 }  // namespace tutti::chunked_loss

@@ -22,8 +22,8 @@ inline const LossAttrs& attrs_of(const OpCall& call) { return call.attrs.as<Loss
 // Inputs of all of them: x [N, F], weight [V, F], labels [N, 1], bias [V] or [0], mix [1 or N, V] or [0, 0]: the weights
 // of the classes in the mixed loss, sum_c mix_c (logsumexp - x_c).
 enum Input : size_t { kX, kWeight, kLabels, kBias, kMix, kForwardInputs };
-// And of the gradient: maximum and rest of each row [N, 2]; the cotangent of the loss [N, 1]; what else multiplies the probabilities,
-// [0, 1] when that is nothing; the cotangent of the mixed loss, [0, 1] without mix.
+// And of the gradient: maximum and rest of each row [N, 2]; the cotangent of the loss [N, 1]; that of the logsumexp, [0, 1] when
+// there is none; the cotangent of the mixed loss, [0, 1] without mix.
 enum BackwardInput : size_t { kStatistics = kForwardInputs, kGradLoss, kGradMass, kGradMix, kBackwardInputs };
 
 // Outputs of the loss: loss and logsumexp [N, 1], the mixed loss [N, 1] or, without mix, [N, 0], maximum and rest of each row [N, 2].

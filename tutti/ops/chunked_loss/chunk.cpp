@@ -30,8 +30,17 @@ void keep_statistics(std::span<const Tensor> columns, const Tensor& statistics) 
   run_step(kConvert, {columns[kColumnRest]}, rest_of(statistics));
 }
 
-LogitChunk::LogitChunk(const OpCall& call, int64_t rows, int64_t classes)
-    : call_(call), room_(Tensor::empty({rows * classes}, logits_of(call))) {}
+Tensor split_mix(const OpCall& call) {
+  if (!has_mix(call)) return {};
+  const Tensor sums = Tensor::empty({call[kMix].extents()[0], 3}, computes_in(call));
+  std::vector<Tensor> columns;
+  for (const int64_t k : {0, 1, 2}) columns.push_back(columns_of(sums, {k, 1}));
+  run_step(kSplitMix, {}, {&call[kMix], 1}, columns);
+  return sums;
+}
+
+LogitChunk::LogitChunk(const OpCall& call, int64_t rows, int64_t classes, const Tensor& mix_sums)
+    : call_(call), mix_sums_(mix_sums), room_(Tensor::empty({rows * classes}, logits_of(call))) {}
 
 const Tensor& LogitChunk::compute(const TreePart& rows, const TreePart& classes) {
   rows_ = rows;
@@ -49,25 +58,17 @@ Tensor bias_of(const OpCall& call, const TreePart& classes) {
   const Tensor& bias = call[kBias];
   return bias.view_as({1, classes.count}, {0, bias.strides()[0]}, bias.offset() + classes.begin * bias.strides()[0]);
 }
-Tensor mix_of(const OpCall& call, const TreePart& rows, const TreePart& classes) {
-  const Tensor mix = columns_of(call[kMix], classes);
-  return mix.extents()[0] == 1 ? mix : rows_of(mix, rows);
-}
+// The rows of mix, or of what is made of it, for these rows of the loss.
+Tensor mix_rows_of(const Tensor& mix, const TreePart& rows) { return mix.extents()[0] == 1 ? mix : rows_of(mix, rows); }
 
 }  // namespace
 
-void LogitChunk::origin(const Tensor& result) const {
-  const TreePart first{classes_.begin, 1};
-  std::vector<Tensor> inputs{columns_of(z_, {0, 1})};
-  if (has_bias(call_)) inputs.push_back(bias_of(call_, first));
-  run_step(kOrigin, step_attrs(call_, first.begin), inputs, {&result, 1});
-}
-
-void LogitChunk::statistics(std::span<const Tensor> columns, const Tensor& origin) const {
-  std::vector<Tensor> inputs{z_, rows_of(call_[kLabels], rows_)};
-  if (has_bias(call_)) inputs.push_back(bias_of(call_, classes_));
-  if (has_mix(call_)) inputs.insert(inputs.end(), {mix_of(call_, rows_, classes_), origin});
-  run_step(kChunkStatistics, step_attrs(call_, classes_.begin), inputs, columns);
+void LogitChunk::statistics(std::span<const Tensor> columns, const TreePart& classes) const {
+  const TreePart of_call{classes_.begin + classes.begin, classes.count};
+  std::vector<Tensor> inputs{columns_of(z_, classes), rows_of(call_[kLabels], rows_)};
+  if (has_bias(call_)) inputs.push_back(bias_of(call_, of_call));
+  if (has_mix(call_)) inputs.push_back(mix_rows_of(columns_of(call_[kMix], of_call), rows_));
+  run_step(kChunkStatistics, step_attrs(call_, of_call.begin), inputs, columns);
 }
 
 void LogitChunk::to_gradient() const {
@@ -76,7 +77,11 @@ void LogitChunk::to_gradient() const {
   StepAttrs attrs = step_attrs(call_, classes_.begin);
   attrs.mass = call_[kGradMass].numel() > 0;
   if (has_bias(call_)) inputs.push_back(bias_of(call_, classes_));
-  if (has_mix(call_)) inputs.insert(inputs.end(), {mix_of(call_, rows_, classes_), rows_of(call_[kGradMix], rows_)});
+  if (has_mix(call_)) {
+    const Tensor sums = mix_rows_of(mix_sums_, rows_);
+    inputs.insert(inputs.end(), {mix_rows_of(columns_of(call_[kMix], classes_), rows_), rows_of(call_[kGradMix], rows_)});
+    for (const int64_t k : {0, 1, 2}) inputs.push_back(columns_of(sums, {k, 1}));
+  }
   if (attrs.mass) inputs.push_back(rows_of(call_[kGradMass], rows_));
   run_step(kChunkGradient, attrs, inputs, {&z_, 1});
 }

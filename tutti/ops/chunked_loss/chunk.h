@@ -24,22 +24,25 @@ void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::G
 // Copies the first two columns of statistics, maximum and rest, to `statistics` [B, 2].
 void keep_statistics(std::span<const Tensor> columns, const Tensor& statistics);
 
+// The sums over classes of the mix of each row of it, [M, 3]; undefined without mix.
+Tensor split_mix(const OpCall& call);
+
 class LogitChunk {
  public:
-  // `call` outlives this. Room for `rows` x `classes`.
-  LogitChunk(const OpCall& call, int64_t rows, int64_t classes);
+  // `call` outlives this. Room for `rows` x `classes`. mix_sums: of split_mix(), for to_gradient() of calls with mix.
+  LogitChunk(const OpCall& call, int64_t rows, int64_t classes, const Tensor& mix_sums = {});
 
   // Fills the chunk with x w^T.
   const Tensor& compute(const TreePart& rows, const TreePart& classes);
-  // columns: [B, 1] each, as is origin, which is for calls with mix. After compute().
-  void statistics(std::span<const Tensor> columns, const Tensor& origin = {}) const;
-  // The logits [B, 1] of the first class of this chunk.
-  void origin(const Tensor& result) const;
+  // columns: [B, 1] each, of these classes of the chunk, counted from its first. After compute().
+  void statistics(std::span<const Tensor> columns, const TreePart& classes) const;
+  void statistics(std::span<const Tensor> columns) const { statistics(columns, {0, classes_.count}); }
   // Puts the gradient of x w^T in the place of the chunk.
   void to_gradient() const;
 
  private:
   const OpCall& call_;
+  const Tensor mix_sums_;
   Tensor room_, z_;
   TreePart rows_{}, classes_{};
 };

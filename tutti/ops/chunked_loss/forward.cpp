@@ -5,6 +5,7 @@
 
 #include "tutti/ops/chunked_loss/chunk.h"
 #include "tutti/ops/chunked_loss/plan.h"
+#include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/runtime/allocator.h"
 
@@ -45,7 +46,17 @@ class PendingStatistics {
   std::vector<int> places_;
 };
 
-// finish(rows, columns, origin): all classes of a chunk of rows are there. origin: undefined without mix.
+// The statistics of a chunk, in slot `classes.pending`. With mix they are joined from those of leaves, whose sums are distances from
+// maxima of their own.
+void compute_statistics(const LogitChunk& chunk, PendingStatistics& pending, const TreePart& classes, int64_t rows, bool mix) {
+  if (!mix) return chunk.statistics(pending.at(classes.pending, rows));
+  for (const TreePart& leaf : tree_parts(classes.count, tree_levels(classes.count, class_leaf()), class_leaf())) {
+    chunk.statistics(pending.at(classes.pending + leaf.pending, rows), leaf);
+    pending.join(classes.pending + leaf.pending, leaf.merges, rows);
+  }
+}
+
+// finish(rows, columns): all classes of a chunk of rows are there.
 template <class Finish>
 void for_each_chunk_of_rows(const OpCall& call, Finish finish) {
   const MemoryCategoryScope category(MemoryCategory::workspace);
@@ -53,17 +64,14 @@ void for_each_chunk_of_rows(const OpCall& call, Finish finish) {
   const ChunkPlan plan = plan_statistics(call);
   KernelTrace::note_extern(call.op, [&] { return plan.describe(); });
   LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes());
-  PendingStatistics pending(plan.chunk_rows(), slots_of(plan.classes), statistics_columns(call), computes_in(call));
-  const Tensor room = has_mix(call) ? Tensor::empty({plan.chunk_rows(), 1}, computes_in(call)) : Tensor();
+  PendingStatistics pending(plan.chunk_rows(), slots_of(plan.classes) + slots_of_leaves(call, plan.chunk_classes()), statistics_columns(call), computes_in(call));
   for (const TreePart& rows : plan.rows) {
-    const Tensor origin = has_mix(call) ? rows_of(room, {0, rows.count}) : Tensor();
     for (const TreePart& classes : plan.classes) {
       chunk.compute(rows, classes);
-      if (has_mix(call) && classes.begin == 0) chunk.origin(origin);
-      chunk.statistics(pending.at(classes.pending, rows.count), origin);
+      compute_statistics(chunk, pending, classes, rows.count, has_mix(call));
       pending.join(classes.pending, classes.merges, rows.count);
     }
-    finish(rows, pending.at(0, rows.count), origin);
+    finish(rows, pending.at(0, rows.count));
   }
 }
 
@@ -71,10 +79,9 @@ void for_each_chunk_of_rows(const OpCall& call, Finish finish) {
 
 void kernel_loss(const OpCall& call, std::span<const Tensor> outputs) {
   const bool mix = has_mix(call);
-  for_each_chunk_of_rows(call, [&](const TreePart& rows, Columns columns, const Tensor& origin) {
+  for_each_chunk_of_rows(call, [&](const TreePart& rows, Columns columns) {
     keep_statistics(columns, rows_of(outputs[kRowStatistics], rows));
     columns.push_back(rows_of(call[kLabels], rows));
-    if (mix) columns.push_back(origin);
     Columns results{rows_of(outputs[kRowLoss], rows), rows_of(outputs[kRowLse], rows)};
     if (mix) results.push_back(rows_of(outputs[kRowMixed], rows));
     run_step(kFinishStatistics, step_attrs(call, 0), columns, results);
@@ -82,7 +89,7 @@ void kernel_loss(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 void kernel_shard_statistics(const OpCall& call, std::span<const Tensor> outputs) {
-  for_each_chunk_of_rows(call, [&](const TreePart& rows, const Columns& columns, const Tensor&) {
+  for_each_chunk_of_rows(call, [&](const TreePart& rows, const Columns& columns) {
     for (size_t k = 0; k < 3; ++k) run_step(kConvert, {columns[k]}, rows_of(outputs[k], rows));
   });
 }

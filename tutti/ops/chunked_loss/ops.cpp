@@ -1,14 +1,11 @@
 #include "tutti/ops/chunked_loss/ops.h"
 
-#include "tutti/ops/binary.h"
 #include "tutti/ops/chunked_loss/backward.h"
 #include "tutti/ops/chunked_loss/forward.h"
 #include "tutti/ops/chunked_loss/reference.h"
 #include "tutti/ops/chunked_loss/shared_facets.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/dispatch.h"
-#include "tutti/ops/reduction.h"
-#include "tutti/ops/unary.h"
 
 namespace tutti::chunked_loss {
 namespace {
@@ -32,17 +29,11 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
   const Tensor none = full({0, 1}, 0.0, dtype);
   const auto or_zero = [&](const Tensor& t) { return t.defined() ? t : zeros({statistics.size(0), 1}, dtype); };
   const bool has_mix = !(call.inputs[kMix].size(1) == 0);
-  // The mixed loss sum_c mix_c (lse - x_c) has the gradient p sum(mix) - mix.
-  Tensor mass = lse;
-  if (mixed.defined()) {
-    const Tensor of_mixed = mul(mixed, sum(call.inputs[kMix], {.dims = {1}, .keepdim = true, .dtype = dtype}));
-    mass = lse.defined() ? add(lse, of_mixed) : of_mixed;
-  }
   LossAttrs attrs = call.attrs.as<LossAttrs>();
   attrs.needs = needs_of(call);
   if (attrs.needs == 0) return;
   std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
-  for (const Tensor& t : {statistics, or_zero(loss), mass.defined() ? mass : none, has_mix ? neg(or_zero(mixed)) : none}) inputs.push_back(t);
+  for (const Tensor& t : {statistics, or_zero(loss), lse.defined() ? lse : none, has_mix ? or_zero(mixed) : none}) inputs.push_back(t);
   Tensor results[3];
   apply(kGradients, inputs, Attrs::of(attrs), results);
   if (call.needs(kX)) grads[kX] = results[0];

@@ -95,11 +95,13 @@ std::string ChunkPlan::describe() const {
   return fmt::format("{} x {} chunks of {} x {} logits, {} bytes", rows.size(), classes.size(), chunk_rows(), chunk_classes(), nbytes);
 }
 
+int slots_of_leaves(const OpCall& call, int64_t classes) { return has_mix(call) ? tree_levels(classes, class_leaf()) : 0; }
+
 ChunkPlan plan_statistics(const OpCall& call) {
   const Planner planner(call);
   const int64_t columns = statistics_columns(call), size = itemsize(computes_in(call));
   const Choice choice = planner.choose(1, 1, [&](const Chunk& c) {
-    return planner.logit_bytes(c) + block_bytes((c.class_slots + 1) * columns * c.rows * size) + (has_mix(call) ? block_bytes(c.rows * size) : 0);
+    return planner.logit_bytes(c) + block_bytes((c.class_slots + slots_of_leaves(call, c.classes) + 1) * columns * c.rows * size);
   });
   planner.require(choice, "the forward");
   return planner.plan(choice, 1);

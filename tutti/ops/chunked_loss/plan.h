@@ -18,6 +18,9 @@ struct ChunkPlan {
   std::string describe() const;  // for traces
 };
 
+// Statistics that wait inside a chunk of so many classes: those of its leaves, with mix.
+int slots_of_leaves(const OpCall& call, int64_t classes);
+
 // Logits chunk by chunk and the statistics of their rows. UsageError, naming the bytes, when no chunk is small enough.
 ChunkPlan plan_statistics(const OpCall& call);
 

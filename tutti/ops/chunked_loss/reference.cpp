@@ -4,6 +4,7 @@
 
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/softmax_reference.h"
+#include "tutti/ops/engine/sum_of_others.h"
 
 namespace tutti::chunked_loss {
 namespace {
@@ -31,7 +32,9 @@ Row row_of(const OpCall& call, int64_t n) {
     if (attrs.first_class + c == label_at(call, n)) row.target = row.x.back();
   }
   row.rest = rest_of_row(classes_of(call), [&](int64_t c) { return row.x[static_cast<size_t>(c)]; });
-  for (int64_t c = 0; c < classes_of(call) && has_mix(call); ++c) row.mixed += mix_at(call, n, c) * row.rest.surprise(row.x[static_cast<size_t>(c)]);
+  for (int64_t c = 0; c < classes_of(call) && has_mix(call); ++c) {
+    if (mix_at(call, n, c) != 0) row.mixed += mix_at(call, n, c) * row.rest.surprise(row.x[static_cast<size_t>(c)]);  // x may be -inf
+  }
   return row;
 }
 
@@ -41,11 +44,16 @@ std::vector<double> gradient_of(const OpCall& call, int64_t n) {
   const Row row = row_of(call, n);
   const RestOfRow all{at(call[kStatistics], n, 0), at(call[kStatistics], n, 1)};
   const double g = at(call[kGradLoss], n), mass = call[kGradMass].numel() > 0 ? at(call[kGradMass], n) : 0, mix = has_mix(call) ? at(call[kGradMix], n) : 0;
+  const SplitSum<double> weights = split_sum(has_mix(call) ? classes_of(call) : 0, [&](int64_t c) { return mix_at(call, n, c); });
+  const auto of_mix = [&](int64_t c, double x) {
+    const double weight = mix_at(call, n, c);
+    return all.probability_less(x, false) * without(weights, weight) + weight * all.probability_less(x, true);
+  };
   std::vector<double> d;
   for (int64_t c = 0; c < classes_of(call); ++c) {
     const double x = row.x[static_cast<size_t>(c)], t = attrs.softcap == 0 ? 0 : x / attrs.softcap;
     const double dx = all.probability_less(x, attrs.first_class + c == label_at(call, n)) * g + all.probability_less(x, false) * mass +
-                      (has_mix(call) ? mix * mix_at(call, n, c) : 0);
+                      (has_mix(call) ? mix * of_mix(c, x) : 0);
     d.push_back(label_at(call, n) == attrs.ignore_index ? 0 : dx * (1 - t * t));
   }
   return d;

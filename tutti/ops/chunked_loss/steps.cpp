@@ -3,6 +3,7 @@
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/softmax_nodes.h"
+#include "tutti/ops/engine/sum_of_others.h"
 #include "tutti/ops/sum_to.h"
 
 namespace tutti::chunked_loss {
@@ -53,19 +54,28 @@ void build_statistics(RecipeBuilder& b) {
   b.out(r);
   b.out(b.reduce(ReduceOp::sum, where(is_label(b, label_of(b, 1)), x, b.constant(-0.0, x.dtype()))));
   if (!attrs.mix) return;
-  const Expr weight = cast(b.in(2 + attrs.bias), x.dtype()), origin = b.in(3 + attrs.bias);
-  b.out(b.reduce(ReduceOp::sum, weight * (origin - x)));
+  const Expr weight = cast(b.in(2 + attrs.bias), x.dtype()), zero = b.constant(0.0, x.dtype()), none = b.constant(-0.0, x.dtype());
+  const Expr below = where(apply_scalar(ScalarOp::eq, x, m), zero, m - x);  // both may be -inf
+  b.out(b.reduce(ReduceOp::sum, where(apply_scalar(ScalarOp::eq, weight, zero), none, weight * below)));
   b.out(b.reduce(ReduceOp::sum, weight));
 }
 
-void build_origin(RecipeBuilder& b) { b.out(logit(b, 1).x); }
-
+// Sums of weights times distances from a maximum move to the maximum of both parts.
 void build_join(RecipeBuilder& b) {
   const int columns = static_cast<int>(b.call.inputs.size() / 2);
-  const RestNode both = combined(b, {b.in(kColumnMaximum), b.in(kColumnRest)}, {b.in(columns + kColumnMaximum), b.in(columns + kColumnRest)});
+  const auto left = [&](int k) { return b.in(k); };
+  const auto right = [&](int k) { return b.in(columns + k); };
+  const Expr left_m = left(kColumnMaximum), right_m = right(kColumnMaximum), zero = b.constant(0.0, left_m.dtype());
+  const RestNode both = combined(b, {left_m, left(kColumnRest)}, {right_m, right(kColumnRest)});
   b.out(both.m);
   b.out(both.r);
-  for (int k = kColumnTarget; k < columns; ++k) b.out(b.in(k) + b.in(columns + k));
+  b.out(left(kColumnTarget) + right(kColumnTarget));
+  if (columns == kPlainColumns) return;
+  const Expr low = apply_scalar(ScalarOp::minimum, left_m, right_m), distance = where(apply_scalar(ScalarOp::eq, left_m, right_m), zero, both.m - low);
+  const Expr weight = where(apply_scalar(ScalarOp::ge, left_m, right_m), right(kColumnWeight), left(kColumnWeight));
+  const Expr mixed = left(kColumnMixed) + right(kColumnMixed);
+  b.out(where(apply_scalar(ScalarOp::eq, weight, zero), mixed, apply_scalar(ScalarOp::fma, weight, distance, mixed)));
+  b.out(left(kColumnWeight) + right(kColumnWeight));
 }
 
 void build_finish(RecipeBuilder& b) {
@@ -76,21 +86,27 @@ void build_finish(RecipeBuilder& b) {
   b.out(where(ignored, zero, surprise_of(all, b.in(kColumnTarget))));
   b.out(where(ignored, zero, logsumexp_of(all)));
   if (!mix) return;
-  const Expr of_origin = wide_surprise_of(all, b.in(columns + 1));
-  b.out(where(ignored, zero, cast(apply_scalar(ScalarOp::fma, wide(b.in(kColumnWeight)), of_origin, wide(b.in(kColumnMixed))), zero.dtype())));
+  const Expr of_maximum = wide_surprise_of(all, all.m);  // NaN when no logit is finite, as for labels
+  b.out(where(ignored, zero, cast(apply_scalar(ScalarOp::fma, wide(b.in(kColumnWeight)), of_maximum, wide(b.in(kColumnMixed))), zero.dtype())));
 }
 
-// (p - [label]) g, in the order of cross_entropy_backward, and p mass + mix m behind it when they are there.
+// (p - [label]) g, in the order of cross_entropy_backward, and p mass and (p sum(mix) - mix) m behind it when they are there; the
+// latter as p (sum(mix) - mix) - mix (1 - p), whose terms are small where target and probability are nearly 1.
 void build_gradient(RecipeBuilder& b) {
   const StepAttrs& attrs = attrs_of_step(b.call);
-  const int bias = 5, mix = bias + attrs.bias, mass = mix + 2 * attrs.mix;
+  const int bias = 5, mix = bias + attrs.bias, mass = mix + 5 * attrs.mix;
   const Logit at = logit(b, bias);
   const DType dtype = at.x.dtype();
   const Expr label = label_of(b, 1), g = cast(b.in(4), dtype);
   const RestNode all{cast(b.in(2), dtype), cast(b.in(3), dtype)};
   Expr d = probability_less(b, all, at.x, is_label(b, label)) * g;
   if (attrs.mass) d = apply_scalar(ScalarOp::fma, probability(b, all, at.x), cast(b.in(mass), dtype), d);
-  if (attrs.mix) d = apply_scalar(ScalarOp::fma, cast(b.in(mix), dtype), cast(b.in(mix + 1), dtype), d);
+  if (attrs.mix) {
+    const Expr weight = cast(b.in(mix), dtype);
+    const Expr others = without({b.in(mix + 2), b.in(mix + 3), b.in(mix + 4)}, weight);
+    const Expr of_mix = apply_scalar(ScalarOp::fma, probability(b, all, at.x), others, weight * probability_less_one(b, all, at.x));
+    d = apply_scalar(ScalarOp::fma, of_mix, cast(b.in(mix + 1), dtype), d);
+  }
   if (attrs.softcap != 0) {
     const auto rounded = [&](Expr e) { return stored(e, attrs.logits); };
     const Expr cap = b.param(kSoftcap, dtype), slope = rounded(b.constant(1.0, dtype) - rounded(at.tanh * at.tanh));
@@ -99,6 +115,10 @@ void build_gradient(RecipeBuilder& b) {
   b.out(where(is_ignored(b, label), b.constant(0.0, dtype), d));
 }
 
+void build_split_mix(RecipeBuilder& b) {
+  const SplitSum<Expr> sum = split_sum(b, cast(b.in(0), b.output_dtypes[0]));
+  for (const Expr part : {sum.size, sum.largest, sum.rest}) b.out(part);
+}
 void build_sum_rows(RecipeBuilder& b) { b.out(b.reduce(ReduceOp::sum, b.in(0))); }
 void build_add(RecipeBuilder& b) { b.out(b.in(0) + b.in(1)); }
 void build_convert(RecipeBuilder& b) { b.out(b.in(0)); }
@@ -111,10 +131,11 @@ constexpr OpDef step(const char* name, const Recipe& recipe) {
 
 const OpDef kChunkStatistics = step("chunk_statistics", {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b11111 | kRowsOnly, .params = params,
                                                          .variant = variant, .leaf = [](const OpCall&) { return class_leaf(); }});
-const OpDef kOrigin = step("chunk_origin", {.build = build_origin, .params = params, .variant = variant});
 const OpDef kJoinStatistics = step("chunk_join_statistics", {.build = build_join, .variant = [](const OpCall& call) { return call.inputs.size(); }});
 const OpDef kFinishStatistics = step("chunk_finish_statistics", {.build = build_finish, .params = params, .variant = variant});
 const OpDef kChunkGradient = step("chunk_gradient", {.kind = LoopKind::row, .build = build_gradient, .params = params, .variant = variant});
+const OpDef kSplitMix = step("chunk_split_mix", {.kind = LoopKind::row, .build = build_split_mix, .per_row = 0b111 | kRowsOnly,
+                                                 .leaf = [](const OpCall&) { return class_leaf(); }});
 const OpDef kSumRows = step("chunk_sum_rows", {.kind = LoopKind::row, .build = build_sum_rows, .row_dims = [](const OpCall&) { return Dims{0}; },
                                                .per_row = 1, .leaf = [](const OpCall&) { return token_grain(); }});
 const OpDef kAddParts = step("chunk_add", {.build = build_add});

@@ -21,19 +21,19 @@ StepAttrs step_attrs(const OpCall& call, int64_t begin);
 enum StatisticsColumn : int { kColumnMaximum, kColumnRest, kColumnTarget, kPlainColumns, kColumnMixed = kPlainColumns, kColumnWeight, kMixedColumns };
 inline int statistics_columns(const OpCall& call) { return has_mix(call) ? kMixedColumns : kPlainColumns; }
 
-// z [B, C], labels [B, 1], then bias [1, C] when there is; mix [1 or B, C] and origin [B, 1] when there are -> maximum, rest,
-// target[, sum of mix (origin - x), sum of mix] [B, 1]
+// z [B, C], labels [B, 1], then bias [1, C] and mix [1 or B, C] when there are -> maximum, rest, target[, sum of mix (maximum - x),
+// sum of mix] [B, 1]. With mix, C is at most a leaf of the tree over classes: so the bits do not depend on chunks, although every
+// sum has the maximum of its own part as origin, from which nothing cancels.
 extern const OpDef kChunkStatistics;
-// z [B, 1] of the first class, then its bias [1, 1] when there is -> its logit, the origin of mixed losses: they are sums of
-// differences from it, which do not grow with the logits and do not depend on chunks
-extern const OpDef kOrigin;
 // The columns of two neighbouring parts -> those of both
 extern const OpDef kJoinStatistics;
-// The columns, labels[, origin] -> loss, logsumexp[, mixed loss] [B, 1]
+// The columns, labels -> loss, logsumexp[, mixed loss] [B, 1]
 extern const OpDef kFinishStatistics;
-// z, labels, maximum, rest, grad of the loss, then as they are there: bias, mix, minus the grad of the mixed loss, what else
-// multiplies the probabilities -> gradient of z before bias
+// z, labels, maximum, rest, grad of the loss, then as they are there: bias; mix, the grad of the mixed loss and the three columns of
+// kSplitMix; what else multiplies the probabilities -> gradient of z before bias
 extern const OpDef kChunkGradient;
+// mix [M, V] -> its sum over classes as a SplitSum, [M, 1] each
+extern const OpDef kSplitMix;
 // d [B, C] -> its sum over rows [C]
 extern const OpDef kSumRows;
 // a, b -> a + b; a -> a in another dtype

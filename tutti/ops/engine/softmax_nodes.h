@@ -35,10 +35,14 @@ inline Expr surprise_of(const RestNode& all, Expr x) { return cast(wide_surprise
 inline Expr probability(RecipeBuilder& b, const RestNode& all, Expr x) {
   return apply_scalar(ScalarOp::exp, x - all.m) / (all.r + b.constant(1.0, x.dtype()));
 }
-// The probability of an element x, less 1 where `hit`: exact to rounding also where that is nearly nothing.
+// The probability of an element x, less 1: exact to rounding also where that is nearly nothing.
+inline Expr probability_less_one(RecipeBuilder& b, const RestNode& all, Expr x) {
+  const Expr one = b.constant(1.0, x.dtype());
+  return where(apply_scalar(ScalarOp::eq, x, all.m), -(all.r / (all.r + one)), probability(b, all, x) - one);
+}
+// The probability of an element x, less 1 where `hit`.
 inline Expr probability_less(RecipeBuilder& b, const RestNode& all, Expr x, Expr hit) {
-  const Expr one = b.constant(1.0, x.dtype()), p = probability(b, all, x);
-  return where(hit, where(apply_scalar(ScalarOp::eq, x, all.m), -(all.r / (all.r + one)), p - one), p);
+  return where(hit, probability_less_one(b, all, x), probability(b, all, x));
 }
 
 }  // namespace tutti
