@@ -9,6 +9,8 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/ops/linear_cross_entropy.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/unary.h"
 
 namespace tutti {
 namespace {
@@ -85,6 +87,23 @@ const Case kCases[] = {
 
 TEST(ProbabilityLosses, KeepTheirDigits) {
   for (const Case& c : kCases) expect_exact(c.logits, c.target, c.name);
+}
+
+// The same gradient by way of logarithms y, of which a probability has |y| / 2 ULP more than its own.
+TEST(ProbabilityLosses, AsProductsWithLogSoftmaxKeepTheDigitsOfTheGradient) {
+  for (const Case& c : kCases) {
+    const int64_t classes = static_cast<int64_t>(c.logits.size());
+    if (std::isinf(c.logits.front()) || std::isinf(c.logits.back())) continue;  // 0 times infinity
+    const Tensor x = requires_grad_(Tensor::of(c.logits, {1, classes}));
+    const Tensor outputs[] = {log_softmax(x, 1)}, inputs[] = {x}, cotangents[] = {neg(Tensor::of(c.target, {1, classes}))};
+    const Tensor got = grad(outputs, inputs, cotangents)[0];
+    const Expected want = expected_of(c.logits, c.target);
+    for (size_t i = 0; i < c.logits.size(); ++i) {
+      const double y = std::fabs(outputs[0].data<float>()[i]);
+      if (y > 80) continue;  // its probability is 0 or nearly a denormal
+      EXPECT_LE(ulps(got.data<float>()[i], want.gradient[i], want.scale[i]), 4 + y) << c.name << " class " << i;
+    }
+  }
 }
 
 TEST(ProbabilityLosses, KeepTheirDigitsInManyLeavesOfClasses) {

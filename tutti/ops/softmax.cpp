@@ -8,7 +8,6 @@
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/softmax_nodes.h"
 #include "tutti/ops/engine/softmax_reference.h"
-#include "tutti/ops/engine/sum_of_others.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/unary.h"
 
@@ -51,12 +50,16 @@ void build_softmax_backward(RecipeBuilder& b) {
   const Expr g = cast(b.in(0), b.in(1).dtype()), y = b.in(1);
   b.out(y * (g - b.reduce(ReduceOp::sum, g * y)));
 }
-// dx = g - exp(y) sum(g), written as g (1 - exp(y)) - exp(y) (sum(g) - g): nothing cancels where one class has nearly all of g
-// and nearly all of the probability.
+// A logarithm above this is of a probability above 0.6, which only one class of a row can have.
+constexpr double kLikely = -0.5;
+// dx = g - exp(y) sum(g). For a likely class this is g (1 - exp(y)) - exp(y) (sum of the g of all others), so that nothing cancels
+// where it has nearly all of g and nearly all of the probability.
 void build_log_softmax_backward(RecipeBuilder& b) {
-  const Expr y = b.in(1), g = cast(b.in(0), y.dtype());
-  const Expr others = without(split_sum(b, g), g);
-  b.out(apply_scalar(ScalarOp::fma, -apply_scalar(ScalarOp::exp, y), others, g * -apply_scalar(ScalarOp::expm1, y)));
+  const Expr y = b.in(1), g = cast(b.in(0), y.dtype()), none = b.constant(-0.0, y.dtype());
+  const Expr is_likely = apply_scalar(ScalarOp::gt, y, b.constant(kLikely, y.dtype())), minus_p = -apply_scalar(ScalarOp::exp, y);
+  const Expr others = b.reduce(ReduceOp::sum, where(is_likely, none, g)), likely = b.reduce(ReduceOp::sum, where(is_likely, g, none));
+  const Expr of_likely = apply_scalar(ScalarOp::fma, minus_p, others, g * -apply_scalar(ScalarOp::expm1, y));
+  b.out(where(is_likely, of_likely, apply_scalar(ScalarOp::fma, minus_p, others + likely, g)));
 }
 
 // One row among the elements of a dense tensor: x[first], x[first + step], ...
@@ -111,8 +114,12 @@ void reference_softmax_backward(const OpCall& call, std::span<const Tensor> outp
 void reference_log_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
   for_each_row(call, call[1], [&](const Row& row) {
-    const SplitSum<double> sum = split_sum(row.n, [&](int64_t i) { return g[static_cast<size_t>(row.first + i * row.step)]; });
-    for_each_place(row, [&](int64_t i) { facets::write_double(outputs[0], i, -g[i] * std::expm1(y[i]) - std::exp(y[i]) * without(sum, g[i])); });
+    double others = -0.0, likely = -0.0;
+    for_each_place(row, [&](int64_t i) { (y[i] > kLikely ? likely : others) += g[i]; });
+    for_each_place(row, [&](int64_t i) {
+      const double of_likely = -g[i] * std::expm1(y[i]) - std::exp(y[i]) * others, plain = g[i] - std::exp(y[i]) * (others + likely);
+      facets::write_double(outputs[0], i, y[i] > kLikely ? of_likely : plain);
+    });
   });
 }
 
