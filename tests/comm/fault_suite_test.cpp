@@ -40,7 +40,7 @@ void expect_named_by_all(const Played& played, int victim, const std::vector<std
     const Told& told = played.ranks[static_cast<size_t>(r)];
     const std::string text = told["call.text"];
     EXPECT_EQ(told["call.class"], "PeerError") << whole(played, r, "call");
-    EXPECT_TRUE(says(text, dead["name"]) && says(text, "waited for it in ") && says(text, "of group '0'")) << whole(played, r, "call");
+    EXPECT_TRUE(says(text, dead["name"]) && (says(text, "waited for it in ") || says(text, "was sending to it in ")) && says(text, "of group '0'")) << whole(played, r, "call");
     EXPECT_TRUE(std::any_of(calls.begin(), calls.end(), [&](const std::string& call) { return says(text, call); })) << whole(played, r, "call");
     EXPECT_LT((told.number("ended") - dead.number("died")) / 1e9, kWithinSeconds) << whole(played, r, "call");
   }
@@ -63,6 +63,11 @@ TEST_P(Killed, ARankIsNamedByAllOthers) {
                       victim, names_of_call(kind));
   EXPECT_EQ(left_behind(before), "");
 }
+
+class Mute : public TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Over, Mute, ValuesIn(transports_with("death")), name_of_parameter);
+
+TEST_P(Mute, ARankThatDiedIsNamedBySmallSends) { expect_named_by_all(play_over(GetParam(), "mute", "-"), 2, {"send #", "barrier #"}); }
 
 class Left : public TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Over, Left, ValuesIn(transports_with("leave")), name_of_parameter);

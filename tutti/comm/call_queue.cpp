@@ -24,6 +24,18 @@ constexpr uint32_t kBetweenLooks = 64;
 // transports look after the peers, however few its attempts were.
 constexpr std::chrono::milliseconds kAwake{2};
 constexpr uint32_t kSleepsAtOnce = 1u << 20;
+// How often sends ask whether their receiver lives, which costs a system call.
+constexpr std::chrono::milliseconds kBetweenInquiries{1};
+// Tags from here on are those of messages inside of other calls, which must not end with the error of a user's message.
+constexpr uint32_t kOwnTags = 1u << 31;
+
+bool is_with(const MessageCall& call, int peer) {
+  return std::any_of(call.messages.begin(), call.messages.end(), [&](const Message& m) { return m.peer == peer || m.peer < 0; });
+}
+
+std::string which_of(const MessageCall& call, size_t index) {
+  return call.messages.size() == 1 ? "" : fmt::format("message {} of {}: ", index + 1, call.messages.size());
+}
 
 }  // namespace
 
@@ -39,7 +51,8 @@ CallQueue::CallQueue(std::unique_ptr<Transport> transport, const GroupLabel& gro
       recorder_(RankContext::current().share_slot<FlightRecorder>()),
       flight_(recorder_->add_group(group.name, group.description, members(group, transport_->size()))),
       trace_group_({group.name, group.description, members(group, transport_->size())}, transport_->traits().name),
-      progress_(RankContext::current().share_slot<ProgressList>()) {
+      progress_(RankContext::current().share_slot<ProgressList>()),
+      looked_after_(static_cast<size_t>(transport_->size())) {
   progress_->add(this);
 }
 
@@ -117,13 +130,15 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
     messages_.push_back(call);
     add_pending(1);
     try {
+      look_after_receivers(*call);
       for (Message& message : call->messages) {
         transport_->post(message);
         if (!message.error.empty()) break;  // the call is over
       }
     } catch (...) {
       for (Message& message : call->messages) transport_->cancel(message);
-      end_messages(std::prev(messages_.end()), WorkStatus::failed, std::current_exception());
+      transport_->take_refusals(refusals_);
+      end_messages(std::prev(messages_.end()), WorkStatus::failed, with_late_refusals(*call, std::current_exception()));
     }
     advance_messages();
   }
@@ -222,22 +237,25 @@ bool CallQueue::advance_messages() {
   } catch (...) {
     failure = std::current_exception();
   }
+  transport_->take_refusals(refusals_);
   for (auto it = messages_.begin(); it != messages_.end();) {
     MessageCall& call = **it;
+    std::exception_ptr own = own_refusal(call);
     const auto wrong = std::find_if(call.messages.begin(), call.messages.end(), [](const Message& m) { return !m.error.empty(); });
     const bool is_wrong = wrong != call.messages.end();
     const bool finished = std::all_of(call.messages.begin(), call.messages.end(), [](const Message& m) { return m.finished; });
-    if (!finished && !is_wrong && !failure) {
+    if (!finished && !is_wrong && !failure && !own) {
       ++it;
       continue;
     }
     // The first message that goes wrong ends the call: its peer may never come to the others. A transport that fails ends its messages
     // with the reason; only those that are whole were in time.
-    std::exception_ptr own;
-    if (failure && (is_wrong || !finished)) {
+    if (own) {
+      // The message was refused while other messages of the call, or the caller, were not done.
+    } else if (failure && (is_wrong || !finished)) {
       own = failure;
     } else if (is_wrong) {
-      const std::string which = call.messages.size() == 1 ? "" : fmt::format("message {} of {}: ", wrong - call.messages.begin() + 1, call.messages.size());
+      const std::string which = which_of(call, static_cast<size_t>(wrong - call.messages.begin()));
       own = std::make_exception_ptr(UsageError(fmt::format("group '{}', rank {}: {}{}", group_, transport_->rank(), which, wrong->error)));
     }
     for (Message& message : call.messages) {
@@ -248,10 +266,63 @@ bool CallQueue::advance_messages() {
     } catch (...) {
       own = std::current_exception();
     }
+    own = with_late_refusals(call, std::move(own));
     it = end_messages(it, own ? WorkStatus::failed : WorkStatus::completed, own);
     any = true;
   }
   return any;
+}
+
+void CallQueue::look_after_receivers(const MessageCall& call) {
+  for (const Message& message : call.messages) {
+    if (!message.is_send || message.peer < 0 || message.peer >= transport_->size()) continue;
+    Clock::time_point& last = looked_after_[static_cast<size_t>(message.peer)];
+    if (call.made - last < kBetweenInquiries) continue;
+    last = call.made;
+    transport_->look_after(message.peer, call.record);
+  }
+}
+
+std::exception_ptr CallQueue::own_refusal(const MessageCall& call) {
+  if (refusals_.empty()) [[likely]] return nullptr;
+  const auto refusal = std::find_if(refusals_.begin(), refusals_.end(), [&](const Refusal& r) { return r.call == call.record.sequence; });
+  if (refusal == refusals_.end()) return nullptr;
+  size_t index = 0;
+  while (index + 1 < call.messages.size()) {
+    const Message& m = call.messages[index];
+    if (m.is_send && m.peer == refusal->peer && m.tag == refusal->tag) break;
+    ++index;
+  }
+  const std::string text = fmt::format("group '{}', rank {}: {}{}", group_, transport_->rank(), which_of(call, index), refusal->text);
+  refusals_.erase(refusal);
+  return std::make_exception_ptr(UsageError(text));
+}
+
+std::exception_ptr CallQueue::with_late_refusals(const MessageCall& call, std::exception_ptr own) {
+  if (refusals_.empty() || call.record.tag >= kOwnTags) [[likely]] return own;
+  std::string late;
+  std::erase_if(refusals_, [&](const Refusal& refusal) {
+    if (!is_with(call, refusal.peer)) return false;
+    late += fmt::format("{}{}", late.empty() ? "" : "; ", refusal.text);
+    return true;
+  });
+  if (late.empty()) return own;
+  if (!own) {
+    return std::make_exception_ptr(UsageError(fmt::format(
+        "group '{}', rank {}: {}. The call that sent it had returned, so this error comes with a later one: message #{}, {}, was carried out",
+        group_, transport_->rank(), late, call.record.sequence, describe(call.record))));
+  }
+  try {
+    std::rethrow_exception(own);
+  } catch (const PeerError& error) {
+    return std::make_exception_ptr(PeerError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
+  } catch (const TimeoutError& error) {
+    return std::make_exception_ptr(TimeoutError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
+  } catch (const UsageError& error) {
+    return std::make_exception_ptr(UsageError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
+  } catch (...) {
+    return own;
+  }
 }
 
 bool CallQueue::advance_all() {
@@ -394,7 +465,7 @@ Clock::time_point CallQueue::check_deadlines(Clock::time_point now) {
     }
     const std::string text = late_text(fmt::format("message #{} of group '{}', {},", call.record.sequence, group_, describe(call.record)),
                                        call.timeout, peers);
-    it = end_messages(it, WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
+    it = end_messages(it, WorkStatus::timed_out, with_late_refusals(call, std::make_exception_ptr(TimeoutError(text))));
   }
   return next;
 }

@@ -88,8 +88,9 @@ class Call : public Pending, public Receiver {
 // Messages that were posted together; done when all of them are.
 class MessageCall : public Pending {
  public:
-  explicit MessageCall(std::chrono::milliseconds timeout) : Pending(timeout), deadline(deadline_after(timeout)) {}
+  explicit MessageCall(std::chrono::milliseconds timeout) : Pending(timeout), made(Clock::now()), deadline(deadline_after(timeout, made)) {}
 
+  const Clock::time_point made;
   const Clock::time_point deadline;
   CallRecord record;
   std::vector<Message> messages;
@@ -153,6 +154,12 @@ class CallQueue final : public Driver {
   bool advance_all();
   bool advance_front(bool at_once);
   bool advance_messages();
+  void look_after_receivers(const MessageCall& call);
+  // The error of a call with a message that was refused; null when there is none. The refusal has been reported then.
+  std::exception_ptr own_refusal(const MessageCall& call);
+  // `own`, the error of a call that has ended, together with refusals of earlier messages to its peers, which no call has reported
+  // yet. A call that was carried out (null) gets them as its error.
+  std::exception_ptr with_late_refusals(const MessageCall& call, std::exception_ptr own);
   // Ends calls whose deadline has passed at `now`, and returns the next deadline.
   Clock::time_point check_deadlines(Clock::time_point now);
   void end_group_after(const Call& call, const std::exception_ptr& failure);
@@ -176,6 +183,8 @@ class CallQueue final : public Driver {
   std::deque<Call*> queue_;
   std::deque<std::shared_ptr<Call>> kept_;               // the calls in queue_ that are not on the stack of a blocking call
   MessageCalls messages_;
+  std::vector<Refusal> refusals_;                        // of messages of this rank, not reported yet
+  std::vector<Clock::time_point> looked_after_;          // by rank: when a send last asked whether it lives
   std::vector<std::function<void()>> due_;               // callbacks of ended calls
 };
 

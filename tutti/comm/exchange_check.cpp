@@ -37,13 +37,16 @@ void check_message(const Message& message, int rank, int size) {
               "{} with tag {}: {} bytes without memory", what, message.tag, message.bytes);
 }
 
-std::string why_refused(const Message& receive, int from, int rank, DType sent_dtype, int64_t sent_bytes) {
+std::string why_refused(const Message& receive, int from, int rank, DType sent_dtype, int64_t sent_bytes, int64_t call) {
   const char* field = sent_dtype != receive.dtype ? "dtypes" : sent_bytes != receive.bytes ? "lengths" : nullptr;
   if (field == nullptr) return "";
-  return fmt::format("rank {} refuses the message with tag {} from rank {}: the {} differ: rank {} sends {} elements of {}, rank {} receives {} of {}",
-                     rank, receive.tag, from, field, from, sent_bytes / itemsize(sent_dtype), name_of(sent_dtype), rank,
+  const std::string number = call == 0 ? "" : fmt::format(" (message #{} of rank {})", call, from);
+  return fmt::format("rank {} refuses the message with tag {} from rank {}{}: the {} differ: rank {} sends {} elements of {}, rank {} receives {} of {}",
+                     rank, receive.tag, from, number, field, from, sent_bytes / itemsize(sent_dtype), name_of(sent_dtype), rank,
                      receive.bytes / itemsize(receive.dtype), name_of(receive.dtype));
 }
+
+int64_t number_of_call(const Message& message) { return message.call == nullptr ? 0 : message.call->sequence; }
 
 std::string withdrawn_text(const Message& receive, int from, int64_t bytes) {
   return fmt::format("receive of {} bytes from rank {} with tag {}: the sender cancelled the message after {} bytes", receive.bytes, from,

@@ -1,27 +1,18 @@
-// Refusals of messages by their receivers, kept until the sender has been told.
+// Refusals of messages by their receivers.
 #pragma once
 
-#include <map>
+#include <cstdint>
 #include <string>
 
 namespace tutti::comm {
 
-// The refusals for one rank. Protected by the lock of its group.
-class Refusals {
- public:
-  // Call when `peer` has refused a message and no outstanding message with that peer can fail with the text.
-  void keep(int peer, std::string text) { by_peer_.try_emplace(peer, std::move(text)); }
-  // Removes and returns the error for a message with `peer` (-1: any) that is being posted; "" when there is none.
-  std::string take(int peer) {
-    const auto found = peer < 0 ? by_peer_.begin() : by_peer_.find(peer);
-    if (found == by_peer_.end()) return "";
-    std::string text = std::move(found->second);
-    by_peer_.erase(found);
-    return text;
-  }
-
- private:
-  std::map<int, std::string> by_peer_;
+// A message of this rank that its receiver has refused. The call it belonged to may have ended long ago: a transport takes
+// small messages at once.
+struct Refusal {
+  int peer = -1;      // who refuses it
+  uint32_t tag = 0;
+  int64_t call = 0;   // number of the call that sent it (Message::call); 0: unknown
+  std::string text;   // what both ends are told
 };
 
 }  // namespace tutti::comm

@@ -22,6 +22,7 @@
 
 #include "tutti/comm/call_record.h"
 #include "tutti/comm/errors.h"
+#include "tutti/comm/refusals.h"
 #include "tutti/core/device.h"
 
 namespace tutti::comm {
@@ -76,9 +77,9 @@ struct Message {
   uint64_t handle = 0;        // kept by the transport
   bool finished = false;      // set by the transport, also when the message failed
   // Set by the transport: why the message failed; "" when it has not. A message that does not match its receive is refused: the
-  // receive fails, and so do the sender's outstanding messages to that rank or, if there are none, the next one it posts.
+  // receive fails, and so does the send if it has not finished. The sender gets a Refusal in both cases.
   std::string error;
-  const CallRecord* call = nullptr;  // the call it belongs to, for the texts of errors
+  const CallRecord* call = nullptr;  // the call it belongs to: its number travels with the message, for the texts of errors
 };
 
 // The process of a rank, for messages.
@@ -123,6 +124,11 @@ class Transport {
   virtual void advance_messages() = 0;
   // Cancels a posted message; its memory is not accessed any more.
   virtual void cancel(Message& message) = 0;
+  // Appends the refusals of this rank's messages that have arrived since the last call. Never throws because of a failed group.
+  virtual void take_refusals(std::vector<Refusal>&) {}
+  // Fails the group if `peer`, to which `call` sends, has died: nobody may ever wait for it otherwise, as small messages are taken at
+  // once. A rank that has left in good order is no failure. Costs a system call.
+  virtual void look_after(int /*peer*/, const CallRecord& /*call*/) {}
 
   // Called between attempts without progress, which `attempt` counts from 0: spins, yields, or sleeps until something
   // may have changed, at most `limit`; checks from time to time whether peers are alive and fails the group when one is gone.

@@ -230,11 +230,28 @@ void shrink(FaultRank& rank) {
   rank.say("two", fmt::format("{} {}", pair->name(), sum_of_world_ranks(*pair)));
 }
 
+// ---- "mute": sends that nobody waits for, to a rank that has died
+
+void mute(FaultRank& rank) {
+  ProcessGroup& world = rank.world;
+  world.barrier();
+  if (world.rank() == 2) die(rank);
+  const Tensor word = Tensor::of<int64_t>({1});
+  // So few and so small that every transport takes them at once.
+  rank.say_outcome("call", [&] {
+    for (int i = 0; i < 400; ++i) {
+      world.send(word, 2, 5);
+      std::this_thread::sleep_for(20ms);
+    }
+  });
+  rank.say("ended", now());
+}
+
 }  // namespace
 
 void play(const std::string& scenario, FaultRank& rank) {
   static const std::map<std::string, void (*)(FaultRank&)> scenarios = {
-      {"death", death}, {"leave", leave}, {"deadlines", deadlines}, {"drop", drop}, {"monitored", monitored}, {"shrink", shrink}};
+      {"death", death}, {"leave", leave}, {"deadlines", deadlines}, {"drop", drop}, {"monitored", monitored}, {"mute", mute}, {"shrink", shrink}};
   std::vector<std::string> names;
   for (const auto& [name, function] : scenarios) names.push_back(name);
   const auto found = scenarios.find(scenario);

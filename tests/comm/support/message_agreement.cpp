@@ -57,7 +57,7 @@ void expect_working(ProcessGroup& group) {
 
 using Call = std::function<void(ProcessGroup&, const Tensor&, uint32_t tag)>;
 
-// The sender's call ends with the refusal or, when it has ended before, the next message that it posts.
+// The sender's call ends with the refusal or, when it has ended before, the next message that it posts, which is sent all the same.
 void check_pair(ProcessGroup& group, const Ends& ends, int64_t count, bool receive_first, const Call& send, const Call& receive) {
   const uint32_t tag = receive_first ? 5 : 6;
   const Tensor out = Tensor::empty({count + ends.sent_more}, ends.sent), in = Tensor::empty({count}, ends.received);
@@ -83,7 +83,17 @@ void check_pair(ProcessGroup& group, const Ends& ends, int64_t count, bool recei
     group.barrier();
   }
   group.barrier();
-  if (group.rank() == kSender && text.empty()) text = refusal_of([&] { group.send(Tensor::of<float>({1}), kReceiver, 9); });
+  if (group.rank() == kSender) {
+    const std::string late = refusal_of([&] { group.send(Tensor::of<float>({7}), kReceiver, 9); });
+    TUTTI_CHECK(text.empty() != late.empty(), "refused twice or never: '{}', '{}'", text, late);
+    TUTTI_CHECK(late.empty() || (late.find("send(f32 [1], peer 2, tag 9), was carried out") != std::string::npos && late.find("(message #") != std::string::npos),
+                "{}", late);
+    text += late;
+  } else if (group.rank() == kReceiver) {
+    const Tensor seven = Tensor::of<float>({0});
+    group.recv(seven, kSender, 9);
+    TUTTI_CHECK(seven.item() == 7, "{} arrived", seven.item());
+  }
   if (group.rank() != 1) expect_refusal(text, ends, tag);
   for (int64_t i = 0; i < in.nbytes(); ++i) TUTTI_CHECK(static_cast<char*>(in.raw_data())[i] == '\x11', "byte {} was written", i);
   expect_working(group);
@@ -102,13 +112,67 @@ void check_answers(ProcessGroup& group, int64_t count) {
   if (group.rank() != 1) expect_refusal(text, ends, 1);
   group.barrier();
   if (group.rank() == kSender) {
-    text = refusal_of([&] {
-      group.send(out, kReceiver, 3);
-      group.recv(answer, kReceiver, 4);
-    });
+    answer.data<float>()[99'999] = 0;
+    text = refusal_of([&] { group.send(out, kReceiver, 3); });
+    text += refusal_of([&] { group.recv(answer, kReceiver, 4); });
+    TUTTI_CHECK(answer.data<float>()[99'999] == 8, "the answer was not received");
   }
-  if (group.rank() == kReceiver) text = refusal_of([&] { group.recv(in, kSender, 3); });
+  if (group.rank() == kReceiver) {
+    text = refusal_of([&] { group.recv(in, kSender, 3); });
+    answer.data<float>()[99'999] = 8;
+    group.send(answer, kSender, 4);
+  }
   if (group.rank() != 1) expect_refusal(text, ends, 3);
+  group.barrier();
+  expect_working(group);
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+// Each refusal is told once, however many there are and whatever the call that learns of them ends with.
+void check_late(ProcessGroup& group) {
+  const Tensor word = Tensor::of<float>({0});
+  const auto send_refused = [&](int messages) {
+    for (int i = 0; i < messages && group.rank() == kSender; ++i) group.send(Tensor::of<float>({1, 2}), kReceiver, 11);
+    for (int i = 0; i < messages && group.rank() == kReceiver; ++i) {
+      TUTTI_CHECK(!refusal_of([&] { group.recv(word, kSender, 11); }).empty(), "message {} was taken", i);
+    }
+    group.barrier();
+  };
+  send_refused(3);
+  if (group.rank() == kSender) {
+    const std::string text = refusal_of([&] { group.send(word, kReceiver, 12); });
+    TUTTI_CHECK(count_of(text, "refuses the message with tag 11") == 3, "{}", text);
+  }
+  if (group.rank() == kReceiver) group.recv(word, kSender, 12);
+  group.barrier();
+  expect_working(group);
+
+  // More than a transport may keep while the sender does not look.
+  send_refused(40);
+  if (group.rank() == kSender) {
+    const std::string text = refusal_of([&] { group.send(word, kReceiver, 12); });
+    TUTTI_CHECK(count_of(text, "refuses the message") == 40 || text.find("further messages from rank 0") != std::string::npos, "{}", text);
+  }
+  if (group.rank() == kReceiver) group.recv(word, kSender, 12);
+  group.barrier();
+  expect_working(group);
+
+  // Nothing arrives: the error of the receive says the refusal as well, which may be why.
+  send_refused(1);
+  if (group.rank() == kSender) {
+    std::string text;
+    try {
+      group.recv(word, kReceiver, 13, {.timeout = std::chrono::milliseconds(200)});
+    } catch (const TimeoutError& error) {
+      text = error.what();
+    }
+    TUTTI_CHECK(count_of(text, "refuses the message with tag 11") == 1, "{}", text);
+  }
   group.barrier();
   expect_working(group);
 }
@@ -158,6 +222,7 @@ void check_message_agreement(ProcessGroup& group) {
     }
     check_answers(group, count);
   }
+  check_late(group);
   check_bytes(group);
   const auto time = std::chrono::steady_clock::now() - begin;
   TUTTI_CHECK(time < std::chrono::seconds(60), "the refusals took {} ms", std::chrono::duration_cast<std::chrono::milliseconds>(time).count());

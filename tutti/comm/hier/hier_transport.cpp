@@ -253,6 +253,18 @@ void HierTransport::cancel(Message& message) {
   });
 }
 
+void HierTransport::take_refusals(std::vector<Refusal>& into) {
+  const size_t before = into.size();
+  inner_->take_refusals(into);
+  for (size_t i = before; i < into.size(); ++i) into[i].peer = inner_side_.to_group[static_cast<size_t>(into[i].peer)];
+  outer_->take_refusals(into);
+}
+
+void HierTransport::look_after(int peer, const CallRecord& call) {
+  if (is_local(peer)) inner_->look_after(inner_rank_[static_cast<size_t>(peer)], call);
+  else outer_->look_after(peer, call);
+}
+
 // ---- waiting and failing --------------------------------------------------------------------------------------------
 
 bool HierTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {

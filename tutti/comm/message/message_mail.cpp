@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "tutti/comm/exchange_check.h"
 #include "tutti/core/error.h"
@@ -31,11 +32,6 @@ void MessageMail::post(Message& message) {
   message.error.clear();
   message.done_bytes = 0;
   message.handle = 0;
-  if (std::string refusal = refusals_.take(message.peer); !refusal.empty()) {
-    message.error = std::move(refusal);
-    message.finished = true;
-    return;
-  }
   if (!message.is_send) {
     const auto envelope = std::find_if(aside_.begin(), aside_.end(), [&](const Envelope& e) { return fits(message, e.from, e.tag); });
     if (envelope == aside_.end()) {
@@ -50,7 +46,8 @@ void MessageMail::post(Message& message) {
   Small& small = small_[static_cast<size_t>(message.peer)];
   if (message.bytes <= inline_ && small.sent - small.known + cost_of(message.bytes) <= kUnreadBytes) {
     small.sent += cost_of(message.bytes);
-    line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .offset = 1, .bytes = message.bytes, .dtype = message.dtype},
+    line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .offset = 1, .bytes = message.bytes, .dtype = message.dtype,
+                .call = number_of_call(message)},
                {{message.data, message.bytes}});
     message.done_bytes = message.bytes;
     message.finished = true;
@@ -58,7 +55,8 @@ void MessageMail::post(Message& message) {
   }
   message.handle = static_cast<uint64_t>(id);
   sending_.emplace(id, Sending{&message, 0});
-  line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .bytes = message.bytes, .dtype = message.dtype});
+  line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .bytes = message.bytes, .dtype = message.dtype,
+                            .call = number_of_call(message)});
 }
 
 void MessageMail::cancel(Message& message) {
@@ -82,7 +80,7 @@ void MessageMail::arrived(const PacketHead& head, Packet&& packet) {
     case PacketKind::mail_data: data_came(from, head, packet); break;
     case PacketKind::mail_withdrawn: withdrawn(from, head.number); break;
     case PacketKind::mail_refused:
-      was_refused(from, std::string(reinterpret_cast<const char*>(packet.data()) + sizeof head, static_cast<size_t>(packet.bytes) - sizeof head));
+      was_refused(from, head, std::string(reinterpret_cast<const char*>(packet.data()) + sizeof head, static_cast<size_t>(packet.bytes) - sizeof head));
       break;
     case PacketKind::mail_read: {
       Small& small = small_[static_cast<size_t>(from)];
@@ -117,24 +115,19 @@ void MessageMail::send_on(int64_t id, Sending& sending) {
   m.finished = m.done_bytes == m.bytes;
 }
 
-// What is under way with `by` ends with the text; when that is nothing, what is posted next does.
-void MessageMail::was_refused(int by, const std::string& text) {
-  std::vector<Message*> ended;
-  for (const auto& [id, sending] : sending_) {
-    if (sending.message->peer == by) ended.push_back(sending.message);
+// The message itself ends with the text when it is still under way; the caller is told in any case.
+void MessageMail::was_refused(int by, const PacketHead& head, std::string text) {
+  if (const auto it = sending_.find(head.number); it != sending_.end() && it->second.message->peer == by) {
+    it->second.message->error = text;
+    it->second.message->finished = true;
+    sending_.erase(it);
   }
-  for (const auto& [key, receiving] : receiving_) {
-    if (key.first == by) ended.push_back(receiving.message);
-  }
-  for (Message* m : receivers_) {
-    if (m->peer == by || m->peer < 0) ended.push_back(m);
-  }
-  for (Message* m : ended) {
-    cancel(*m);
-    m->error = text;
-    m->finished = true;
-  }
-  if (ended.empty()) refusals_.keep(by, text);
+  refusals_.push_back({.peer = by, .tag = head.tag, .call = head.call, .text = std::move(text)});
+}
+
+void MessageMail::take_refusals(std::vector<Refusal>& into) {
+  into.insert(into.end(), std::make_move_iterator(refusals_.begin()), std::make_move_iterator(refusals_.end()));
+  refusals_.clear();
 }
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
@@ -146,7 +139,7 @@ void MessageMail::envelope_came(int from, const PacketHead& head, const Packet& 
     throw_bad_packet(from, fmt::format("{} bytes of a message of {}", body, head.bytes));
   }
   const std::byte* data = packet.data() + sizeof(PacketHead);
-  Envelope envelope{from, head.tag, head.number, head.dtype, head.bytes, has_data, {}};
+  Envelope envelope{from, head.tag, head.number, head.call, head.dtype, head.bytes, has_data, {}};
   const auto receiver = std::find_if(receivers_.begin(), receivers_.end(), [&](Message* m) { return fits(*m, from, head.tag); });
   if (receiver == receivers_.end()) {
     envelope.data.assign(data, data + body);
@@ -161,11 +154,11 @@ void MessageMail::envelope_came(int from, const PacketHead& head, const Packet& 
 void MessageMail::take_envelope(Message& message, const Envelope& envelope, const std::byte* data) {
   message.peer = envelope.from;
   if (envelope.has_data) has_read(envelope.from, cost_of(envelope.bytes));
-  message.error = why_refused(message, envelope.from, line_.rank(), envelope.dtype, envelope.bytes);
+  message.error = why_refused(message, envelope.from, line_.rank(), envelope.dtype, envelope.bytes, envelope.call);
   if (!message.error.empty()) {
     message.finished = true;
     const int64_t length = static_cast<int64_t>(message.error.size());
-    line_.send(envelope.from, {.kind = PacketKind::mail_refused, .number = envelope.id, .bytes = length},
+    line_.send(envelope.from, {.kind = PacketKind::mail_refused, .tag = envelope.tag, .number = envelope.id, .bytes = length, .call = envelope.call},
                {{reinterpret_cast<const std::byte*>(message.error.data()), length}});
   } else if (envelope.has_data) {
     if (envelope.bytes > 0) std::memcpy(message.data, data, static_cast<size_t>(envelope.bytes));

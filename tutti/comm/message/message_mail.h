@@ -31,6 +31,7 @@ class MessageMail {
 
   // The ranks that posted messages wait for; -1 stands for any.
   std::vector<int> waited_for() const;
+  void take_refusals(std::vector<Refusal>& into);
   // "recv #3": a message that waits for `peer`.
   std::string name_of_wait(int peer) const;
 
@@ -39,6 +40,7 @@ class MessageMail {
     int from;
     uint32_t tag;
     int64_t id;
+    int64_t call;
     DType dtype;
     int64_t bytes;
     bool has_data;
@@ -57,7 +59,7 @@ class MessageMail {
   void envelope_came(int from, const PacketHead& head, const Packet& packet);
   void data_came(int from, const PacketHead& head, const Packet& packet);
   void withdrawn(int from, int64_t id);
-  void was_refused(int by, const std::string& text);
+  void was_refused(int by, const PacketHead& head, std::string text);
   // `data`: of a small message.
   void take_envelope(Message& message, const Envelope& envelope, const std::byte* data);
   void has_read(int from, int64_t bytes);
@@ -67,7 +69,7 @@ class MessageMail {
   void send_on(int64_t id, Sending& sending);
 
   PacketLine& line_;
-  Refusals refusals_;
+  std::vector<Refusal> refusals_;
   const int64_t chunk_;
   const int64_t inline_;
   int64_t next_id_ = 1;

@@ -83,6 +83,11 @@ void MessageTransport::cancel(Message& message) {
   mail_.cancel(message);
 }
 
+void MessageTransport::take_refusals(std::vector<Refusal>& into) {
+  const std::lock_guard lock(turn_);
+  mail_.take_refusals(into);
+}
+
 // ---- packets --------------------------------------------------------------------------------------------------------
 
 void MessageTransport::read_packets() {
@@ -165,6 +170,18 @@ void MessageTransport::look_after_peers() {
         0, true);
     return;
   }
+}
+
+void MessageTransport::look_after(int peer, const CallRecord& call) {
+  const std::lock_guard lock(turn_);
+  const Known& known = known_[static_cast<size_t>(peer)];
+  if (known.has_left) return;
+  const std::string why = engine_->lost(peer);
+  if (why.empty()) return;
+  read_packets();  // it may have left in good order before
+  if (known.has_left) return;
+  end(fmt::format("{}: {} while rank {} was sending to it in {} #{} of group '{}'", describe(peer, known.identity), why, rank(), name_of(call.kind),
+                  call.sequence, group_), 0, true);
 }
 
 std::vector<int> MessageTransport::late_ranks() const {

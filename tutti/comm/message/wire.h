@@ -8,7 +8,7 @@
 
 namespace tutti::comm {
 
-inline constexpr int64_t kWireVersion = 0x7475747469000002;  // a change of layout changes it
+inline constexpr int64_t kWireVersion = 0x7475747469000003;  // a change of layout changes it
 
 enum class PacketKind : uint32_t {
   hello,           // first from each rank to each: number = kWireVersion, tag = pid, body = host
@@ -20,7 +20,7 @@ enum class PacketKind : uint32_t {
   mail_skip,       // message `number`: send nothing more, nobody wants it
   mail_data,       // message `number`: a part at `offset`
   mail_withdrawn,  // message `number`: its sender cancelled it
-  mail_refused,    // message `number`: its receiver refuses it, body = why
+  mail_refused,    // message `number` with `tag`, sent in `call`: its receiver refuses it, body = why
   mail_read,       // bytes of small messages read so far: `offset`
   fail,            // the group has ended, body = why; `number`: the round that was used wrongly, or 0
   leave,           // nothing comes from this rank any more
@@ -34,6 +34,7 @@ struct alignas(64) PacketHead {
   int64_t offset = 0;
   int64_t bytes = 0;  // of the whole that the packet is about or a part of
   DType dtype = DType::u8;  // of a message
+  int64_t call = 0;         // of a message: number of the call that sends it
 };
 static_assert(sizeof(PacketHead) == 64);
 

@@ -18,7 +18,7 @@ namespace tutti::comm {
 inline constexpr int kMaxShmRanks = 64;
 inline constexpr int64_t kInlineBytes = 88;
 inline constexpr int64_t kPipeBytes = 64 << 10;
-inline constexpr size_t kRefusalBytes = 512;
+inline constexpr uint64_t kKeptRefusals = 16;
 
 // A record that may be read while it is being written; the reader checks afterwards whether that happened.
 class SharedRecord {
@@ -76,14 +76,29 @@ struct alignas(128) RankArea {
   DirectBlock blocks[2][kMaxShmRanks];
 };
 
+// A message that its receiver refuses, as the receiver tells the sender.
+struct RefusedMessage {
+  uint64_t number;  // among the messages of the pipe that it came through
+  int64_t call;     // of the sender
+  int64_t sent_bytes;
+  int64_t received_bytes;
+  uint32_t tag;
+  DType sent;
+  DType received;
+};
+
 // A ring buffer of bytes from one rank to another, and flags next to it, because the ring may be full.
 struct alignas(128) Pipe {
   std::atomic<uint64_t> written;
   std::atomic<uint32_t> is_withdrawn;  // the message that is partly written will not become whole
-  std::atomic<uint32_t> is_refused;    // `refusal` says why a message from the reader was refused; the reader clears it
+  // Refusals by the writer of messages that came from the reader: how many of them have been put into `refusals`, and how many did
+  // not fit because the reader had not looked for long; the reader takes both.
+  std::atomic<uint64_t> refusals_written;
+  std::atomic<uint64_t> refusals_lost;
   alignas(128) std::atomic<uint64_t> read;
+  std::atomic<uint64_t> refusals_read;
   alignas(128) std::byte data[kPipeBytes];
-  char refusal[kRefusalBytes];
+  RefusedMessage refusals[kKeptRefusals];
 };
 
 struct SegmentHeader {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "tutti/comm/exchange_check.h"
@@ -47,11 +48,7 @@ void ShmMail::post(Message& message) {
   message.error.clear();
   message.done_bytes = 0;
   ++posted_;
-  for (int p = 0; p < size_; ++p) {
-    if (message.peer < 0 || message.peer == p) read_refusal(p);
-  }
-  if (std::string refusal = refusals_.take(message.peer); !refusal.empty()) fail(message, refusal);
-  else if (message.is_send) outgoing_[static_cast<size_t>(message.peer)].queue.push_back(&message);
+  if (message.is_send) outgoing_[static_cast<size_t>(message.peer)].queue.push_back(&message);
   else if (!deliver_aside(message)) receivers_.push_back(&message);
 }
 
@@ -69,7 +66,7 @@ bool ShmMail::advance() {
   bool moved = false;
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
-    moved |= read_refusal(p);
+    moved |= read_refusals_of(p);
     moved |= write_to(p);
     moved |= read_from(p);
   }
@@ -86,7 +83,7 @@ bool ShmMail::has_news() const {
 bool ShmMail::has_news_of(int peer) const {
   if (is_idle() || peer == rank_) return false;
   const Pipe& in = segment_->pipe(peer, rank_);
-  if (bytes_in(in) > 0 || in.is_refused.load(std::memory_order_acquire) != 0) return true;
+  if (bytes_in(in) > 0 || in.refusals_written.load(std::memory_order_acquire) != in.refusals_read.load(std::memory_order_relaxed)) return true;
   if (in.is_withdrawn.load(std::memory_order_acquire) != 0 && incoming_[static_cast<size_t>(peer)].target != nullptr) return true;
   return !outgoing_[static_cast<size_t>(peer)].is_idle() && room_in(segment_->pipe(rank_, peer)) >= static_cast<int64_t>(sizeof(Frame));
 }
@@ -111,7 +108,7 @@ bool ShmMail::write_to(int peer) {
     } else if (!out.header_sent) {
       if (room < static_cast<int64_t>(sizeof(Frame))) break;
       const Message& message = *out.queue.front();
-      const Frame frame{.tag = message.tag, .dtype = message.dtype, .bytes = message.bytes};
+      const Frame frame{.tag = message.tag, .dtype = message.dtype, .bytes = message.bytes, .call = number_of_call(message), .number = ++out.frames};
       copy_in(pipe, at, reinterpret_cast<const std::byte*>(&frame), sizeof frame);
       pipe.written.store(at + sizeof frame, std::memory_order_release);
       out.header_sent = true;
@@ -141,42 +138,61 @@ bool ShmMail::write_end(int peer, End end) {
   return true;
 }
 
-bool ShmMail::read_refusal(int peer) {
+void ShmMail::read_refusals() {
+  for (int p = 0; p < size_; ++p) read_refusals_of(p);
+}
+
+bool ShmMail::read_refusals_of(int peer) {
   if (peer == rank_) return false;
   Pipe& pipe = segment_->pipe(peer, rank_);
-  if (pipe.is_refused.load(std::memory_order_acquire) == 0) return false;
-  const std::string text(pipe.refusal, strnlen(pipe.refusal, sizeof pipe.refusal));
-  pipe.is_refused.store(0, std::memory_order_release);
-  was_refused(peer, text);
+  const uint64_t end = pipe.refusals_written.load(std::memory_order_acquire);
+  uint64_t at = pipe.refusals_read.load(std::memory_order_relaxed);
+  if (at == end) return false;
+  for (; at != end; ++at) was_refused(peer, pipe.refusals[at % kKeptRefusals]);
+  pipe.refusals_read.store(end, std::memory_order_release);
+  if (const uint64_t lost = pipe.refusals_lost.exchange(0); lost > 0) {
+    refusals_.push_back({.peer = peer, .text = fmt::format("rank {} refuses {} further messages from rank {}, whose dtypes or lengths differ from those "
+                                                           "it receives", name_of(peer), lost, name_of(rank_))});
+  }
   return true;
 }
 
-// What is under way with `peer` ends with the text; when that is nothing, what is posted next does.
-void ShmMail::was_refused(int peer, const std::string& text) {
-  std::vector<Message*> ended;
-  for (Message* m : outgoing_[static_cast<size_t>(peer)].queue) ended.push_back(m);
-  if (Message* target = incoming_[static_cast<size_t>(peer)].target) ended.push_back(target);
-  for (Message* m : receivers_) {
-    if (m->peer == peer || m->peer < 0) ended.push_back(m);
+// The message itself ends with the text when it is still under way; the caller is told in any case.
+void ShmMail::was_refused(int peer, const RefusedMessage& refused) {
+  const Message receive{.tag = refused.tag, .bytes = refused.received_bytes, .dtype = refused.received};
+  std::string text = why_refused(receive, name_of(rank_), name_of(peer), refused.sent, refused.sent_bytes, refused.call);
+  Outgoing& out = outgoing_[static_cast<size_t>(peer)];
+  if (refused.number == out.frames) {
+    if (out.withdrawn) return;  // its call has ended with an error of its own
+    if (out.header_sent) {
+      Message& message = *out.queue.front();
+      cancel(message);
+      message.error = text;
+    }
   }
-  for (Message* m : ended) {
-    cancel(*m);
-    m->error = text;
-  }
-  if (ended.empty()) refusals_.keep(peer, text);
+  refusals_.push_back({.peer = peer, .tag = refused.tag, .call = refused.call, .text = std::move(text)});
+}
+
+void ShmMail::take_refusals(std::vector<Refusal>& into) {
+  into.insert(into.end(), std::make_move_iterator(refusals_.begin()), std::make_move_iterator(refusals_.end()));
+  refusals_.clear();
 }
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
-// True when it does: both ends are told. A sender that has not read an earlier refusal yet needs no second one.
+// True when it does: both ends are told.
 bool ShmMail::refuse(Message& message, int from, const Frame& frame) {
-  const std::string why = why_refused(message, name_of(from), name_of(rank_), frame.dtype, frame.bytes);
+  const std::string why = why_refused(message, name_of(from), name_of(rank_), frame.dtype, frame.bytes, frame.call);
   if (why.empty()) return false;
   fail(message, why);
   Pipe& back = segment_->pipe(rank_, from);
-  if (back.is_refused.load(std::memory_order_acquire) == 0) {
-    std::memcpy(back.refusal, why.c_str(), std::min(why.size() + 1, sizeof back.refusal));
-    back.is_refused.store(1, std::memory_order_release);
+  const uint64_t written = back.refusals_written.load(std::memory_order_relaxed);
+  if (written - back.refusals_read.load(std::memory_order_acquire) < kKeptRefusals) {
+    back.refusals[written % kKeptRefusals] = {.number = frame.number, .call = frame.call, .sent_bytes = frame.bytes, .received_bytes = message.bytes,
+                                              .tag = frame.tag, .sent = frame.dtype, .received = message.dtype};
+    back.refusals_written.store(written + 1, std::memory_order_release);
+  } else {
+    back.refusals_lost.fetch_add(1);
   }
   has_refused_ = true;
   return true;
@@ -215,7 +231,7 @@ bool ShmMail::read_from(int peer) {
       if (part == 0) {
         if (in.target == nullptr || pipe.is_withdrawn.load(std::memory_order_acquire) == 0) break;
         if (bytes_in(pipe) > 0) continue;  // what was withdrawn may be a later message
-        if (read_refusal(peer)) return true;  // told before it was withdrawn, and the reason
+        if (read_refusals_of(peer)) return true;  // told before it was withdrawn, and the reason
         // What is still to come means nothing; it may come late.
         in.discard = true;
         Message& message = *std::exchange(in.target, nullptr);
@@ -258,7 +274,7 @@ bool ShmMail::begin_frame(int peer) {
 void ShmMail::end_frame(int peer, End end) {
   Incoming& in = incoming_[static_cast<size_t>(peer)];
   in.in_frame = false;
-  if (end == End::withdrawn && in.target != nullptr) read_refusal(peer);  // told before, and the reason
+  if (end == End::withdrawn && in.target != nullptr) read_refusals_of(peer);  // told before, and the reason
   if (in.target != nullptr) {
     Message& message = *std::exchange(in.target, nullptr);
     message.done_bytes = in.frame.bytes;

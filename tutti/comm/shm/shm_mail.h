@@ -3,7 +3,7 @@
 //
 // Frames of one ring are in the order in which they were posted. A receiver that waits for a later tag first sets earlier frames
 // aside, so order is kept per sender and tag, and a sender is never blocked by a tag that is not being received yet. A receiver
-// whose dtype or length differs from the message's refuses it, and tells the sender by a flag next to the ring.
+// whose dtype or length differs from the message's refuses it, and tells the sender in a list next to the ring.
 #pragma once
 
 #include <deque>
@@ -33,6 +33,9 @@ class ShmMail {
   bool has_news_of(int peer) const;
   void cancel(Message& message);
   bool is_idle() const { return posted_ == 0; }
+  // Reads what the peers have refused, whether anything is posted or not.
+  void read_refusals();
+  void take_refusals(std::vector<Refusal>& into);
   // The posted messages that have not finished.
   std::vector<const Message*> waiting() const;
 
@@ -41,6 +44,8 @@ class ShmMail {
     uint32_t tag = 0;
     DType dtype = DType::u8;
     int64_t bytes = 0;
+    int64_t call = 0;     // number of the call that sends it
+    uint64_t number = 0;  // among the frames of the ring
   };
   enum class End : uint64_t { whole, withdrawn };  // behind the payload
   // What is being read from a peer's ring.
@@ -63,6 +68,7 @@ class ShmMail {
     bool header_sent = false;
     bool withdrawn = false;  // the message whose header was sent has been cancelled
     int64_t owed = 0;        // bytes of its payload that the frame lacks
+    uint64_t frames = 0;     // begun so far
     bool is_idle() const { return queue.empty() && !withdrawn; }
   };
 
@@ -70,9 +76,9 @@ class ShmMail {
   bool write_end(int peer, End end);
   bool read_from(int peer);
   bool begin_frame(int peer);
-  bool read_refusal(int peer);
+  bool read_refusals_of(int peer);
   void end_frame(int peer, End end);
-  void was_refused(int peer, const std::string& text);
+  void was_refused(int peer, const RefusedMessage& refused);
   Message* find_receiver(int from, uint32_t tag);
   bool deliver_aside(Message& message);
   bool refuse(Message& message, int from, const Frame& frame);
@@ -84,7 +90,7 @@ class ShmMail {
   const int rank_;
   const int size_;
   const std::vector<int> shown_ranks_;
-  Refusals refusals_;
+  std::vector<Refusal> refusals_;
   bool has_refused_ = false;  // a peer, which may sleep
   int64_t posted_ = 0;
   std::vector<Outgoing> outgoing_;

@@ -295,6 +295,18 @@ void ShmTransport::advance_messages() {
   if (mail_.advance()) watch_.wake_peers();
 }
 
+void ShmTransport::take_refusals(std::vector<Refusal>& into) {
+  // A group that has failed advances no messages any more, but may have been told before.
+  if (segment_->header().failure.load(std::memory_order_acquire) != 0) [[unlikely]] mail_.read_refusals();
+  mail_.take_refusals(into);
+}
+
+void ShmTransport::look_after(int peer, const CallRecord& call) {
+  const std::string why = watch_.why_gone(peer);
+  if (why.empty() || watch_.has_left(peer)) return;
+  fail(fmt::format("{} while rank {} was sending to it in {} #{} of group '{}'", why, watch_.shown(rank_), name_of(call.kind), call.sequence, options_.group));
+}
+
 bool ShmTransport::has_news() {
   if (segment_->header().failure.load(std::memory_order_acquire) != 0) return true;
   if (phase_ == Phase::meeting && all_arrived()) return true;

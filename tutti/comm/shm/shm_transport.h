@@ -38,6 +38,8 @@ class ShmTransport final : public Transport {
   void post(Message& message) override { mail_.post(message); }
   void advance_messages() override;
   void cancel(Message& message) override { mail_.cancel(message); }
+  void take_refusals(std::vector<Refusal>& into) override;
+  void look_after(int peer, const CallRecord& call) override;
   bool pause(uint32_t attempt, std::chrono::microseconds limit) override;
   std::vector<int> late_ranks() const override;
   std::string last_seen(int rank) const override;
