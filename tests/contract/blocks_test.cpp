@@ -55,6 +55,8 @@ TEST_P(Blocks, CoverTheOutput) {
 
 // A tensor of the same sizes, strides and dtype whose elements nobody may read.
 class Refused final : public StoragePlaceholder {
+ public:
+  Refused() : StoragePlaceholder(StorageState::traced) {}
   [[noreturn]] void refuse_data() const override { throw InternalError("the op read an input that a producer makes"); }
 };
 Tensor without_memory(const Tensor& t) {

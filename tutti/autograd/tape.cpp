@@ -11,6 +11,8 @@ namespace tutti {
 namespace autograd {
 namespace {
 
+constexpr ExtensionKind kAutograd{"autograd"};
+
 // Places outside of recomputed regions, shared by the threads of a rank.
 struct Places {
   std::atomic<uint64_t> last{0};
@@ -113,11 +115,12 @@ class AutogradStage final : public Stage {
   }
 };
 
-const bool stage_installed = [] {
+// A function, so that tensors made while the program is loaded find it registered.
+StageMask autograd_stage() {
   static AutogradStage stage;
-  install_stage(StageBit::autograd, &stage);
-  return true;
-}();
+  static const StageMask mask = register_stage("autograd", StagePlace::autograd, &stage);
+  return mask;
+}
 
 }  // namespace
 
@@ -166,19 +169,19 @@ Node::~Node() {
 
 Meta* meta_of(const Tensor& t) {
   if (!t.defined()) throw_undefined_tensor();
-  return static_cast<Meta*>(t.impl()->autograd.get());
+  return t.extensions().find<Meta>(kAutograd);
 }
 
 Meta& ensure_meta(const Tensor& t) {
   if (!t.defined()) throw_undefined_tensor();
-  if (!t.impl()->autograd) t.impl()->autograd = std::make_unique<Meta>();
-  return *meta_of(t);
+  if (Meta* meta = meta_of(t)) return *meta;
+  return static_cast<Meta&>(t.extensions().put(kAutograd, std::make_unique<Meta>()));
 }
 
 // Other rooms' stages stay: the elements are as much theirs as before.
 Tensor detached(const Tensor& t) {
   Tensor result = t.alias();
-  result.impl()->stages = static_cast<StageMask>(t.stages() & ~mask_of(StageBit::autograd));
+  result.impl()->stages = static_cast<StageMask>(t.stages() & ~autograd_stage());
   return result;
 }
 
@@ -186,7 +189,7 @@ void set_history(const Tensor& t, std::shared_ptr<Node> node, int index) {
   Meta& meta = ensure_meta(t);
   meta.node = std::move(node);
   meta.index = index;
-  t.impl()->stages |= mask_of(StageBit::autograd);
+  t.impl()->stages |= autograd_stage();
 }
 
 bool is_used_up(const Tensor& t) {
@@ -220,8 +223,8 @@ const Tensor& requires_grad_(const Tensor& t, bool on) {
   TUTTI_CHECK(!meta.node, "requires_grad_: the tensor is the result of {}; only leaves can be switched, detach() it first",
               meta.node->name());
   meta.requires_grad = on;
-  if (on) t.impl()->stages |= mask_of(StageBit::autograd);
-  else t.impl()->stages &= static_cast<StageMask>(~mask_of(StageBit::autograd));
+  if (on) t.impl()->stages |= autograd::autograd_stage();
+  else t.impl()->stages &= static_cast<StageMask>(~autograd::autograd_stage());
   return t;
 }
 
@@ -250,6 +253,6 @@ void register_hook(const Tensor& t, autograd::Hook hook) {
   meta.node->hooks[static_cast<size_t>(meta.index)].push_back(std::move(hook));
 }
 
-bool is_grad_enabled() { return (removed_stages() & mask_of(StageBit::autograd)) == 0; }
+bool is_grad_enabled() { return (removed_stages() & mask_of(StagePlace::autograd)) == 0; }
 
 }  // namespace tutti

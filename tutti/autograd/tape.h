@@ -112,7 +112,7 @@ void register_hook(const Tensor& t, autograd::Hook hook);
 // While the scope lives, autograd records nothing on this thread.
 class NoGradScope {
  public:
-  NoGradScope() : scope_(0, mask_of(StageBit::autograd)) {}
+  NoGradScope() : scope_(0, mask_of(StagePlace::autograd)) {}
 
  private:
   StageScope scope_;
@@ -121,7 +121,7 @@ bool is_grad_enabled();
 // Enables recording again inside a NoGradScope.
 class EnableGradScope {
  public:
-  EnableGradScope() : scope_(static_cast<StageMask>(removed_stages() & ~mask_of(StageBit::autograd))) {}
+  EnableGradScope() : scope_(static_cast<StageMask>(removed_stages() & ~mask_of(StagePlace::autograd))) {}
 
  private:
   ReplaceRemovedScope scope_;

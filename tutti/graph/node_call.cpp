@@ -4,6 +4,8 @@ namespace tutti::graph {
 namespace {
 
 class NoMemory final : public StoragePlaceholder {
+ public:
+  NoMemory() : StoragePlaceholder(StorageState::traced) {}
   [[noreturn]] void refuse_data() const override {
     throw InternalError("a facet of an op read the elements of a tensor that has none while its call was compiled or run in blocks; please report this with the op");
   }

@@ -21,7 +21,6 @@ Tensor Program::add(const Tensor& called, const Shape& sizes) {
   Tensor t = called.alias();
   t.impl()->sizes = sizes;
   t.impl()->traced = static_cast<int32_t>(called_.size());
-  t.impl()->stages |= mask_of(StageBit::capture);
   called_.push_back(called);
   return t;
 }

@@ -15,33 +15,33 @@ thread_local Trace* running = nullptr;
 // The memory that a tensor of a trace does not have.
 class TracedMemory final : public StoragePlaceholder {
  public:
-  TracedMemory(std::shared_ptr<TraceState> of, int32_t of_buffer) : state(std::move(of)), buffer(of_buffer) {
-    state->tensors_on.resize(std::max(state->tensors_on.size(), static_cast<size_t>(buffer) + 1));
-    ++state->tensors_on[static_cast<size_t>(buffer)];
+  TracedMemory(std::shared_ptr<TraceState> of, int32_t of_buffer) : StoragePlaceholder(StorageState::traced), trace(std::move(of)), buffer(of_buffer) {
+    trace->tensors_on.resize(std::max(trace->tensors_on.size(), static_cast<size_t>(buffer) + 1));
+    ++trace->tensors_on[static_cast<size_t>(buffer)];
   }
-  ~TracedMemory() override { --state->tensors_on[static_cast<size_t>(buffer)]; }
+  ~TracedMemory() override { --trace->tensors_on[static_cast<size_t>(buffer)]; }
   [[noreturn]] void refuse_data() const override {
-    if (state->ended) {
+    if (trace->ended) {
       throw CaptureError(21, fmt::format("a tensor of the trace of '{}' was used after the trace had ended; return it from the function, "
-                                         "or do not store it outside", state->name));
+                                         "or do not store it outside", trace->name));
     }
     const std::string line = user_line(call_site());
     throw CaptureError(12, fmt::format("the elements of a tensor were read while tracing '{}'{}{}: it has none, the function runs once to see "
                                        "which ops it calls. Compute the value outside and pass it in, return the tensor and read the "
-                                       "result, or read it with item() or to_contiguous() in a function that runs in segments (on_break = OnBreak::segment)", state->name, line.empty() ? "" : ", at ", line));
+                                       "result, or read it with item() or to_contiguous() in a function that runs in segments (on_break = OnBreak::segment)", trace->name, line.empty() ? "" : ", at ", line));
   }
   bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const override {
-    if (running == nullptr || running->state() != state) refuse_data();
+    if (running == nullptr || running->state() != trace) refuse_data();
     return running->decide(t, question, about);
   }
-  const std::shared_ptr<TraceState> state;
+  const std::shared_ptr<TraceState> trace;
   const int32_t buffer;
 };
 
 [[noreturn]] void refuse_foreign(const TracedMemory& memory, const std::string& user) {
-  if (memory.state->ended) memory.refuse_data();
+  if (memory.trace->ended) memory.refuse_data();
   throw CaptureError(29, fmt::format("'{}' uses a tensor that was computed in '{}', which runs by itself and may not run at all; return the "
-                                     "tensor from there", user, memory.state->name));
+                                     "tensor from there", user, memory.trace->name));
 }
 
 const TracedMemory* traced_memory(const Tensor& t) { return dynamic_cast<const TracedMemory*>(t.storage()->placeholder()); }
@@ -81,11 +81,12 @@ class CaptureStage final : public Stage {
   }
 };
 
-const bool stage_installed = [] {
+// A function, so that tensors made while the program is loaded find it registered.
+StageMask capture_stage() {
   static CaptureStage stage;
-  install_stage(StageBit::capture, &stage);
-  return true;
-}();
+  static const StageMask mask = register_stage("capture", StagePlace::capture, &stage);
+  return mask;
+}
 
 // Bytes of its storage that `t` reaches, [first, second).
 std::pair<int64_t, int64_t> byte_range(const Tensor& t) {
@@ -103,7 +104,7 @@ Trace::~Trace() { state_->ended = true; }
 Trace* Trace::current() { return running; }
 
 Trace::Scope::Scope(Trace& trace)
-    : previous_(std::exchange(running, &trace)), stage_(mask_of(StageBit::capture), 0), previous_reads_(HostReads::set_current(&trace)),
+    : previous_(std::exchange(running, &trace)), stage_(capture_stage(), 0), previous_reads_(HostReads::set_current(&trace)),
       previous_keys_(KeySource::set_current(&trace.keys_)), kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {
   if (trace.program_ != nullptr) symbols_.emplace(trace.program_->symbols());
 }
@@ -116,7 +117,7 @@ Trace::Scope::~Scope() {
 
 bool Trace::is_traced(const Tensor& t) const {
   const TracedMemory* memory = traced_memory(t);
-  return memory != nullptr && memory->state == state_;
+  return memory != nullptr && memory->trace == state_;
 }
 
 int32_t Trace::add_given(Source source, int64_t nbytes, Device device) {
@@ -130,7 +131,7 @@ Tensor Trace::make_traced(int32_t buffer, const Value& v) {
   const Buffer& b = graph_.buffers[static_cast<size_t>(buffer)];
   auto storage = StorageRef::adopt(Storage::without_memory(b.nbytes, b.device, std::make_unique<TracedMemory>(state_, buffer)));
   Tensor t = Tensor::over(std::move(storage), v.sizes, v.strides, v.offset, v.dtype);
-  t.impl()->stages |= mask_of(StageBit::capture);
+  t.impl()->stages |= capture_stage();
   return t;
 }
 
@@ -178,7 +179,7 @@ void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& t
       traced.push_back(group.storage_of);
     } else {
       traced.push_back(Tensor::over(group.storage_of.storage(), t.extents(), t.strides(), offset, t.dtype()));
-      traced.back().impl()->stages |= mask_of(StageBit::capture);
+      traced.back().impl()->stages |= capture_stage();
     }
     if (program_ != nullptr) traced.back() = program_->add(traced.back(), sizes[i]);
     if (requires_grad(t)) requires_grad_(traced.back());
@@ -237,8 +238,8 @@ Value Trace::value_of(const Tensor& handle) {
   if (memory == nullptr) {
     if (HandleNotes* notes = HandleNotes::current()) notes->read(handle);
   }
-  if (memory != nullptr && memory->state != state_ && !reads_from(*memory->state)) refuse_foreign(*memory, name());
-  Value v = memory == nullptr || memory->state != state_
+  if (memory != nullptr && memory->trace != state_ && !reads_from(*memory->trace)) refuse_foreign(*memory, name());
+  Value v = memory == nullptr || memory->trace != state_
                 ? captured_value(t)
                 : Value{.buffer = memory->buffer, .dtype = t.dtype(), .offset = t.offset(), .sizes = t.extents(), .strides = t.strides()};
   v.version = graph_.buffers[static_cast<size_t>(v.buffer)].versions - 1;
@@ -292,7 +293,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* 
     if (given == nullptr && TraceContext::current().sequence >= 0) site_of(TraceContext::current());  // for the node of its gradient
     outputs[0] = op.view(call);
     refuse_position(*this, call, outputs[0]);
-    if (traced_memory(outputs[0]) != nullptr) outputs[0].impl()->stages |= mask_of(StageBit::capture);
+    if (traced_memory(outputs[0]) != nullptr) outputs[0].impl()->stages |= capture_stage();
     rebind_inputs(call, outputs);
     return;
   }

@@ -21,7 +21,7 @@ using namespace chunked_loss;  // NOLINT: the words of its calls
 
 constexpr const char* kName = "linear_cross_entropy";
 
-bool wants_gradient(const Tensor& t) { return (t.stages() & mask_of(StageBit::autograd) & ~removed_stages()) != 0; }
+bool wants_gradient(const Tensor& t) { return (t.stages() & mask_of(StagePlace::autograd) & ~removed_stages()) != 0; }
 
 // ---- the loss from the statistics of rows, all [N, 1] ---------------------------------------------------------------
 
@@ -72,7 +72,7 @@ Tensor reduced(Tensor loss, const Scale& scale, LossReduction reduction, const S
 // The cotangents [N, 1] that a backward with cotangent 1 brings to the losses of rows: the gradients of mul and sum, in the order
 // in which reduced() and loss_of_labels() are walked back.
 Tensor guessed_cotangents(const Scale& scale, const Tensor& class_weight, SymInt N, DType compute) {
-  const StageScope constants(0, mask_of(StageBit::autograd));
+  const StageScope constants(0, mask_of(StagePlace::autograd));
   Tensor g = full({}, 1.0, compute);
   if (scale.total.defined()) g = truediv(g, scale.total);
   g = expand(reshape(g, {1, 1}), {N, 1});

@@ -1,19 +1,15 @@
-// A hook that runs before the host reads the elements of a tensor through item(), to_string(), copies or to_contiguous().
+// What happens before the host reads the elements of a tensor through item(), to_string(), copies or to_contiguous().
 //
-// Libraries above this one whose tensors may be incomplete, such as results of collectives in progress, wait in it. Reading
-// through data() or raw_data() does not call it.
+// A read of a pending storage waits until it is present, and a trace may answer a read of a tensor that it stands for. Reading
+// through data() or raw_data() does neither.
 #pragma once
 
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-using HostReadHook = void (*)(const Tensor& t);
-
-// InternalError when a hook is already installed.
-void install_host_read_hook(HostReadHook hook);
-// Calls the hook. For a tensor that takes part in no dispatch stage this is a single test.
-void before_host_read(const Tensor& t);
+// Waits until the bytes of `t` are written. Throws why they never will be.
+inline void before_host_read(const Tensor& t) { t.storage()->wait(); }
 
 // Supplies what the host reads on a thread where tensors may stand for memory that does not exist (in a trace).
 class HostReads {

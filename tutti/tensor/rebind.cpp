@@ -5,8 +5,8 @@ namespace tutti {
 void rebind(const Tensor& target, const Tensor& source) {
   TUTTI_CHECK(target.dtype() == source.dtype() && target.device() == source.device(), "the tensor {} cannot become {}: dtype and device stay",
               describe(target), describe(source));
-  TUTTI_CHECK(target.impl()->autograd == nullptr, "the tensor {} takes part in autograd and cannot become another one; detach() it first",
-              describe(target));
+  TUTTI_CHECK(target.extensions().empty(), "the tensor {} takes part in {} and cannot become another one; detach() it first",
+              describe(target), target.extensions().newest().name());
   TensorImpl& to = *target.impl();
   const TensorImpl& from = *source.impl();
   to.sizes = from.sizes;

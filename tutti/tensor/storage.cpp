@@ -5,6 +5,11 @@
 
 namespace tutti {
 
+const char* name_of(StorageState state) {
+  static constexpr const char* kNames[] = {"present", "pending", "traced", "released", "sharded"};
+  return kNames[static_cast<size_t>(state)];
+}
+
 bool StoragePlaceholder::decide(const Tensor&, TensorQuestion, const Shape&) const {
   throw InternalError("a tensor whose sizes are integers was asked as if they were symbolic");
 }
@@ -49,6 +54,7 @@ namespace {
 
 class ReleasedMemory final : public StoragePlaceholder {
  public:
+  ReleasedMemory() : StoragePlaceholder(StorageState::released) {}
   [[noreturn]] void refuse_data() const override {
     throw UsageError("the elements of a tensor were asked for whose memory was given back by resize_storage_(t, 0); resize it to its size first, and "
                      "write it");
@@ -57,8 +63,14 @@ class ReleasedMemory final : public StoragePlaceholder {
 
 }  // namespace
 
+StorageState Storage::state() const {
+  if (placeholder_) return placeholder_->state();
+  return writer_.load(std::memory_order_acquire) != nullptr ? StorageState::pending : StorageState::present;
+}
+
 void Storage::release_memory() {
-  if (dynamic_cast<ReleasedMemory*>(placeholder_.get()) != nullptr) return;
+  if (state() == StorageState::released) return;
+  wait();
   TUTTI_CHECK(allocator_ != nullptr && !read_only_, "resize_storage_: the memory of {} bytes belongs to somebody else, or is read-only; only memory that "
               "tensors allocated can be given back", nbytes_);
   allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
@@ -67,7 +79,7 @@ void Storage::release_memory() {
 }
 
 void Storage::restore_memory() {
-  if (dynamic_cast<ReleasedMemory*>(placeholder_.get()) == nullptr) return;
+  if (state() != StorageState::released) return;
   data_ = allocator_->allocate(static_cast<size_t>(nbytes_), category_);
   placeholder_ = nullptr;
 }

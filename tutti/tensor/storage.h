@@ -21,14 +21,42 @@ class Tensor;
 // A yes/no question about sizes and strides of a tensor; `about` holds further arguments.
 using TensorQuestion = bool (*)(const Tensor& t, const Shape& about);
 
+// Where the bytes of a storage are.
+enum class StorageState : uint8_t {
+  present,   // in its memory
+  pending,   // in its memory once somebody has written them, such as a collective in progress
+  traced,    // nowhere: the tensor stands for one that exists when a trace's graph runs
+  released,  // nowhere: the memory was given back and may be restored
+  sharded,   // on several ranks, of which this one holds a part; whoever placed them can gather them
+};
+const char* name_of(StorageState state);
+
+class Storage;
+
+// Writes the bytes of storages that are pending. Lives as long as the process.
+class PendingWriter {
+ public:
+  // Blocks until the bytes of `storage` are written and makes it present, or throws why they never will be. Called from any thread.
+  virtual void wait(Storage& storage) = 0;
+
+ protected:
+  ~PendingWriter() = default;
+};
+
 // Takes the place of memory that does not exist: tensors of a trace have sizes but no elements.
 class StoragePlaceholder {
  public:
+  // `state` is traced, released or sharded.
+  explicit StoragePlaceholder(StorageState state) : state_(state) {}
   virtual ~StoragePlaceholder() = default;
+  StorageState state() const { return state_; }
   // Called when the bytes of such a tensor are requested. Throws.
   [[noreturn]] virtual void refuse_data() const = 0;
   // Answers a question about a tensor with symbolic sizes, for the sizes of the traced call.
   virtual bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const;
+
+ private:
+  const StorageState state_;
 };
 
 class Storage {
@@ -41,7 +69,8 @@ class Storage {
   // A storage of `nbytes` without memory.
   static Storage* without_memory(int64_t nbytes, Device device, std::unique_ptr<StoragePlaceholder> placeholder);
 
-  // The bytes. Throws an error from the placeholder when there is no memory.
+  // The bytes, which a pending storage has as well; wait() before they are read. Throws an error from the placeholder when there
+  // is no memory.
   void* data() const {
     if (placeholder_) [[unlikely]] placeholder_->refuse_data();
     return data_;
@@ -52,6 +81,13 @@ class Storage {
   // Allocates the memory again, uninitialized. Both functions do nothing when the storage already is in that state.
   void restore_memory();
   bool has_memory() const { return !placeholder_; }
+  StorageState state() const;
+  // From now on whoever reads the bytes on the host waits for `writer` first; null: they are written. May be called from any thread.
+  void set_pending(PendingWriter* writer) { writer_.store(writer, std::memory_order_release); }
+  // Waits until the bytes are written. Throws why they cannot be.
+  void wait() {
+    if (PendingWriter* const writer = writer_.load(std::memory_order_acquire)) [[unlikely]] writer->wait(*this);
+  }
   StoragePlaceholder* placeholder() const { return placeholder_.get(); }
   int64_t nbytes() const { return nbytes_; }
   Device device() const { return device_; }
@@ -76,6 +112,7 @@ class Storage {
   Allocator* allocator_ = nullptr;  // null for wrapped and device memory
   std::atomic<int32_t> references_{1};
   std::atomic<uint32_t> version_{0};
+  std::atomic<PendingWriter*> writer_{nullptr};
   Device device_;
   MemoryCategory category_ = MemoryCategory::activations;
   bool read_only_ = false;

@@ -111,6 +111,7 @@ Tensor Tensor::alias() const {
   t.impl_->sizes = impl_->sizes;
   t.impl_->stages = impl_->stages;
   t.impl_->traced = impl_->traced;
+  impl_->extensions.copy_to(t.impl_->extensions);
   return t;
 }
 

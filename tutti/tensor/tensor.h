@@ -101,10 +101,12 @@ class Tensor {
   uint32_t version() const { return impl_->storage->version(); }
   StageMask stages() const { return impl_->stages; }
   TensorImpl* impl() const { return impl_.get(); }  // null: undefined
+  // What other rooms and users attached to this tensor.
+  TensorExtensions& extensions() const { return impl_->extensions; }
 
   // Another view of the same storage, not recorded by autograd, unlike the view ops in tutti/ops.
   Tensor view_as(const Extents& sizes, const Extents& strides, int64_t offset) const;
-  // A separate tensor with the same view and the same stages, not recorded by autograd.
+  // A separate tensor with the same view, the same stages and the extensions that an alias gets, not recorded by autograd.
   Tensor alias() const;
 
  private:

@@ -14,15 +14,10 @@
 #include "tutti/core/dtype.h"
 #include "tutti/core/error.h"
 #include "tutti/core/shape.h"
+#include "tutti/tensor/extensions.h"
 #include "tutti/tensor/storage.h"
 
 namespace tutti {
-
-// Base of the state that higher libraries attach to a tensor, such as that of autograd.
-class TensorExtension {
- public:
-  virtual ~TensorExtension() = default;
-};
 
 class WatchedHandles;
 
@@ -44,7 +39,7 @@ struct TensorImpl {
   int64_t numel = 0;
   bool contiguous = true;
   StorageRef storage;
-  std::unique_ptr<TensorExtension> autograd;
+  TensorExtensions extensions;
 
   ~TensorImpl();
   void retain() { references.fetch_add(1, std::memory_order_relaxed); }

@@ -5,7 +5,7 @@
 namespace tutti::layouts {
 namespace {
 
-constexpr StageBit kMeterBit = static_cast<StageBit>(0);
+StageMask meter_stage();
 thread_local FlopMeter* current_meter = nullptr;
 
 class MeterStage final : public Stage {
@@ -13,23 +13,20 @@ class MeterStage final : public Stage {
   void handle(const OpCall& call, std::span<Tensor> outputs) override {
     const std::string_view name = call.op.name;
     if (name == "matmul" || name == "sdpa" || name == "sdpa_partial" || name == "sdpa_backward") current_meter->add(cost_of(call).flops);
-    const StageScope once(0, mask_of(kMeterBit));
+    const StageScope once(0, meter_stage());
     apply(call.op, call.inputs, call.attrs, outputs);
   }
 };
 
-void install() {
-  static const bool installed = [] {
-    static MeterStage stage;
-    install_stage(kMeterBit, &stage);
-    return true;
-  }();
-  (void)installed;
+StageMask meter_stage() {
+  static MeterStage stage;
+  static const StageMask mask = register_stage("flop meter", StagePlace::kernels, &stage);
+  return mask;
 }
 
 }  // namespace
 
-FlopMeter::FlopMeter() : previous_(current_meter), scope_((install(), mask_of(kMeterBit)), 0) { current_meter = this; }
+FlopMeter::FlopMeter() : previous_(current_meter), scope_(meter_stage(), 0) { current_meter = this; }
 FlopMeter::~FlopMeter() { current_meter = previous_; }
 FlopMeter* FlopMeter::current() { return current_meter; }
 

@@ -1,12 +1,11 @@
 #include "tutti/comm/functional/async_result.h"
 
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/tensor/host_read.h"
 
 namespace tutti::comm::functional {
 namespace {
 
-constexpr StageMask kMask = mask_of(kAsyncStage);
+StageMask async_stage();
 
 class AsyncStage final : public Stage {
  public:
@@ -15,23 +14,22 @@ class AsyncStage final : public Stage {
       for (const Tensor& t : call.inputs) wait_works(t);
     }
     {
-      const StageScope scope(0, kMask);
+      const StageScope scope(0, async_stage());
       apply(call.op, call.inputs, call.attrs, outputs);
     }
     if (!call.op.view) return;
     // A view moves no data. wait_tensor is a view whose storage has no works left.
-    if (has_works(outputs[0]) && !(outputs[0].stages() & kMask)) outputs[0].impl()->stages |= kMask;
+    if (has_works(outputs[0])) outputs[0].impl()->stages |= async_stage();
   }
 };
 
-const bool installed = [] {
+StageMask async_stage() {
   static AsyncStage stage;
-  install_stage(kAsyncStage, &stage);
-  install_host_read_hook([](const Tensor& t) {
-    if (t.stages() & kMask) wait_works(t);
-  });
-  return true;
-}();
+  static const StageMask mask = register_stage("functional collectives", StagePlace::kernels, &stage);
+  return mask;
+}
+// Before other stages of its place, which then see inputs that are complete.
+[[maybe_unused]] const StageMask registered_first = async_stage();
 
 }  // namespace
 
@@ -49,12 +47,12 @@ Tensor target_of(const Tensor& output) {
 void attach(const Tensor& result, const Work& work) {
   if (work.status() == WorkStatus::completed) return;
   register_work(result, work);
-  result.impl()->stages |= kMask;
+  result.impl()->stages |= async_stage();
 }
 
 void attach_to(const Tensor& result, const Tensor& other) {
   share_works(other, result);
-  if (has_works(result)) result.impl()->stages |= kMask;
+  if (has_works(result)) result.impl()->stages |= async_stage();
 }
 
 }  // namespace tutti::comm::functional

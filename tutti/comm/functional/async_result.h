@@ -1,16 +1,14 @@
 // Results of asynchronous collectives, and how the ops that read them wait.
 //
 // The result of a functional collective carries a stage bit. The stage behind that bit waits for the collectives that write the
-// storage before an op reads it; views do not wait and inherit the bit. Host reads through item(), to_string() and copies
-// wait as well (tutti/tensor/host_read.h).
+// storage before an op reads it; views do not wait and inherit the bit. The storage is pending meanwhile, so that reads of the host
+// through item(), to_string() and copies wait as well (tutti/tensor/host_read.h).
 #pragma once
 
 #include "tutti/comm/functional/work_registry.h"
 #include "tutti/ops/engine/dispatch.h"
 
 namespace tutti::comm::functional {
-
-inline constexpr StageBit kAsyncStage = static_cast<StageBit>(2);
 
 // For kernels. ---------------------------------------------------------------------------------------------------------
 

@@ -108,16 +108,16 @@ std::vector<WorkRegistry::Entry> WorkRegistry::sweep() {
   return done;
 }
 
-std::vector<Work> WorkRegistry::find(const StorageRef& storage) const {
+std::vector<Work> WorkRegistry::find(const Storage& storage) const {
   const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(storage.get());
+  const auto found = entries_.find(&storage);
   return found == entries_.end() ? std::vector<Work>() : found->second.works;
 }
 
-void WorkRegistry::remove(const StorageRef& storage, std::span<const Work> works) {
+void WorkRegistry::remove(const Storage& storage, std::span<const Work> works) {
   std::vector<Work> removed;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(storage.get());
+  const auto found = entries_.find(&storage);
   if (found == entries_.end()) return;
   std::vector<Work>& list = found->second.works;
   const auto kept = std::stable_partition(list.begin(), list.end(), [&](const Work& known) {
@@ -153,7 +153,7 @@ namespace {
 
 // Calls visit(registry, works) for the registry that knows the storage: the current rank's, else any other's.
 template <class Visit>
-void with_works(const StorageRef& storage, Visit visit) {
+void with_works(const Storage& storage, Visit visit) {
   AllRegistries& all = AllRegistries::instance();
   if (all.works.load(std::memory_order_acquire) == 0) return;
   WorkRegistry& own = WorkRegistry::current();
@@ -171,32 +171,50 @@ void with_works(const StorageRef& storage, Visit visit) {
   if (!works.empty()) visit(works);
 }
 
+// Whoever reads a storage on the host waits for its works.
+class WorksWriter final : public PendingWriter {
+ public:
+  static WorksWriter& instance() {
+    static WorksWriter writer;
+    return writer;
+  }
+  // The works stay registered until they have ended: a second thread that asks meanwhile has to wait as well.
+  void wait(Storage& storage) override {
+    with_works(storage, [&](const std::vector<Work>& works) {
+      for (const Work& work : works) work.wait();
+      // Wherever they are: the rank that registered them may have ended meanwhile.
+      AllRegistries& all = AllRegistries::instance();
+      const std::lock_guard lock(all.mutex);
+      for (WorkRegistry* registry : all.list) registry->remove(storage, works);
+    });
+    bool any = false;
+    with_works(storage, [&](const std::vector<Work>&) { any = true; });
+    if (!any) storage.set_pending(nullptr);
+  }
+};
+
 }  // namespace
 
-void register_work(const Tensor& tensor, const Work& work) { WorkRegistry::current().add(tensor.storage(), work); }
+void register_work(const Tensor& tensor, const Work& work) {
+  WorkRegistry::current().add(tensor.storage(), work);
+  tensor.storage()->set_pending(&WorksWriter::instance());
+}
 
 void share_works(const Tensor& from, const Tensor& to) {
-  with_works(from.storage(), [&](const std::vector<Work>& works) {
+  with_works(*from.storage(), [&](const std::vector<Work>& works) {
     for (const Work& work : works) register_work(to, work);
   });
 }
 
 bool has_works(const Tensor& tensor) {
   bool any = false;
-  with_works(tensor.storage(), [&](const std::vector<Work>&) { any = true; });
+  with_works(*tensor.storage(), [&](const std::vector<Work>&) { any = true; });
   return any;
 }
 
-// The works stay registered until they have ended: a second thread that asks meanwhile has to wait as well.
 void wait_works(const Tensor& tensor) {
   const StorageRef storage = tensor.storage();
-  with_works(storage, [&](const std::vector<Work>& works) {
-    for (const Work& work : works) work.wait();
-    // Wherever they are: the rank that registered them may have ended meanwhile.
-    AllRegistries& all = AllRegistries::instance();
-    const std::lock_guard lock(all.mutex);
-    for (WorkRegistry* registry : all.list) registry->remove(storage, works);
-  });
+  WorksWriter::instance().wait(*storage);
 }
 
 }  // namespace tutti::comm::functional

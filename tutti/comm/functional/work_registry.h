@@ -30,9 +30,9 @@ class WorkRegistry {
 
   // Registers a work for a storage, unless it already is.
   void add(const StorageRef& storage, const Work& work);
-  std::vector<Work> find(const StorageRef& storage) const;
+  std::vector<Work> find(const Storage& storage) const;
   // Removes these works of the storage.
-  void remove(const StorageRef& storage, std::span<const Work> works);
+  void remove(const Storage& storage, std::span<const Work> works);
   // The number of registered works, and of those that were never waited for. Failed works stay registered, in order to throw
   // again, and are not counted by unwaited().
   int64_t size() const;
@@ -52,7 +52,7 @@ class WorkRegistry {
   size_t sweep_at_;
 };
 
-// Registers `work` for the storage of `tensor` with the current rank.
+// Registers `work` for the storage of `tensor` with the current rank. The storage is pending until the works are waited for.
 void register_work(const Tensor& tensor, const Work& work);
 // Registers the works of `from` for the storage of `to`, too.
 void share_works(const Tensor& from, const Tensor& to);

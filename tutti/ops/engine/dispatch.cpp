@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,8 +23,17 @@ namespace {
 thread_local StageMask thread_added = 0;
 thread_local StageMask thread_removed = 0;
 
-std::array<std::atomic<Stage*>, 16>& stages() {
-  static std::array<std::atomic<Stage*>, 16> table{};
+constexpr int kPlaces = static_cast<int>(StagePlace::autograd) + 1;
+static_assert(kPlaces * kStagesPerPlace == 8 * sizeof(StageMask));
+
+struct RegisteredStage {
+  std::atomic<Stage*> stage{nullptr};
+  const char* name = nullptr;  // written before `stage`
+};
+using StageTable = std::array<RegisteredStage, kPlaces * kStagesPerPlace>;
+
+StageTable& stages() {
+  static StageTable table{};
   return table;
 }
 
@@ -94,10 +105,33 @@ bool is_tangled(const Tensor& target, const Tensor& x) {
   return a.first < b.second && b.first < a.second;
 }
 
-void install_stage(StageBit bit, Stage* stage) {
-  Stage* expected = nullptr;
-  TUTTI_ASSERT(stages()[static_cast<size_t>(bit)].compare_exchange_strong(expected, stage), "stage bit {} is taken",
-               static_cast<int>(bit));
+StageMask register_stage(const char* name, StagePlace place, Stage* stage) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  for (const RegisteredStage& known : stages()) {
+    TUTTI_CHECK(known.stage.load() == nullptr || std::string_view(known.name) != name, "register_stage: a stage '{}' is registered already; give each stage a name of its own", name);
+  }
+  // Downwards, because calls pass the stages from the highest bit down.
+  for (int k = kStagesPerPlace - 1; k >= 0; --k) {
+    const int bit = static_cast<int>(place) * kStagesPerPlace + k;
+    RegisteredStage& slot = stages()[static_cast<size_t>(bit)];
+    if (slot.stage.load() != nullptr) continue;
+    slot.name = name;
+    slot.stage.store(stage, std::memory_order_release);
+    return static_cast<StageMask>(1u << bit);
+  }
+  throw UsageError(fmt::format("register_stage: '{}' finds no room: its place holds {} stages at most, and has {}", name, kStagesPerPlace,
+                               stage_names(mask_of(place))));
+}
+
+std::string stage_names(StageMask mask) {
+  std::string names;
+  for (int bit = kPlaces * kStagesPerPlace - 1; bit >= 0; --bit) {
+    const RegisteredStage& known = stages()[static_cast<size_t>(bit)];
+    if ((mask >> bit & 1) == 0 || known.stage.load(std::memory_order_acquire) == nullptr) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
+  }
+  return names;
 }
 
 StageScope::StageScope(StageMask add, StageMask remove) : added_(thread_added), removed_(thread_removed) {
@@ -125,8 +159,8 @@ void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, 
     return;
   }
   const int bit = std::bit_width(mask) - 1;
-  Stage* stage = stages()[static_cast<size_t>(bit)].load(std::memory_order_acquire);
-  TUTTI_ASSERT(stage != nullptr, "a tensor carries stage bit {}, which nobody serves", bit);
+  Stage* stage = stages()[static_cast<size_t>(bit)].stage.load(std::memory_order_acquire);
+  TUTTI_ASSERT(stage != nullptr, "a tensor carries stage bit {}, which nobody registered", bit);
   stage->handle(call, outputs);
 }
 

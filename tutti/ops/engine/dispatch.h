@@ -1,17 +1,24 @@
 // apply(): the single entry point of op calls, and the stages that a call passes through.
 //
 // A tensor carries the bits of the stages it takes part in; a thread adds and masks bits. A call is passed to the stages from
-// the highest bit down, each of which handles it or passes it on; without any bit it runs eagerly.
+// the highest bit down, each of which handles it or passes it on; without any bit it runs eagerly. A stage gets its bit when it is
+// registered, and says only where it belongs: what autograd records, sharding may split, a trace may keep, and kernels run.
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "tutti/ops/engine/op_def.h"
 
 namespace tutti {
 
-enum class StageBit : int { capture = 4, dtensor = 8, autograd = 12 };
-constexpr StageMask mask_of(StageBit bit) { return static_cast<StageMask>(1u << static_cast<int>(bit)); }
+// Where a stage stands among the others, from the kernels up. Each place has room for kStagesPerPlace stages.
+enum class StagePlace : uint8_t { kernels, capture, sharding, autograd };
+inline constexpr int kStagesPerPlace = 4;
+// The bits of all stages of a place, registered or not.
+constexpr StageMask mask_of(StagePlace place) {
+  return static_cast<StageMask>(((1u << kStagesPerPlace) - 1) << (kStagesPerPlace * static_cast<int>(place)));
+}
 
 // A dispatch stage; lives as long as the process. Called from any thread.
 class Stage {
@@ -21,8 +28,12 @@ class Stage {
   virtual void handle(const OpCall& call, std::span<Tensor> outputs) = 0;
 };
 
-// Installs `stage` for `bit` (0 to 15, one stage each). InternalError when the bit is already in use.
-void install_stage(StageBit bit, Stage* stage);
+// Registers `stage` under `name`, which must outlive it, and returns the bit that tensors and threads carry in order to pass
+// their calls through it. Of the stages of one place, those that were registered first come first. UsageError when the place is
+// full or the name is taken. May be called from any thread.
+StageMask register_stage(const char* name, StagePlace place, Stage* stage);
+// The names of the stages whose bits are in `mask`, as in "autograd, capture", from the highest down.
+std::string stage_names(StageMask mask);
 
 // Runs `op`: checks the number of inputs, infers shapes and dtypes, and dispatches. `outputs` has op.num_outputs elements.
 void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs);
