@@ -1,6 +1,6 @@
 // Every gradient against central differences of the reference, in f64.
 //
-// f(x) = <w, output 0> for a fixed w; its derivative along a random direction d is (f(x + h d) - f(x - h d)) / 2h, and
+// f(x) = <w, output k> for a fixed w, each output by itself; its derivative along a random direction d is (f(x + h d) - f(x - h d)) / 2h, and
 // must be <vjp(w), d>. What the op does not ask to save is undefined in the call, as on the tape.
 #include <cmath>
 
@@ -73,8 +73,8 @@ bool widen(const OpDef& op, Sample& sample) {
   return metas.meta[0].dtype == DType::f64 && is_finite(reference_on(op, dense_copies(sample.inputs), sample.attrs)[0]);
 }
 
-// The cotangents of all float inputs for the cotangent `grad` of output 0.
-std::vector<Tensor> vjp_of(const OpDef& op, const Sample& sample, const Tensor& grad) {
+// The cotangents of all float inputs for the cotangent `grad` of output k.
+std::vector<Tensor> vjp_of(const OpDef& op, const Sample& sample, const Tensor& grad, size_t k = 0) {
   const Gradient& gradient = op.gradient;
   std::vector<OutputMeta> metas;
   std::vector<Tensor> inputs = sample.inputs, outputs = run_on(op, dense_copies(sample.inputs), sample.attrs);
@@ -84,11 +84,11 @@ std::vector<Tensor> vjp_of(const OpDef& op, const Sample& sample, const Tensor& 
     if (is_floating(inputs[i].dtype()) && !(gradient.constant_inputs >> i & 1)) needed |= 1u << i;
     if (!(gradient.saves_inputs >> i & 1)) inputs[i] = {};
   }
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    if (!(gradient.saves_outputs >> k & 1)) outputs[k] = {};
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!(gradient.saves_outputs >> o & 1)) outputs[o] = {};
   }
   std::vector<Tensor> grads(outputs.size()), result(inputs.size());
-  grads[0] = grad;
+  grads[k] = grad;
   gradient.vjp({op, inputs, outputs, grads, sample.attrs, metas, needed}, result);
   return result;
 }
@@ -96,6 +96,29 @@ std::vector<Tensor> vjp_of(const OpDef& op, const Sample& sample, const Tensor& 
 class GradientContract : public ::testing::TestWithParam<const OpDef*> {};
 INSTANTIATE_TEST_SUITE_P(EveryOp, GradientContract,
                          ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.gradient.vjp != nullptr; })), name_of_op);
+
+// <vjp(w), d> of output k against the differences, for every input.
+void expect_differences(const OpDef& op, const Sample& sample, size_t k, const Tensor& w, const std::vector<Tensor>& grads) {
+  const auto f = [&](size_t i, const Tensor& d, double h) {
+    std::vector<Tensor> inputs = dense_copies(sample.inputs);
+    inputs[i] = moved(inputs[i], d, h);
+    return inner(reference_on(op, inputs, sample.attrs)[k], w);
+  };
+  for (size_t i = 0; i < sample.inputs.size(); ++i) {
+    const Tensor& x = sample.inputs[i];
+    if (!is_floating(x.dtype()) || (op.gradient.constant_inputs >> i & 1)) continue;
+    if (grads[i].defined()) {
+      ASSERT_EQ(grads[i].extents(), x.extents()) << "input " << i;
+    }
+    for (int direction = 0; direction < kDirections; ++direction) {
+      const Tensor d = facets::sample_tensor(97 + static_cast<uint64_t>(direction), x.extents(), DType::f64, -1, 1);
+      const double up = f(i, d, kStep), down = f(i, d, -kStep);
+      const double expected = (up - down) / (2 * kStep);
+      const double actual = grads[i].defined() ? inner(grads[i], d) : 0.0;
+      EXPECT_NEAR(actual, expected, kAccepted * std::max({1.0, std::fabs(expected), std::fabs(up) * 1e-2})) << "input " << i;
+    }
+  }
+}
 
 TEST_P(GradientContract, AgreesWithDifferencesOfTheReference) {
   const OpDef& op = *GetParam();
@@ -106,28 +129,32 @@ TEST_P(GradientContract, AgreesWithDifferencesOfTheReference) {
     ++tested;
     const Tensor output = reference_on(op, dense_copies(sample.inputs), sample.attrs)[0];
     const Tensor w = facets::sample_tensor(91, output.extents(), DType::f64, -1, 1);
-    const std::vector<Tensor> grads = vjp_of(op, sample, w);
-    const auto f = [&](size_t i, const Tensor& d, double h) {
-      std::vector<Tensor> inputs = dense_copies(sample.inputs);
-      inputs[i] = moved(inputs[i], d, h);
-      return inner(reference_on(op, inputs, sample.attrs)[0], w);
-    };
-    for (size_t i = 0; i < sample.inputs.size(); ++i) {
-      const Tensor& x = sample.inputs[i];
-      if (!is_floating(x.dtype()) || (op.gradient.constant_inputs >> i & 1)) continue;
-      if (grads[i].defined()) {
-        ASSERT_EQ(grads[i].extents(), x.extents()) << "input " << i;
-      }
-      for (int direction = 0; direction < kDirections; ++direction) {
-        const Tensor d = facets::sample_tensor(97 + static_cast<uint64_t>(direction), x.extents(), DType::f64, -1, 1);
-        const double up = f(i, d, kStep), down = f(i, d, -kStep);
-        const double expected = (up - down) / (2 * kStep);
-        const double actual = grads[i].defined() ? inner(grads[i], d) : 0.0;
-        EXPECT_NEAR(actual, expected, kAccepted * std::max({1.0, std::fabs(expected), std::fabs(up) * 1e-2})) << "input " << i;
-      }
-    }
+    expect_differences(op, sample, 0, w, vjp_of(op, sample, w));
   }
   EXPECT_GT(tested, 0) << op.name << " has no sample with a finite f64 result";
+}
+
+// A gradient that is missing without a word would be taken for zero.
+TEST_P(GradientContract, OfEveryOtherResultAgreesOrIsRefused) {
+  const OpDef& op = *GetParam();
+  if (op.num_outputs < 2) GTEST_SKIP() << "one result";
+  for (Sample sample : op.samples()) {
+    if (!widen(op, sample)) continue;
+    const std::vector<Tensor> outputs = reference_on(op, dense_copies(sample.inputs), sample.attrs);
+    for (size_t k = 1; k < outputs.size(); ++k) {
+      if (!is_floating(outputs[k].dtype()) || !is_finite(outputs[k])) continue;
+      SCOPED_TRACE(fmt::format("{}, result {}", sample.name, k));
+      const Tensor w = facets::sample_tensor(91, outputs[k].extents(), outputs[k].dtype(), -1, 1);
+      std::vector<Tensor> grads;
+      try {
+        grads = vjp_of(op, sample, w, k);
+      } catch (const UsageError& refusal) {
+        EXPECT_GT(std::string(refusal.what()).size(), 20u) << refusal.what();  // it names the public function
+        continue;
+      }
+      expect_differences(op, sample, k, w, grads);
+    }
+  }
 }
 
 // Partial values travel in f32 (numerics contract, N4): a cotangent may be wider than the value it belongs to.

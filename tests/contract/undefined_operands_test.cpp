@@ -111,7 +111,7 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(narrow); PROBE(select); PROBE(chunk); PROBE(slice_backward); PROBE(softmax); PROBE(log_softmax); PROBE(logsumexp); PROBE(sort);
   PROBE(argsort); PROBE(unsqueeze); PROBE(mean); PROBE(var); PROBE(stddev); PROBE(sum_to); PROBE(topk); PROBE(abs); PROBE(neg);
   PROBE(sign); PROBE(ceil); PROBE(floor); PROBE(trunc); PROBE(round); PROBE(bitwise_not); PROBE(exp); PROBE(exp2); PROBE(expm1);
-  PROBE(log); PROBE(log2); PROBE(log10); PROBE(log1p); PROBE(rsqrt); PROBE(reciprocal); PROBE(sin); PROBE(cos); PROBE(tan);
+  PROBE(add_in_order); PROBE(log); PROBE(log2); PROBE(log10); PROBE(log1p); PROBE(rsqrt); PROBE(reciprocal); PROBE(sin); PROBE(cos); PROBE(tan);
   PROBE(asin); PROBE(acos); PROBE(atan); PROBE(sinh); PROBE(cosh); PROBE(tanh); PROBE(asinh); PROBE(acosh); PROBE(atanh); PROBE(erf);
   PROBE(erfinv); PROBE(sigmoid); PROBE(lgamma); PROBE(signbit); PROBE(logical_not); PROBE(isnan); PROBE(isinf); PROBE(unfold);
   PROBE(unfold_backward); PROBE(masked_fill);
@@ -172,7 +172,8 @@ TEST(UndefinedOperands, AreNamed) {
   EXPECT_NE(message([&] { backward(Tensor{}); }).find("undefined tensor"), std::string::npos);
   for (const auto& call : std::initializer_list<std::function<void()>>{[] { requires_grad_(Tensor{}); }, [] { requires_grad(Tensor{}); }, [] { grad_of(Tensor{}); },
                                                                         [] { set_grad(Tensor{}, {}); }, [] { detach(Tensor{}); }, [] { take_uses(Tensor{}); },
-                                                                        [] { register_hook(Tensor{}, {}); }}) {
+                                                                        [] { register_hook(Tensor{}, {}); },
+                                                                        [] { register_post_accumulate_grad_hook(Tensor{}, {}); }}) {
     EXPECT_NE(message(call).find("undefined tensor"), std::string::npos);
   }
   EXPECT_NE(message([&] { Tensor{}.item(); }).find("undefined"), std::string::npos);

@@ -6,6 +6,7 @@
 
 #include "tutti/core/hash.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti {
 namespace {
@@ -32,6 +33,28 @@ RandomKey next_random_key() {
   RankContext& context = RankContext::current();
   // No module has this path, so anonymous draws meet no named ones.
   return {.key = hash_of(context.seed, std::string_view("\0draw", 5), context.next_draw++)};
+}
+
+static uint32_t checked_word(int64_t value, const char* what) {
+  TUTTI_CHECK(value >= 0 && value <= UINT32_MAX, "DrawScope: {} is {}; expected 0 to 2^32 - 1", what, value);
+  return static_cast<uint32_t>(value);
+}
+
+DrawScope::DrawScope(int64_t step, int64_t virtual_shard)
+    : step_(checked_word(step, "step")), virtual_shard_(checked_word(virtual_shard, "virtual_shard")), previous_(KeySource::set_current(this)),
+      kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
+
+DrawScope::~DrawScope() {
+  KeySource::set_current(previous_);
+  TraceContext::current().keeps_places = kept_places_;
+}
+
+RandomKey DrawScope::next_key() {
+  const TracePlace* place = TraceContext::current().place;
+  const std::string_view path = place == nullptr ? std::string_view() : place->module_path;
+  auto it = next_.find(path);
+  if (it == next_.end()) it = next_.emplace(path, 0).first;
+  return random_key(path, it->second++, step_, virtual_shard_);
 }
 
 // `part` is cut from something that is itself a part, `whole`: both as keys, the first relative to the second.

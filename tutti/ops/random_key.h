@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "tutti/core/shape.h"
@@ -42,6 +45,25 @@ class KeySource {
 
  protected:
   ~KeySource() = default;
+};
+
+// Draws of one forward in one virtual shard of one step. While it lives, next_random_key() on this thread gives keys that depend
+// on the rank's seed, the module path of the caller (ModuleScope), the ordinal of the draw inside that path, step and shard, and on
+// nothing that counts calls or ranks (numerics contract, N6). So a model with dropout draws the same masks on any number of ranks.
+class DrawScope final : public KeySource {
+ public:
+  // Both are below 2^32. UsageError.
+  DrawScope(int64_t step, int64_t virtual_shard);
+  ~DrawScope();
+  DrawScope(const DrawScope&) = delete;
+  DrawScope& operator=(const DrawScope&) = delete;
+  RandomKey next_key() override;
+
+ private:
+  const uint32_t step_, virtual_shard_;
+  std::map<std::string, uint64_t, std::less<>> next_;  // ordinals, per module path
+  KeySource* previous_;
+  bool kept_places_;
 };
 
 // The key that draws the part [offsets, offsets + part) of a tensor of `sizes` on its own.

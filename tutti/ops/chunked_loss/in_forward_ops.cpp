@@ -14,6 +14,8 @@ void infer_loss(const OpCall& call, OutputMetas& out) {
 
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
   check_constants(call);
+  for (size_t k = 1; k < call.grads.size(); ++k)
+    TUTTI_CHECK(!call.grads[k].defined(), "linear_cross_entropy: gradients of the gradients that its forward computed are not supported; use LossGradients::recomputed");
   if (!call.grads[0].defined()) return;
   LossAttrs attrs = call.attrs.as<LossAttrs>();
   attrs.needs = needs_of(call);

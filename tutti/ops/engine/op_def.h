@@ -231,8 +231,12 @@ struct OpDef {
   Gradient gradient = {};
   // Releases or reallocates the memory of the written inputs, whose elements are undefined until they are written.
   bool resizes = false;
-  // Calls of such ops communicate with other ranks: they keep their order among themselves, and none is removed or repeated.
+  // Calls of such ops communicate with other ranks, or with the program around a compiled function: they keep their order among
+  // themselves, and none is removed or repeated.
   bool ordered = false;
+  // The kernel keeps handles on its inputs beyond the call. A compiled function then gives them memory of their own, and a copy
+  // where others write that memory later.
+  bool keeps_inputs = false;
   Transfer transfer = {};
   // Checks the data before an eager run (labels in range, indices in range); throws UsageError.
   void (*check)(const OpCall&) = nullptr;

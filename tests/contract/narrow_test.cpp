@@ -1,0 +1,126 @@
+// Every op on narrow floats: the forward against its reference, and the gradient of bf16 and f16 leaves, which is f32, against that
+// of the same values in f64.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/contract/support/op_cases.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/ops/engine/facets.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;  // NOLINT: the contract's own words
+
+constexpr int64_t kLargest = 4000;  // elements of a sample
+
+Tensor converted(const Tensor& x, DType dtype) {
+  const Tensor y = Tensor::empty(x.extents(), dtype);
+  facets::for_each_element(x.extents(), {&x, 1}, [&](int64_t i, const int64_t* at) { facets::write_double(y, i, facets::read_double(x, at[0])); });
+  return y;
+}
+
+double largest(const Tensor& t) {
+  double most = 0;
+  for (const double v : facets::values(t, t.extents())) most = std::isfinite(v) ? std::max(most, std::fabs(v)) : INFINITY;
+  return most;
+}
+
+// The sample with its f32 inputs in another float type; false when it has none, or is large.
+bool convert(Sample& sample, DType dtype) {
+  bool any = false;
+  int64_t elements = 0;
+  std::vector<Tensor> inputs = dense_copies(sample.inputs);
+  for (Tensor& t : inputs) {
+    elements += t.numel();
+    if (is_floating(t.dtype()) && t.dtype() != DType::f32) return false;
+    if (t.dtype() != DType::f32) continue;
+    any = true;
+    t = converted(t, dtype);
+  }
+  sample.inputs = std::move(inputs);
+  return any && elements <= kLargest;
+}
+
+// Whether the op takes the call.
+bool takes(const OpDef& op, const Sample& sample, OutputMetas& metas) {
+  try {
+    op.infer({op, sample.inputs, sample.attrs}, metas);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+class Narrow : public ::testing::TestWithParam<const OpDef*> {};
+// Without the ops that backward calls, whose statistics are f32 whatever the operands are, and those that read values as bits.
+INSTANTIATE_TEST_SUITE_P(EveryOp, Narrow, ::testing::ValuesIn(ops_where([](const OpDef& op) {
+                           const std::string_view name = op.name;
+                           return !name.ends_with("_backward") && name != "bitcast";
+                         })), name_of_op);
+
+TEST_P(Narrow, AgreesWithTheReference) {
+  const OpDef& op = *GetParam();
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (Sample sample : op.samples()) {
+      OutputMetas metas;
+      if (!convert(sample, dtype) || !takes(op, sample, metas)) continue;
+      SCOPED_TRACE(fmt::format("{} {}", sample.name, name_of(dtype)));
+      const std::vector<Tensor> actual = run_on(op, dense_copies(sample.inputs), sample.attrs);
+      const std::vector<Tensor> expected = reference_on(op, dense_copies(sample.inputs), sample.attrs);
+      for (size_t k = 0; k < actual.size(); ++k) EXPECT_EQ(difference(actual[k], expected[k], op.tolerance), "") << "output " << k;
+    }
+  }
+}
+
+class NarrowGradient : public ::testing::TestWithParam<const OpDef*> {};
+INSTANTIATE_TEST_SUITE_P(EveryOp, NarrowGradient,
+                         ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.gradient.vjp != nullptr; })), name_of_op);
+
+// The gradients of the inputs, as leaves of the tape, for the cotangent `w` of output 0.
+std::vector<Tensor> gradients_of(const OpDef& op, const Sample& sample, const Tensor& w) {
+  std::vector<Tensor> leaves = dense_copies(sample.inputs), outputs(static_cast<size_t>(op.num_outputs)), grads;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (is_floating(leaves[i].dtype()) && !(op.gradient.constant_inputs >> i & 1)) requires_grad_(leaves[i]);
+  }
+  apply(op, leaves, sample.attrs, outputs);
+  backward(outputs[0], w);
+  for (const Tensor& leaf : leaves) grads.push_back(grad_of(leaf));
+  return grads;
+}
+
+TEST_P(NarrowGradient, IsF32AndThatOfTheSameValuesInF64) {
+  const OpDef& op = *GetParam();
+  if (op.writes[0] >= 0) GTEST_SKIP() << "it writes in place";
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (Sample sample : op.samples()) {
+      OutputMetas metas, wide_metas;
+      if (!convert(sample, dtype) || !takes(op, sample, metas) || !is_floating(metas.meta[0].dtype)) continue;
+      Sample wide = sample;
+      for (Tensor& t : wide.inputs) {
+        if (t.dtype() == dtype) t = converted(t, DType::f64);
+      }
+      if (!takes(op, wide, wide_metas) || wide_metas.meta[0].dtype != DType::f64) continue;
+      if (!std::isfinite(largest(run_on(op, dense_copies(wide.inputs), wide.attrs)[0]))) continue;
+      SCOPED_TRACE(fmt::format("{} {}", sample.name, name_of(dtype)));
+      const Tensor w = converted(facets::sample_tensor(91, concrete(metas.meta[0].sizes), DType::f32, -1, 1), metas.meta[0].dtype);
+      const std::vector<Tensor> actual = gradients_of(op, sample, w), expected = gradients_of(op, wide, converted(w, DType::f64));
+      // Values in between are rounded to the narrow type, and cotangents cross the op in it.
+      const double accepted = dtype == DType::bf16 ? 0.05 : 0.008;
+      for (size_t i = 0; i < actual.size(); ++i) {
+        if (!actual[i].defined() || !expected[i].defined()) {
+          EXPECT_EQ(actual[i].defined(), expected[i].defined()) << "input " << i;
+          continue;
+        }
+        EXPECT_EQ(actual[i].dtype(), DType::f32) << "input " << i;
+        const double scale = std::max(1.0, largest(expected[i]));
+        if (!std::isfinite(scale)) continue;
+        const std::vector<double> a = facets::values(actual[i], actual[i].extents()), b = facets::values(expected[i], expected[i].extents());
+        for (size_t e = 0; e < a.size(); ++e) ASSERT_NEAR(a[e], b[e], accepted * scale) << "input " << i << ", element " << e;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti
