@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
+#include "tutti/autograd/anomaly.h"
+#include "tutti/autograd/use_sink.h"
+#include "tutti/ops/add_in_order.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/runtime/trace/trace_context.h"
 
@@ -14,6 +19,7 @@ namespace {
 
 using autograd::Edge;
 using autograd::Hook;
+using autograd::HookList;
 using autograd::Meta;
 using autograd::Node;
 using autograd::Order;
@@ -30,23 +36,36 @@ bool comes_before(const Contribution& a, const Contribution& b) {
   return a.consumer != b.consumer ? a.consumer < b.consumer : a.input < b.input;
 }
 
+// The sum in forward order. An op of its own for many of one kind: each addition then neither reads nor writes memory.
 Tensor combine(std::vector<Contribution>& parts) {
   std::sort(parts.begin(), parts.end(), comes_before);
+  const auto alike = [&](const Contribution& part) { return part.grad.dtype() == parts[0].grad.dtype() && part.grad.sizes() == parts[0].grad.sizes(); };
+  if (parts.size() >= 3 && std::all_of(parts.begin(), parts.end(), alike)) {
+    std::vector<Tensor> grads;
+    for (Contribution& part : parts) grads.push_back(std::move(part.grad));
+    return add_in_order(grads);
+  }
   Tensor sum;
   for (Contribution& part : parts) sum = sum.defined() ? add(sum, part.grad) : part.grad;
   return sum;
 }
 
-Tensor run_hooks(const std::vector<Hook>& hooks, Tensor grad) {
-  for (const Hook& hook : hooks) {
-    if (Tensor replaced = hook(grad); replaced.defined()) grad = replaced;
-  }
+Tensor run_hooks(const HookList<Hook>& hooks, Tensor grad) {
+  hooks.for_each([&](const Hook& hook) {
+    if (Tensor replaced = hook(grad); replaced.defined()) grad = std::move(replaced);
+  });
   return grad;
 }
 
+// What becomes of the gradients of leaves.
+enum class Purpose : uint8_t {
+  accumulate,  // they are added to the leaves' grads, or go where the options say
+  captures,    // those that were asked for are returned
+};
+
 class Engine {
  public:
-  explicit Engine(const BackwardOptions& options) : options_(options), parent_(std::exchange(running, this)) {}
+  Engine(const BackwardOptions& options, Purpose purpose) : options_(options), purpose_(purpose), parent_(std::exchange(running, this)) {}
   ~Engine() { running = parent_; }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -79,26 +98,32 @@ class Engine {
     }
     TUTTI_CHECK(cotangent.sizes() == output.sizes(), "backward: the cotangent is {}, the output {}; shapes must agree",
                 describe(cotangent), describe(output));
-    send(autograd::edge_of(output), {Order{}, 0, cotangent});
+    seeds_.emplace_back(autograd::edge_of(output), Contribution{Order{}, static_cast<int>(seeds_.size()), std::move(cotangent)});
   }
 
   // Also collects the cotangent of `value`; filled when the engine has run.
   void capture(const Tensor& value, Tensor* into) {
     const Edge edge = autograd::edge_of(value);
     if (edge.node) captured_values_[{edge.node.get(), edge.index}].push_back(into);
-    else if (edge.leaf.defined()) captured_leaves_[value.impl()].push_back(into);
+    else if (edge.leaf.defined()) captured_leaves_[value.impl()].whole.push_back(into);
   }
+  // The same, use by use.
+  void capture_uses(const Tensor& leaf, std::vector<Tensor>* into) { captured_leaves_[leaf.impl()].uses = into; }
 
-  void run(bool accumulate_into_leaves) {
+  void run() {
+    for (const auto& [edge, part] : seeds_) expect(edge);
+    walk();
+    for (auto& [edge, part] : seeds_) send(edge, std::move(part));
+    for (const auto& [edge, part] : seeds_) arrived(edge);
     // Highest place first: every consumer of a node comes before the node itself.
-    while (!pending_.empty()) {
-      auto it = std::prev(pending_.end());
-      const std::shared_ptr<Node> node = it->second.node;
-      std::vector<std::vector<Contribution>> parts = std::move(it->second.parts);
-      pending_.erase(it);
-      run_node(*node, parts);
+    while (!work_.empty()) {
+      const auto it = std::prev(work_.end());
+      const Work work = std::move(it->second);
+      work_.erase(it);
+      run_node(*work.node, work.parts);
     }
-    for (auto& [impl, leaf] : leaves_) finish_leaf(leaf.tensor, leaf.parts, accumulate_into_leaves);
+    // Of nodes that said less than they sent.
+    for (TensorImpl* const impl : met_) finish(leaves_.at(impl));
   }
 
   void send(const Edge& edge, Contribution part) {
@@ -106,30 +131,36 @@ class Engine {
       parent_->send(edge, std::move(part));
       return;
     }
-    if (outgoing_ != nullptr && (edge.node ? edge.node->order < start_ : edge.leaf.defined())) {
+    if (is_outgoing(edge)) {
       outgoing_->push_back({edge, std::move(part)});
       return;
     }
     if (edge.node) {
-      Pending& pending = pending_[{edge.node->order, edge.node.get()}];
-      pending.node = edge.node;
-      pending.parts.resize(static_cast<size_t>(edge.node->num_outputs));
-      pending.parts[static_cast<size_t>(edge.index)].push_back(std::move(part));
+      Work& work = work_of(edge.node);
+      work.parts.resize(static_cast<size_t>(edge.node->num_outputs));
+      work.parts[static_cast<size_t>(edge.index)].push_back(std::move(part));
     } else if (edge.leaf.defined()) {
-      Leaf& leaf = leaves_[edge.leaf.impl()];
-      leaf.tensor = edge.leaf;
-      leaf.parts.push_back(std::move(part));
+      add_use(leaf_of(edge.leaf), std::move(part));
     }
   }
 
  private:
-  struct Pending {
+  // A node, and the cotangents that have arrived per output.
+  struct Work {
     std::shared_ptr<Node> node;
-    std::vector<std::vector<Contribution>> parts;  // per output
+    std::vector<std::vector<Contribution>> parts;
   };
   struct Leaf {
     Tensor tensor;
+    int64_t expected = 0;  // edges that may still bring a gradient
     std::vector<Contribution> parts;
+    int32_t in_sink = -1;
+    std::vector<std::pair<Order, int>> delivered;  // places of the uses that the sink has
+    bool finished = false;
+  };
+  struct Captures {
+    std::vector<Tensor*> whole;
+    std::vector<Tensor>* uses = nullptr;
   };
 
   bool leads_out(const Edge& edge) const {
@@ -138,13 +169,78 @@ class Engine {
     return edge.leaf.defined() &&
            std::find(region_inputs_.begin(), region_inputs_.end(), edge.leaf.impl()) == region_inputs_.end();
   }
+  bool is_outgoing(const Edge& edge) const {
+    return outgoing_ != nullptr && (edge.node ? edge.node->order < start_ : edge.leaf.defined());
+  }
 
-  void run_node(Node& node, std::vector<std::vector<Contribution>>& parts) {
+  Work& work_of(const std::shared_ptr<Node>& node) {
+    Work& work = work_[{node->order, node.get()}];
+    work.node = node;
+    return work;
+  }
+
+  Leaf& leaf_of(const Tensor& tensor) {
+    const auto [it, is_new] = leaves_.try_emplace(tensor.impl());
+    Leaf& leaf = it->second;
+    if (!is_new) return leaf;
+    met_.push_back(tensor.impl());
+    leaf.tensor = tensor;
+    if (purpose_ == Purpose::accumulate && options_.sink != nullptr) leaf.in_sink = options_.sink->index_of(tensor);
+    return leaf;
+  }
+
+  // ---- how many gradients each leaf gets ----
+
+  // Counts an edge to a leaf, or adds the node to what will run.
+  void expect(const Edge& edge) {
+    if (!edge.wanted() || leads_out(edge) || is_outgoing(edge)) return;
+    if (!edge.node) {
+      ++leaf_of(edge.leaf).expected;
+      return;
+    }
+    if (const auto [it, is_new] = work_.try_emplace({edge.node->order, edge.node.get()}); is_new) {
+      it->second.node = edge.node;
+      unwalked_.push_back(edge.node.get());
+    }
+  }
+
+  void walk() {
+    while (!unwalked_.empty()) {
+      const Node* const node = unwalked_.back();
+      unwalked_.pop_back();
+      for (const Edge& edge : node->edges) expect(edge);
+      for (const Edge& edge : node->captured) expect(edge);
+    }
+  }
+
+  // Nothing more comes along `edge`.
+  void arrived(const Edge& edge) {
+    if (edge.node || !edge.leaf.defined() || leads_out(edge) || is_outgoing(edge)) return;
+    Leaf& leaf = leaf_of(edge.leaf);
+    if (--leaf.expected == 0) finish(leaf);
+  }
+
+  // ---- one node ----
+
+  void run_node(Node& node, std::vector<std::vector<Contribution>> parts) {
+    std::vector<Tensor> input_grads(node.edges.size());
+    const bool is_reached = std::any_of(parts.begin(), parts.end(), [](const auto& of_output) { return !of_output.empty(); });
+    if (is_reached) compute(node, parts, input_grads);
+    for (size_t i = 0; i < input_grads.size(); ++i) {
+      if (input_grads[i].defined() && node.edges[i].wanted())
+        send(node.edges[i], {node.order, static_cast<int>(i), std::move(input_grads[i])});
+      arrived(node.edges[i]);
+    }
+    for (const Edge& edge : node.captured) arrived(edge);
+  }
+
+  void compute(Node& node, std::vector<std::vector<Contribution>>& parts, std::vector<Tensor>& input_grads) {
     TraceContext context = TraceContext::current();
     context.place = node.place;
     context.sequence = static_cast<int64_t>(node.order.place[0]);
     const TraceContextScope trace(context);
-    std::vector<Tensor> grads(parts.size());
+    const autograd::NodeScope anomaly(node);
+    std::vector<Tensor> grads(static_cast<size_t>(node.num_outputs));
     for (size_t k = 0; k < parts.size(); ++k) {
       grads[k] = combine(parts[k]);
       parts[k].clear();
@@ -155,42 +251,74 @@ class Engine {
     }
     uint32_t needed = 0;
     for (size_t i = 0; i < node.edges.size(); ++i) needed |= static_cast<uint32_t>(node.edges[i].wanted()) << std::min<size_t>(i, 31);
-    std::vector<Tensor> input_grads(node.edges.size());
     node.run(grads, input_grads, needed);
     if (!options_.retain_graph && !options_.create_graph) node.release_saved();
-    for (size_t i = 0; i < input_grads.size(); ++i) {
-      if (input_grads[i].defined() && node.edges[i].wanted())
-        send(node.edges[i], {node.order, static_cast<int>(i), std::move(input_grads[i])});
-    }
   }
 
-  void finish_leaf(const Tensor& leaf, std::vector<Contribution>& parts, bool accumulate) {
-    Meta& meta = *autograd::meta_of(leaf);
-    if (accumulate && options_.per_use) {
+  // ---- leaves ----
+
+  void add_use(Leaf& leaf, Contribution part) {
+    if (purpose_ == Purpose::captures) {
+      if (captured_leaves_.count(leaf.tensor.impl()) > 0) leaf.parts.push_back(std::move(part));
+      return;
+    }
+    // The gradient of a parameter is f32 from here on, whatever its copy in use is (numerics contract, N4).
+    if (itemsize(part.grad.dtype()) < itemsize(DType::f32)) part.grad = cast(part.grad, DType::f32);
+    if (leaf.in_sink < 0) {
+      leaf.parts.push_back(std::move(part));
+      return;
+    }
+    const std::pair place{part.consumer, part.input};
+    const auto before = std::count_if(leaf.delivered.begin(), leaf.delivered.end(), [&](const auto& other) { return other < place; });
+    leaf.delivered.push_back(place);
+    autograd::deliver_use(*options_.sink, leaf.in_sink, static_cast<int32_t>(before), part.grad);
+  }
+
+  void finish(Leaf& leaf) {
+    if (std::exchange(leaf.finished, true)) return;
+    if (leaf.in_sink >= 0) {
+      if (!leaf.delivered.empty()) autograd::deliver_finished(*options_.sink, leaf.in_sink);
+      return;
+    }
+    std::vector<Contribution> parts = std::exchange(leaf.parts, {});
+    if (parts.empty()) return;
+    Meta& meta = *autograd::meta_of(leaf.tensor);
+    if (purpose_ == Purpose::accumulate && options_.per_use) {
       std::sort(parts.begin(), parts.end(), comes_before);
       for (Contribution& part : parts) meta.uses.push_back(std::move(part.grad));
       return;
     }
-    Tensor total = run_hooks(meta.hooks, combine(parts));
-    if (const auto it = captured_leaves_.find(leaf.impl()); it != captured_leaves_.end()) {
-      for (Tensor* into : it->second) *into = total;
+    if (purpose_ == Purpose::accumulate) {
+      autograd::accumulate_grad(leaf.tensor, autograd::apply_leaf_hooks(leaf.tensor, combine(parts)));
+      return;
     }
-    if (accumulate) meta.grad = meta.grad.defined() ? add(meta.grad, total) : total;
+    const Captures& captures = captured_leaves_.at(leaf.tensor.impl());
+    if (captures.uses != nullptr) {
+      std::sort(parts.begin(), parts.end(), comes_before);
+      for (Contribution& part : parts) captures.uses->push_back(std::move(part.grad));
+      return;
+    }
+    const Tensor total = autograd::apply_leaf_hooks(leaf.tensor, combine(parts));
+    for (Tensor* into : captures.whole) *into = total;
   }
 
   // The innermost engine of this thread.
   static thread_local Engine* running;
 
-  BackwardOptions options_;
-  Engine* parent_;
+  const BackwardOptions options_;
+  const Purpose purpose_;
+  Engine* const parent_;
+  std::vector<std::pair<Edge, Contribution>> seeds_;
   std::optional<Order> region_;
   std::vector<TensorImpl*> region_inputs_;
   Order start_;
   std::vector<std::pair<Edge, Contribution>>* outgoing_ = nullptr;
-  std::map<std::pair<Order, Node*>, Pending> pending_;
-  std::map<TensorImpl*, Leaf> leaves_;
+  std::map<std::pair<Order, Node*>, Work> work_;
+  std::vector<const Node*> unwalked_;
+  std::unordered_map<TensorImpl*, Leaf> leaves_;
+  std::vector<TensorImpl*> met_;  // leaves, in the order in which they were met
   std::map<std::pair<Node*, int>, std::vector<Tensor*>> captured_values_;
-  std::map<TensorImpl*, std::vector<Tensor*>> captured_leaves_;
+  std::unordered_map<TensorImpl*, Captures> captured_leaves_;
 };
 
 thread_local Engine* Engine::running = nullptr;
@@ -201,19 +329,19 @@ namespace autograd {
 
 void backward_region(const Tensor& output, const Tensor& cotangent, const Order& region, std::span<const Tensor> inputs,
                      std::span<Tensor> input_grads) {
-  Engine engine({});
+  Engine engine({}, Purpose::captures);
   engine.stay_inside(region, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &input_grads[i]);
   engine.seed(output, cotangent);
-  engine.run(false);
+  engine.run();
 }
 
 std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor> outputs, std::span<const Tensor> cotangents) {
   std::vector<std::pair<Edge, Contribution>> parts;
-  Engine engine({.retain_graph = true});
+  Engine engine({.retain_graph = true}, Purpose::captures);
   engine.stop_before(start, &parts);
   for (size_t k = 0; k < outputs.size(); ++k) engine.seed(outputs[k], cotangents[k]);
-  engine.run(false);
+  engine.run();
   std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return comes_before(a.second, b.second); });
   std::vector<Outgoing> outgoing;
   for (auto& [edge, part] : parts) outgoing.push_back({std::move(edge), std::move(part.grad)});
@@ -224,6 +352,31 @@ void send_from(const Node& node, int use, const Edge& to, Tensor grad) {
   Engine::innermost().send(to, {node.order, use, std::move(grad)});
 }
 
+SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tensor> cotangents, std::span<const Tensor> inputs,
+                          std::span<const Tensor> leaves) {
+  const PhaseScope phase(TracePhase::backward);
+  const MemoryCategoryScope category(MemoryCategory::gradients);
+  const NoGradScope no_grad;
+  Engine engine({}, Purpose::captures);
+  SplitGradients split{std::vector<Tensor>(inputs.size()), std::vector<std::vector<Tensor>>(leaves.size())};
+  for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &split.inputs[i]);
+  for (size_t i = 0; i < leaves.size(); ++i) engine.capture_uses(leaves[i], &split.leaves[i]);
+  for (size_t k = 0; k < outputs.size(); ++k) engine.seed(outputs[k], cotangents[k]);
+  engine.run();
+  return split;
+}
+
+Tensor apply_leaf_hooks(const Tensor& leaf, Tensor grad) {
+  const Meta* meta = meta_of(leaf);
+  return meta == nullptr ? grad : run_hooks(meta->hooks, std::move(grad));
+}
+
+void accumulate_grad(const Tensor& leaf, const Tensor& grad) {
+  Meta& meta = ensure_meta(leaf);
+  meta.grad = meta.grad.defined() ? add(meta.grad, grad) : grad;
+  meta.post_accumulate.for_each([&](const PostAccumulateHook& hook) { hook(leaf); });
+}
+
 }  // namespace autograd
 
 void backward(const Tensor& output, const Tensor& cotangent, const BackwardOptions& options) {
@@ -231,9 +384,10 @@ void backward(const Tensor& output, const Tensor& cotangent, const BackwardOptio
   MemoryCategoryScope category(MemoryCategory::gradients);
   std::optional<NoGradScope> no_grad;
   if (!options.create_graph) no_grad.emplace();
-  Engine engine(options);
+  TUTTI_CHECK(options.sink == nullptr || !options.per_use, "backward: both sink and per_use are set; a sink gets each use by itself");
+  Engine engine(options, Purpose::accumulate);
   engine.seed(output, cotangent);
-  engine.run(true);
+  engine.run();
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
@@ -242,11 +396,11 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   MemoryCategoryScope category(MemoryCategory::gradients);
   std::optional<NoGradScope> no_grad;
   if (!options.create_graph) no_grad.emplace();
-  Engine engine(options);
+  Engine engine(options, Purpose::captures);
   std::vector<Tensor> result(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &result[i]);
   for (size_t k = 0; k < outputs.size(); ++k) engine.seed(outputs[k], k < cotangents.size() ? cotangents[k] : Tensor{});
-  engine.run(false);
+  engine.run();
   return result;
 }
 

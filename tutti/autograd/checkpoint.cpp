@@ -1,5 +1,6 @@
 #include "tutti/autograd/checkpoint.h"
 
+#include "tutti/autograd/anomaly.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/ops/keys_again.h"
 #include "tutti/runtime/trace/trace_context.h"
@@ -69,6 +70,7 @@ Tensor checkpoint(std::function<Tensor(std::span<const Tensor>)> fn, std::span<c
   auto node = std::make_shared<CheckpointNode>();
   node->order = autograd::next_order();
   node->place = TraceContext::current().place;
+  node->site = autograd::site_in_anomaly_mode();
   for (const Tensor& t : inputs) {
     node->edges.push_back(autograd::edge_of(t));
     node->inputs.push_back(t);
@@ -77,6 +79,7 @@ Tensor checkpoint(std::function<Tensor(std::span<const Tensor>)> fn, std::span<c
   {
     NoGradScope no_grad;
     const NotedKeys noted(node->keys);
+    const autograd::CapturedScope captured(node->captured);
     output = detach(fn(inputs));
   }
   node->fn = std::move(fn);

@@ -1,9 +1,11 @@
 #include "tutti/autograd/tape.h"
 
+#include <algorithm>
 #include <atomic>
 #include <unordered_set>
 #include <utility>
 
+#include "tutti/autograd/anomaly.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_context.h"
 
@@ -98,6 +100,7 @@ class AutogradStage final : public Stage {
     auto node = std::make_shared<OpNode>(call);
     node->order = order;
     node->place = TraceContext::current().place;
+    node->site = site_in_anomaly_mode();
     node->num_outputs = op.num_outputs;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const Tensor& t = call.inputs[i];
@@ -115,14 +118,37 @@ class AutogradStage final : public Stage {
   }
 };
 
+thread_local std::vector<Edge>* captured_here = nullptr;
+
+class CapturedStage final : public Stage {
+ public:
+  static StageMask mask() {
+    static CapturedStage stage;
+    static const StageMask registered = register_stage("captured leaves", StagePlace::autograd, &stage);
+    return registered;
+  }
+  void handle(const OpCall& call, std::span<Tensor> outputs) override {
+    for (const Tensor& t : call.inputs) {
+      Edge edge = edge_of(t);
+      const auto same = [&](const Edge& e) { return e.node == edge.node && e.index == edge.index && e.leaf.is_same(edge.leaf); };
+      if (edge.wanted() && std::none_of(captured_here->begin(), captured_here->end(), same)) captured_here->push_back(std::move(edge));
+    }
+    const StageScope off(0, mask());
+    apply(call.op, call.inputs, call.attrs, outputs);
+  }
+};
+
+}  // namespace
+
 // A function, so that tensors made while the program is loaded find it registered.
-StageMask autograd_stage() {
-  static AutogradStage stage;
-  static const StageMask mask = register_stage("autograd", StagePlace::autograd, &stage);
+StageMask stage() {
+  static AutogradStage instance;
+  static const StageMask mask = register_stage("autograd", StagePlace::autograd, &instance);
   return mask;
 }
 
-}  // namespace
+CapturedScope::CapturedScope(std::vector<Edge>& into) : previous_(std::exchange(captured_here, &into)), stage_(CapturedStage::mask(), 0) {}
+CapturedScope::~CapturedScope() { captured_here = previous_; }
 
 Order next_order() {
   if (region_here.level == 0) {
@@ -181,7 +207,7 @@ Meta& ensure_meta(const Tensor& t) {
 // Other rooms' stages stay: the elements are as much theirs as before.
 Tensor detached(const Tensor& t) {
   Tensor result = t.alias();
-  result.impl()->stages = static_cast<StageMask>(t.stages() & ~autograd_stage());
+  result.impl()->stages = static_cast<StageMask>(t.stages() & ~stage());
   return result;
 }
 
@@ -189,7 +215,7 @@ void set_history(const Tensor& t, std::shared_ptr<Node> node, int index) {
   Meta& meta = ensure_meta(t);
   meta.node = std::move(node);
   meta.index = index;
-  t.impl()->stages |= autograd_stage();
+  t.impl()->stages |= stage();
 }
 
 bool is_used_up(const Tensor& t) {
@@ -223,8 +249,8 @@ const Tensor& requires_grad_(const Tensor& t, bool on) {
   TUTTI_CHECK(!meta.node, "requires_grad_: the tensor is the result of {}; only leaves can be switched, detach() it first",
               meta.node->name());
   meta.requires_grad = on;
-  if (on) t.impl()->stages |= autograd::autograd_stage();
-  else t.impl()->stages &= static_cast<StageMask>(~autograd::autograd_stage());
+  if (on) t.impl()->stages |= autograd::stage();
+  else t.impl()->stages &= static_cast<StageMask>(~autograd::stage());
   return t;
 }
 
@@ -242,17 +268,22 @@ void set_grad(const Tensor& leaf, Tensor grad) { autograd::ensure_meta(leaf).gra
 
 Tensor detach(const Tensor& t) { return autograd::detached(t); }
 
-void register_hook(const Tensor& t, autograd::Hook hook) {
+HookHandle register_hook(const Tensor& t, autograd::Hook hook) {
   TUTTI_CHECK(requires_grad(t), "register_hook: the tensor {} has no gradient", describe(t));
   autograd::Meta& meta = *autograd::meta_of(t);
-  if (!meta.node) {
-    meta.hooks.push_back(std::move(hook));
-    return;
-  }
+  if (!meta.node) return meta.hooks.add(std::move(hook));
   meta.node->hooks.resize(static_cast<size_t>(meta.node->num_outputs));
-  meta.node->hooks[static_cast<size_t>(meta.index)].push_back(std::move(hook));
+  return meta.node->hooks[static_cast<size_t>(meta.index)].add(std::move(hook));
 }
 
-bool is_grad_enabled() { return (removed_stages() & mask_of(StagePlace::autograd)) == 0; }
+HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, autograd::PostAccumulateHook hook) {
+  const autograd::Meta* meta = autograd::meta_of(leaf);
+  TUTTI_CHECK(meta != nullptr && meta->requires_grad && !meta->node,
+              "register_post_accumulate_grad_hook: the tensor {} {}; only leaves that require grad accumulate one, use register_hook() for other values", describe(leaf),
+              meta != nullptr && meta->node ? fmt::format("is the result of {}", meta->node->name()) : std::string("does not require grad"));
+  return autograd::ensure_meta(leaf).post_accumulate.add(std::move(hook));
+}
+
+bool is_grad_enabled() { return (removed_stages() & autograd::stage()) == 0; }
 
 }  // namespace tutti

@@ -13,13 +13,18 @@
 #include <memory>
 #include <vector>
 
+#include "tutti/autograd/hooks.h"
 #include "tutti/ops/engine/dispatch.h"
 
 namespace tutti {
 
+struct CallSite;
 struct TracePlace;
 
 namespace autograd {
+
+// The stage that records. Tensors that take part in autograd carry its bit.
+StageMask stage();
 
 // Place in forward order. Checkpointed regions number their recomputed nodes one level below the region's own place.
 struct Order {
@@ -57,8 +62,6 @@ struct Edge {
   bool wanted() const { return node != nullptr || leaf.defined(); }
 };
 
-using Hook = std::function<Tensor(const Tensor& cotangent)>;
-
 // One recorded call. `run` maps cotangents of the outputs to cotangents of the inputs.
 struct Node : std::enable_shared_from_this<Node> {
   virtual ~Node();
@@ -68,10 +71,14 @@ struct Node : std::enable_shared_from_this<Node> {
 
   Order order;
   const TracePlace* place = nullptr;  // where it was recorded, for traces
+  std::shared_ptr<const CallSite> site = {};  // the same, while an AnomalyScope lives
   std::vector<Edge> edges;
+  // Of a node that learns in run() to whom it sends cotangents (send_from()): every leaf and outer value that it may send to.
+  // A leaf is finished only when the nodes that may still send to it have run.
+  std::vector<Edge> captured;
   int num_outputs = 1;
   bool released = false;  // a backward has released the saved tensors
-  std::vector<std::vector<Hook>> hooks;  // per output
+  std::vector<HookList<Hook>> hooks;  // per output
 };
 
 // Whether a backward has released tensors that a backward from `t` would need, so that it would be an error.
@@ -84,7 +91,8 @@ struct Meta : TensorExtension {
   int index = 0;               // which output of `node`
   Tensor grad;
   std::vector<Tensor> uses;    // per-use gradients, see BackwardOptions::per_use
-  std::vector<Hook> hooks;     // hooks of a leaf
+  HookList<Hook> hooks;        // of a leaf
+  HookList<PostAccumulateHook> post_accumulate;
 };
 
 Meta* meta_of(const Tensor& t);        // null when autograd has no state for `t`
@@ -94,6 +102,20 @@ Tensor detached(const Tensor& t);
 // Marks `t` as output `index` of `node`.
 void set_history(const Tensor& t, std::shared_ptr<Node> node, int index);
 Edge edge_of(const Tensor& t);
+
+// Notes the leaves and values with a history that ops read on this thread while it lives, although nothing is recorded. For
+// regions whose forward runs without recording and is recomputed, with recording, by the backward.
+class CapturedScope {
+ public:
+  explicit CapturedScope(std::vector<Edge>& into);
+  ~CapturedScope();
+  CapturedScope(const CapturedScope&) = delete;
+  CapturedScope& operator=(const CapturedScope&) = delete;
+
+ private:
+  std::vector<Edge>* previous_;
+  StageScope stage_;
+};
 
 }  // namespace autograd
 
@@ -106,13 +128,18 @@ Tensor grad_of(const Tensor& leaf);
 void set_grad(const Tensor& leaf, Tensor grad);
 // A tensor that shares the storage of `t` and has no history.
 Tensor detach(const Tensor& t);
-// Calls `hook` with the complete cotangent of `t` during backward; a defined tensor that the hook returns replaces it.
-void register_hook(const Tensor& t, autograd::Hook hook);
+// Calls `hook` with the complete cotangent of `t` during backward; a defined tensor that the hook returns replaces it. For a leaf
+// this is the finished gradient of a backward, or, where a training loop adds the gradients of virtual shards, of a step. Hooks
+// run in the order of their registration. UsageError when `t` has no gradient.
+HookHandle register_hook(const Tensor& t, autograd::Hook hook);
+// Calls `hook` with the leaf after a gradient was added to its grad. Hooks of several leaves run in the order in which backward
+// finishes the leaves, which is the same in every run of the program. UsageError unless `leaf` is a leaf that requires grad.
+HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, autograd::PostAccumulateHook hook);
 
 // While the scope lives, autograd records nothing on this thread.
 class NoGradScope {
  public:
-  NoGradScope() : scope_(0, mask_of(StagePlace::autograd)) {}
+  NoGradScope() : scope_(0, autograd::stage()) {}
 
  private:
   StageScope scope_;
@@ -121,7 +148,7 @@ bool is_grad_enabled();
 // Enables recording again inside a NoGradScope.
 class EnableGradScope {
  public:
-  EnableGradScope() : scope_(static_cast<StageMask>(removed_stages() & ~mask_of(StagePlace::autograd))) {}
+  EnableGradScope() : scope_(static_cast<StageMask>(removed_stages() & ~autograd::stage())) {}
 
  private:
   ReplaceRemovedScope scope_;

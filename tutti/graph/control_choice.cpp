@@ -119,6 +119,9 @@ std::vector<Tensor> trace_choice(Trace& outer, const char* what, const Tensor& s
     if (differentiable) autograd::set_history(outputs[k], node, static_cast<int>(k));
   }
   node->num_outputs = static_cast<int>(outputs.size());
+  for (const auto& part : parts) {
+    for (autograd::Edge& edge : part->captured()) node->captured.push_back(std::move(edge));
+  }
   node->what = what;
   node->outer = outer.state();
   node->selector = selector;

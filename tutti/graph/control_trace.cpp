@@ -111,6 +111,16 @@ ControlBody::Part PartTrace::extract(Graph graph, NodeInputs& inputs, FunctionRe
   return part;
 }
 
+std::vector<autograd::Edge> PartTrace::captured() const {
+  std::vector<autograd::Edge> edges;
+  const auto add = [&](const Tensor& t) {
+    if (autograd::Edge edge = autograd::edge_of(t); edge.wanted()) edges.push_back(std::move(edge));
+  };
+  for (size_t i = 0; i < stand_ins_.size(); ++i) add(later_[i]);
+  for (const Captured& c : trace_.captured()) add(c.tensor);
+  return edges;
+}
+
 ControlBody::Part PartTrace::forward(NodeInputs& inputs, FunctionRef<int32_t(int32_t)> input_of) {
   Graph graph = trace_.graph();
   graph.results = result_values_;

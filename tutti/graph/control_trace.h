@@ -43,6 +43,9 @@ class PartTrace {
   // Whether storages that it read have been written since.
   bool inputs_changed() const;
 
+  // Leaves and values of the enclosing traces that require grad and are read here.
+  std::vector<autograd::Edge> captured() const;
+
   // The part that computes the results. input_of: the node's input for an operand.
   ControlBody::Part forward(NodeInputs& inputs, FunctionRef<int32_t(int32_t operand)> input_of);
 

@@ -100,9 +100,15 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
   };
   for (size_t s = 0; s < steps_.size(); ++s) {
     wait(waits_[s]);
+    for (const int32_t b : allocates_[s]) {
+      const Buffer& buffer = graph_.buffers[static_cast<size_t>(b)];
+      frame.memory[static_cast<size_t>(b)] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
+      frame.bases[static_cast<size_t>(b)] = static_cast<char*>(frame.memory[static_cast<size_t>(b)].storage->data());
+    }
     if (resizes_) refuse_released(steps_[s], frame);
     run_step(s, frame);
     if (resizes_) find_resized(steps_[s], frame);
+    for (const int32_t b : lets_go_[s]) frame.memory[static_cast<size_t>(b)] = {};
   }
   wait(waits_.back());
   std::vector<Tensor> results;

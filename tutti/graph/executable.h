@@ -113,6 +113,7 @@ class Executable {
   void attach_kernels(std::vector<Group>& groups, const BuildOptions& options);
   void add_blocks(const Group& call, const std::vector<bool>& escapes);
   void plan_buffers();
+  std::vector<bool> plan_kept();
   void plan_waits();
   void plan_writes();
   void compile_kernels(int jobs);
@@ -136,6 +137,9 @@ class Executable {
   std::vector<std::vector<Wait>> waits_;  // before each step, and at the end
   std::vector<int64_t> arena_offsets_;    // per buffer; -1: not in the arena
   std::vector<bool> is_result_;           // made buffers that the caller gets: memory of their own
+  // Per step: buffers that an op of it or of a later step keeps. They have memory of their own from the first step that touches
+  // them to the last; then it belongs to who kept it.
+  std::vector<std::vector<int32_t>> allocates_, lets_go_;
   std::vector<int32_t> only_result_;      // per buffer: the one result that is all of it; -1: none, or several
   std::vector<std::vector<int32_t>> first_writes_;  // per step: given buffers that it writes first
   bool check_epilogues_ = false;

@@ -76,6 +76,7 @@ void Executable::plan_buffers() {
     only_result_[b] = ++uses[b] == 1 && all ? static_cast<int32_t>(k) : -1;
   }
   plan_writes();
+  const std::vector<bool> is_kept = plan_kept();
 
   std::vector<int32_t> first(count, -1), last(count, -1);
   const auto touch = [&](int32_t buffer, size_t step) {
@@ -95,6 +96,11 @@ void Executable::plan_buffers() {
   std::vector<size_t> owner;
   for (size_t b = 0; b < count; ++b) {
     if (first[b] < 0) continue;
+    if (is_kept[b]) {
+      allocates_[static_cast<size_t>(first[b])].push_back(static_cast<int32_t>(b));
+      lets_go_[static_cast<size_t>(last[b])].push_back(static_cast<int32_t>(b));
+      continue;
+    }
     lifetimes.push_back({graph_.buffers[b].nbytes, first[b], last[b]});
     owner.push_back(b);
   }
@@ -104,6 +110,26 @@ void Executable::plan_buffers() {
   arena_bytes_ = plan.total;
   statistics_.arena_bytes = plan.total;
   statistics_.unplanned_bytes = plan.unplanned;
+}
+
+// The buffers that ops keep. What they read of memory that somebody else may write later is copied for them.
+std::vector<bool> Executable::plan_kept() {
+  allocates_.resize(steps_.size() + 1);
+  lets_go_.resize(steps_.size() + 1);
+  std::vector<bool> is_kept(graph_.buffers.size(), false);
+  for (Step& step : steps_) {
+    auto* call = std::get_if<CallStep>(&step);
+    if (call == nullptr || !call->op->keeps_inputs) continue;
+    call->copy_first.resize(call->inputs.size(), false);
+    for (size_t i = 0; i < call->inputs.size(); ++i) {
+      const Value& v = call->inputs[i];
+      const Buffer& buffer = graph_.buffers[static_cast<size_t>(v.buffer)];
+      const bool is_written_later = v.version + 1 < buffer.versions;
+      if (buffer.kind == Buffer::Kind::given || is_written_later) call->copy_first[i] = true;
+      else is_kept[static_cast<size_t>(v.buffer)] = !is_result_[static_cast<size_t>(v.buffer)];
+    }
+  }
+  return is_kept;
 }
 
 void Executable::plan_writes() {

@@ -101,6 +101,8 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
 void Executable::run_step(size_t index, Frame& frame) const {
   if (const auto* call = std::get_if<CallStep>(&steps_[index])) {
     run_call(index, *call, frame);
+    frame.calls[index].inputs.clear();
+    if (!call->op->ordered) frame.calls[index].outputs.clear();  // a collective may still write these
     return;
   }
   begin_writes(index, frame);

@@ -36,10 +36,14 @@ std::string read_by(const Captured& c) { return "read by " + at(c.read_by, c.sit
 }  // namespace
 
 HeldReads HeldReads::of(Trace& trace) {
-  HeldReads reads{.captured = trace.captured()};
+  HeldReads reads{.captured = trace.captured(), .slots = trace.slots()};
   for (const SegmentMark& mark : trace.segments()) reads.earlier = reads.earlier * 31 + mark.ops;
   for (const Node& node : trace.graph().nodes) reads.calls.push_back({node.op->name, hash_of(node), node.origin.site});
   return reads;
+}
+
+bool HeldWatch::holds_another() const {
+  return std::any_of(reads_.slots.begin(), reads_.slots.end(), [](const SlotRead& r) { return r.holds_another(); });
 }
 
 HeldWatch::Finding HeldWatch::look(FunctionRef<std::optional<HeldReads>()> trace) {
@@ -76,6 +80,9 @@ std::string HeldWatch::replaced(const Captured& was, const Captured& now, bool w
 }
 
 std::string HeldWatch::difference(const HeldReads& now) const {
+  for (const SlotRead& r : reads_.slots) {
+    if (r.holds_another()) return fmt::format("{} held {} and holds another tensor now, {}", r.slot->description(), describe(r.found), describe(r.slot->held()));
+  }
   for (size_t i = 0; i < std::min(reads_.captured.size(), now.captured.size()); ++i) {
     const bool was_there = i < is_there_.size() && is_there_[i];
     if (const std::string text = replaced(reads_.captured[i], now.captured[i], was_there); !text.empty()) return text;

@@ -4,7 +4,8 @@
 // is used for the second time, the function is run again on tensors without elements, and the Tensor objects through
 // which it reads captured tensors are recorded (tensor/handle_watch.h). From then on the loss of such an object is counted, and a
 // call only needs to check that count. Changes in which no object is lost (a vector that grows within its capacity, a pointer
-// that is redirected) are found by tracing again at calls 4, 8, 16, ...
+// that is redirected) are found by tracing again at calls 4, 8, 16, ... What a function reads through slots (tensor/tensor_slot.h) is
+// compared at every call.
 #pragma once
 
 #include <atomic>
@@ -34,6 +35,7 @@ struct HeldReads {
   size_t earlier = 0;  // a hash of the calls before the last read of elements
   std::vector<Call> calls;
   std::vector<Captured> captured;
+  std::vector<SlotRead> slots;
   std::vector<int64_t> outcome;  // which of all these tensors it returns, and which get gradients or other memory
 
   static HeldReads of(Trace& trace);
@@ -53,8 +55,8 @@ class HeldWatch {
   bool still_due() const { return !is_sure() || calls_.load(std::memory_order_relaxed) >= next_look_.load(std::memory_order_relaxed); }
   // Whether look() has run and no Tensor object that the function reads has been lost since.
   bool is_sure() const { return looked_.load(std::memory_order_acquire) && !is_lost(); }
-  bool is_lost() const { return is_over_.load(std::memory_order_acquire) || losses_->load(std::memory_order_acquire) != known_losses_.load(std::memory_order_acquire); }
-  bool holds_nothing() const { return reads_.captured.empty(); }
+  bool is_lost() const { return holds_another() || is_over_.load(std::memory_order_acquire) || losses_->load(std::memory_order_acquire) != known_losses_.load(std::memory_order_acquire); }
+  bool holds_nothing() const { return reads_.captured.empty() && reads_.slots.empty(); }
   const std::optional<Symbols>& symbols() const { return symbols_; }
 
   struct Finding {
@@ -65,6 +67,7 @@ class HeldWatch {
   Finding look(FunctionRef<std::optional<HeldReads>()> trace);
 
  private:
+  bool holds_another() const;
   std::string difference(const HeldReads& now) const;
   std::string replaced(const Captured& was, const Captured& now, bool was_there) const;
 

@@ -25,12 +25,13 @@ Graph JointSplit::forward(const Graph& whole) const {
 JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted,
                           const autograd::Order& start) {
   JointTrace made;
-  std::vector<Tensor> leaves;
+  std::vector<Tensor> arguments, captured_leaves;
+  std::vector<int32_t> argument_of;
   for (size_t i = 0; i < stand_ins.size(); ++i) {
     const auto is_it = [&](const Tensor& t) { return t.is_same(stand_ins[i]); };
-    if (!requires_grad(stand_ins[i]) || std::any_of(leaves.begin(), leaves.end(), is_it)) continue;
-    made.argument_leaves.push_back(static_cast<int32_t>(i));
-    leaves.push_back(stand_ins[i]);
+    if (!requires_grad(stand_ins[i]) || std::any_of(arguments.begin(), arguments.end(), is_it)) continue;
+    argument_of.push_back(static_cast<int32_t>(i));
+    arguments.push_back(stand_ins[i]);
   }
   for (const Captured& captured : trace.captured()) {
     const Tensor& t = captured.tensor;
@@ -43,8 +44,7 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
       }
       continue;
     }
-    made.captured_leaves.push_back(t);
-    leaves.push_back(t);
+    captured_leaves.push_back(t);
   }
   std::vector<Tensor> cotangents;
   for (const Tensor& t : wanted) {
@@ -52,7 +52,23 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
     made.cotangent_dtypes.push_back(t.dtype());
   }
   Trace::Scope scope(trace);
-  made.grads = grad(wanted, leaves, cotangents);
+  std::vector<Tensor> whole, by_use;
+  for (const Tensor& t : arguments) (autograd::meta_of(t)->hooks.empty() ? by_use : whole).push_back(t);
+  by_use.insert(by_use.end(), captured_leaves.begin(), captured_leaves.end());
+  autograd::SplitGradients split = autograd::split_grad(wanted, cotangents, whole, by_use);
+  const auto add = [&](std::vector<Tensor> uses, auto whose, auto& list) {
+    if (uses.empty()) uses.emplace_back();  // not used, and yet an input
+    for (Tensor& g : uses) {
+      list.push_back(whose);
+      made.grads.push_back(std::move(g));
+    }
+  };
+  size_t next_whole = 0, next_by_use = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool is_whole = !autograd::meta_of(arguments[i])->hooks.empty();
+    add(is_whole ? std::vector<Tensor>{split.inputs[next_whole++]} : std::move(split.leaves[next_by_use++]), argument_of[i], made.argument_leaves);
+  }
+  for (const Tensor& t : captured_leaves) add(std::move(split.leaves[next_by_use++]), t, made.captured_leaves);
   return made;
 }
 

@@ -22,10 +22,13 @@ struct JointSplit {
 
 // The backward of the differentiable results, as it was traced behind the forward.
 struct JointTrace {
-  std::vector<int32_t> argument_leaves;  // arguments whose gradients it gives, then
-  std::vector<Tensor> captured_leaves;   // held tensors
+  // Per entry of `grads` whose it is: arguments, then held tensors. A tensor that the function uses several times stands there
+  // once per use, in forward order, so that the caller's backward sums or delivers the uses as it would without compile(); one with
+  // hooks of the function's own stands there once.
+  std::vector<int32_t> argument_leaves;
+  std::vector<Tensor> captured_leaves;
   std::vector<DType> cotangent_dtypes;   // of the results
-  std::vector<Tensor> grads;             // of the leaves; undefined: zero
+  std::vector<Tensor> grads;             // undefined: zero
 
   // Traces it. start: the place in forward order where the trace began. CaptureError when the function used a tensor that
   // was computed outside of it and requires grad.

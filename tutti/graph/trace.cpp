@@ -105,12 +105,14 @@ Trace* Trace::current() { return running; }
 
 Trace::Scope::Scope(Trace& trace)
     : previous_(std::exchange(running, &trace)), stage_(capture_stage(), 0), previous_reads_(HostReads::set_current(&trace)),
+      previous_slot_reads_(SlotReads::set_current(&trace)),
       previous_keys_(KeySource::set_current(&trace.keys_)), kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {
   if (trace.program_ != nullptr) symbols_.emplace(trace.program_->symbols());
 }
 Trace::Scope::~Scope() {
   running = previous_;
   HostReads::set_current(previous_reads_);
+  SlotReads::set_current(previous_slot_reads_);
   KeySource::set_current(previous_keys_);
   TraceContext::current().keeps_places = kept_places_;
 }

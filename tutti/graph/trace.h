@@ -15,6 +15,7 @@
 #include "tutti/graph/capture_error.h"
 #include "tutti/graph/program.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/tensor_slot.h"
 
 namespace tutti::graph {
 
@@ -60,7 +61,14 @@ struct Captured {
   std::shared_ptr<const CallSite> site = {};
 };
 
-class Trace : private HostReads {
+// A slot that a function reads, and the tensor that it found there.
+struct SlotRead {
+  std::shared_ptr<const TensorSlot> slot;
+  Tensor found;
+  bool holds_another() const { return !slot->held().is_same(found); }
+};
+
+class Trace : private HostReads, private SlotReads {
  public:
   // program: if not null, the calls are also recorded in it, with symbolic sizes.
   explicit Trace(std::string name, Program* program = nullptr);
@@ -85,6 +93,7 @@ class Trace : private HostReads {
     StageScope stage_;
     std::optional<SymGraph::Scope> symbols_;
     HostReads* previous_reads_;
+    SlotReads* previous_slot_reads_;
     KeySource* previous_keys_;
     bool kept_places_;  // whether ModuleScopes were noted before
   };
@@ -141,9 +150,11 @@ class Trace : private HostReads {
   const std::vector<Captured>& captured() const { return captured_; }
   int32_t index_of_captured(const Tensor& t) const;  // -1: none
   const std::vector<Rebound>& rebound() const { return rebound_; }
+  const std::vector<SlotRead>& slots() const { return slots_; }
 
  private:
   Tensor elements_of(const Tensor& t) override;
+  Tensor read(const std::shared_ptr<const TensorSlot>& slot) override;
   void begin_segment();
   void refuse_answer(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs, const Origin* origin);
@@ -168,6 +179,7 @@ class Trace : private HostReads {
   std::vector<Source> sources_;
   std::vector<Captured> captured_;
   std::vector<Rebound> rebound_;
+  std::vector<SlotRead> slots_;
   std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
   std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
   const char* reader_ = "the function";  // the op that is being recorded

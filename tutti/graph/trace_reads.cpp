@@ -69,6 +69,18 @@ Tensor Trace::elements_of(const Tensor& t) {
   throw ReadReached{};
 }
 
+Tensor Trace::read(const std::shared_ptr<const TensorSlot>& slot) {
+  if (outer_ != nullptr) return outer_->read(slot);
+  const auto known = std::find_if(slots_.begin(), slots_.end(), [&](const SlotRead& r) { return r.slot == slot; });
+  const Tensor held = slot->held();
+  if (known == slots_.end()) {
+    slots_.push_back({slot, held});
+  } else if (!known->found.is_same(held)) {
+    throw CaptureError(37, fmt::format("'{}' replaces the tensor of {}, which it read before; replace it between calls", name(), slot->description()));
+  }
+  return held;
+}
+
 // Op by op it may be the tensor that was read, with its memory and its history.
 void Trace::refuse_answer(const Tensor& t) const {
   const auto is_it = [&](const Tensor& answer) { return answer.storage().get() == t.storage().get(); };
