@@ -26,6 +26,7 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/parallel/gradient_tree.h"
 #include "tutti/train/shard_step.h"
 
 namespace tutti::bench {
@@ -142,7 +143,12 @@ void add_held(std::vector<CompileRow>& rows) {
   }
 }
 
-bool same_bits(const train::ShardGradients& a, const train::ShardGradients& b) {
+struct ShardGradients {
+  Tensor losses;
+  parallel::UseGradients uses;
+};
+
+bool same_bits(const ShardGradients& a, const ShardGradients& b) {
   const auto same = [](const Tensor& x, const Tensor& y) {
     const Tensor p = to_contiguous(x), q = to_contiguous(y);
     return p.nbytes() == q.nbytes() && std::memcmp(p.raw_data(), q.raw_data(), static_cast<size_t>(p.nbytes())) == 0;
@@ -173,20 +179,29 @@ std::vector<CompileRow> run_compile_bench(int threads) {
 StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence_length, int threads, double activation_memory_budget) {
   RankContext::current().set_threads(threads);
   const ModelShard shard(flavor, rows, sequence_length);
-  const train::ShardStep eager(shard.model, shard.parameters, {}, false), compiled(shard.model, shard.parameters, {}, true, activation_memory_budget);
+  parallel::GradientTree tree(shard.parameters);
+  const train::ShardStep eager(shard.model, tree, {}, false), compiled(shard.model, tree, {}, true, activation_memory_budget);
 
   StepRow row{.model = flavor, .tokens = shard.tokens()};
   Allocator& allocator = RankContext::current().allocator();
   const auto run = [&](const train::ShardStep& step, double* median_ms, double* peak) {
     allocator.reset_peak();
     const int64_t before = allocator.statistics().current_bytes;
-    train::ShardGradients kept = step.run(shard.batch, shard.labels, shard.scale);
+    const auto one = [&] {
+      tree.begin(0);
+      const Tensor losses = step.run(shard.batch, shard.labels, shard.scale);
+      tree.end();
+      ShardGradients result{losses, tree.take().at(0).uses};
+      tree.clear();
+      return result;
+    };
+    ShardGradients kept = one();
     *peak = static_cast<double>(allocator.statistics().peak_bytes - before) / (1 << 20);
-    *median_ms = measure([&] { kept = step.run(shard.batch, shard.labels, shard.scale); }, 1.0, 7).median_us / 1e3;
+    *median_ms = measure([&] { kept = one(); }, 1.0, 7).median_us / 1e3;
     return kept;
   };
   const codegen::CacheStatistics before = codegen::cache_statistics();
-  const train::ShardGradients b = run(compiled, &row.compiled_ms, &row.compiled_peak_mbytes);
+  const ShardGradients b = run(compiled, &row.compiled_ms, &row.compiled_peak_mbytes);
   const codegen::CacheStatistics after = codegen::cache_statistics();
   const CompileStatistics s = compiled.statistics();
   row.trace_ms = s.trace_ms, row.compile_ms = s.compile_ms;
@@ -197,7 +212,7 @@ StepRow run_step_bench(const std::string& flavor, int64_t rows, int64_t sequence
   row.recomputed = s.partition.recomputed;
   row.kernel_mbytes = s.last.kernel_bytes / (1 << 20);
   row.arena_mbytes = static_cast<double>(s.last.arena_bytes) / (1 << 20);
-  const train::ShardGradients a = run(eager, &row.eager_ms, &row.eager_peak_mbytes);
+  const ShardGradients a = run(eager, &row.eager_ms, &row.eager_peak_mbytes);
   row.same_bits = same_bits(a, b);
   return row;
 }

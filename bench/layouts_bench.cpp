@@ -175,6 +175,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
       {"two-ranks", with(ranks(2), {"--runtime.transport=shm"}), {}},
       {"two-ranks-gloo", with(ranks(2), {"--runtime.transport=gloo"}), {}},
       {"three-ranks", ranks(3), {}},
+      {"three-ranks-every-round", with(ranks(3), {"--parallelism.data_parallel_schedule=every_round"}), {}},
       {"two-ranks-as-threads", with(ranks(2), {"--runtime.transport=threads"}), {}},
       {"four-ranks", with(ranks(4), {"--runtime.transport=shm"}), {}},
       {"four-ranks-gloo", with(ranks(4), {"--runtime.transport=gloo"}), {}},
@@ -195,6 +196,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({"five-ranks-gloo", with(ranks(5), {"--runtime.transport=gloo"}), {}});
     rows.push_back({"six-ranks-compiled", with(ranks(6), {"--training.compile=true"}), {}});
     rows.push_back({"killed-then-seven-ranks", ranks(3), {}, ranks(7)});
+    rows.push_back({"five-ranks-every-round-compiled", with(ranks(5), {"--parallelism.data_parallel_schedule=every_round", "--training.compile=true"}), {}});
     rows.push_back({"four-ranks-compiled-gloo", with(ranks(4), {"--runtime.transport=gloo", "--training.compile=true"}), {}});
     rows.push_back({"memory-budget", with(ranks(1), {"--training.compile=true", "--activation_checkpoint.mode=memory_budget", "--activation_checkpoint.memory_budget=0"}), {}});
     rows.push_back({"recomputed-compiled", with(ranks(2), {"--training.compile=true", "--activation_checkpoint.mode=full"}), {}});

@@ -12,6 +12,7 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/parallel/shards.h"
 #include "tutti/train/shard_step.h"
 
 namespace tutti::bench {
@@ -34,8 +35,8 @@ double mean_of(const Tensor& losses) {
 class Trainer {
  public:
   Trainer(const TrainProblem& problem, bool compiled)
-      : shard_(problem.model, problem.rows, problem.sequence_length), step_(shard_.model, shard_.parameters, {}, compiled),
-        optimizer_(optim::make_adamw(shard_.model.named_parameters())) {
+      : shard_(problem.model, problem.rows, problem.sequence_length), shards_(1, nullptr, shard_.parameters),
+        step_(shard_.model, *shards_.sink(), {}, compiled), optimizer_(optim::make_adamw(shard_.model.named_parameters())) {
     if (compiled) optimizer_->compile();
   }
 
@@ -43,21 +44,13 @@ class Trainer {
     Allocator& allocator = RankContext::current().allocator();
     allocator.reset_peak();
     const auto begin = Clock::now();
-    std::vector<Tensor> grads;
-    Tensor losses;
-    {
-      const train::ShardGradients got = step_.run(shard_.batch, shard_.labels, shard_.scale);
-      losses = got.losses;
-      for (const std::vector<Tensor>& uses : got.uses) {
-        Tensor total = uses.at(0);
-        for (size_t u = 1; u < uses.size(); ++u) total = add(total, uses[u]);
-        grads.push_back(total);
-      }
-    }
+    const Tensor losses = step_.run(shard_.batch, shard_.labels, shard_.scale);
+    shards_.add(losses);
     const auto has_grads = Clock::now();
-    const double scale = optim::clip_scale(optim::norm_of(optim::square_sum(grads)), 1.0);
+    const parallel::ShardSums sums = shards_.finish();
+    const double scale = optim::clip_scale(optim::norm_of(sums.squares), 1.0);
     const auto has_norm = Clock::now();
-    optimizer_->step(grads, 1e-4, scale);
+    optimizer_->step(sums.gradients, 1e-4, scale);
     const auto end = Clock::now();
     loss_.push_back(mean_of(losses));
     if (!counts) return;
@@ -85,6 +78,7 @@ class Trainer {
 
  private:
   ModelShard shard_;
+  parallel::Shards shards_;
   train::ShardStep step_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<double> step_us_, shard_us_, norm_us_, optimizer_us_, loss_;

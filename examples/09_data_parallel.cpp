@@ -45,14 +45,14 @@ std::string train(comm::ProcessGroup& group) {
   Classifier model;
   nn::initialize(model);
   const auto optimizer = optim::make_adamw(model.named_parameters());
-  parallel::Shards shards(kShards, &group);
+  parallel::Shards shards(kShards, &group, {model.in, model.offset, model.out});
   double loss = 0;
   for (int step = 1; step <= 200; ++step) {
-    for (int64_t s = shards.mine().begin; s < shards.mine().end; ++s) {
+    for (const int64_t s : shards.mine()) {
       const Tensor points = uniform({kRows, 2}, random_key(fmt::format("step {} shard {}", step, s)), -1.0, 1.0);
       const Tensor losses = cross_entropy(model.forward(points), labels_of(points));
-      backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.per_use = true});
-      shards.add(losses, parallel::take_gradients({model.in, model.offset, model.out}));
+      backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.sink = shards.sink()});
+      shards.add(losses);
     }
     const parallel::ShardSums sums = shards.finish();
     optimizer->step(sums.gradients, 0.01);

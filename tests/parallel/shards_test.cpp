@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 
 namespace tutti::parallel {
@@ -63,8 +65,24 @@ double expected_loss(int64_t shards) {
   return sum;
 }
 
+// Parameters 0 and 1.
+std::vector<Tensor> parameters() { return {zeros({kElements}), zeros({kElements})}; }
+
+// Delivers uses as backward does: parameters and uses from the last to the first.
+void deliver(Shards& shards, const UseGradients& uses) {
+  for (size_t p = uses.size(); p-- > 0;) {
+    for (size_t u = uses[p].size(); u-- > 0;) shards.sink()->use(static_cast<int32_t>(p), 0, uses[p][u]);
+    if (!uses[p].empty()) shards.sink()->finished(static_cast<int32_t>(p));
+  }
+}
+
+void add(Shards& shards, int64_t shard, const UseGradients& uses) {
+  deliver(shards, uses);
+  shards.add(losses_of(shard));
+}
+
 ShardSums step_of(Shards& shards) {
-  for (int64_t s = shards.mine().begin; s < shards.mine().end; ++s) shards.add(losses_of(s), gradients_of(s));
+  for (const int64_t s : shards.mine()) add(shards, s, gradients_of(s));
   return shards.finish();
 }
 
@@ -80,7 +98,7 @@ std::string message(const std::function<void()>& fn) {
 
 TEST(Shards, OneRankEqualsThePlainTreeAndAddsUsesLast) {
   for (const int64_t count : {1, 2, 4, 8, 32}) {
-    Shards shards(count, nullptr);
+    Shards shards(count, nullptr, parameters());
     EXPECT_EQ(contents(step_of(shards).gradients), expected(count)) << count << " shards";
   }
 }
@@ -89,15 +107,17 @@ TEST(Shards, OneRankEqualsThePlainTreeAndAddsUsesLast) {
 TEST(Shards, EveryNumberOfRanksHasTheSameBits) {
   for (const int64_t count : {4, 8, 16}) {
     for (int ranks = 1; ranks <= std::min<int64_t>(count, 8); ++ranks) {
-      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
-        Shards shards(count, &group);
-        for (int step = 0; step < 2; ++step) {
-          const ShardSums sums = step_of(shards);
-          EXPECT_EQ(contents(sums.gradients), expected(count)) << count << " shards, rank " << group.rank() << " of " << ranks << ", step " << step;
-          EXPECT_EQ(sums.loss, expected_loss(count));
-        }
-        EXPECT_EQ(shards.sum(group.rank() + 1), ranks * (ranks + 1) / 2);
-      });
+      for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
+        comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+          Shards shards(count, &group, parameters(), schedule);
+          for (int step = 0; step < 2; ++step) {
+            const ShardSums sums = step_of(shards);
+            EXPECT_EQ(contents(sums.gradients), expected(count)) << count << " shards, rank " << group.rank() << " of " << ranks << ", step " << step;
+            EXPECT_EQ(sums.loss, expected_loss(count));
+          }
+          EXPECT_EQ(shards.sum(group.rank() + 1), ranks * (ranks + 1) / 2);
+        });
+      }
     }
   }
 }
@@ -113,28 +133,78 @@ TEST(Shards, MergingEqualCountsGivesOtherBits) {
   EXPECT_GT(differing, 0);
 }
 
-TEST(Shards, EmptyParametersAndOnesWithoutUsesTakePart) {
+TEST(Shards, EveryShardRunsOnceOnSomeRank) {
+  for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
+    for (int ranks = 1; ranks <= 8; ++ranks) {
+      std::vector<std::atomic<int>> runs(8);
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        const Shards shards(8, &group, parameters(), schedule);
+        for (size_t i = 0; i < shards.mine().size(); ++i) {
+          const int64_t s = shards.mine()[i];
+          ++runs[static_cast<size_t>(s)];
+          if (schedule == Schedule::every_round) {
+            EXPECT_EQ(s, static_cast<int64_t>(i) * ranks + group.rank());
+          }
+        }
+      });
+      for (const auto& count : runs) EXPECT_EQ(count, 1);
+    }
+  }
+}
+
+TEST(Shards, TheSumOfSquaresIsThatOfTheGradients) {
   for (const int ranks : {1, 3}) {
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
-      Shards shards(4, &group);
-      for (int64_t s = shards.mine().begin; s < shards.mine().end; ++s) shards.add(losses_of(s), {{Tensor::empty({0, 3})}, {}, {Tensor::of<float>({1.0f})}});
-      const ShardSums sums = shards.finish();
-      EXPECT_EQ(sums.gradients[0].extents(), (Extents{0, 3}));
-      EXPECT_FALSE(sums.gradients[1].defined());
-      EXPECT_EQ(sums.gradients[2].item(), 4.0);
+      Shards shards(4, &group, {zeros({2}), zeros({1})});
+      for (const int64_t s : shards.mine()) add(shards, s, {{Tensor::of<float>({1.0f, -2.0f})}, {Tensor::of<float>({0.5f})}});
+      EXPECT_EQ(shards.finish().squares.value(), 16.0 + 64.0 + 4.0);
     });
   }
 }
 
+// A training loop that runs several backwards in a shard, such as for an auxiliary loss.
+TEST(Shards, UsesOfALaterBackwardComeAfterThoseOfAnEarlierOne) {
+  Shards shards(1, nullptr, {zeros({1})});
+  const auto one = [](float v) { return Tensor::of<float>({v}); };
+  // Program order is 1e8, 3 in the first backward, then -1e8, 4 in the second: ((1e8 + 3) - 1e8) + 4.
+  shards.sink()->use(0, 0, one(3.0f));
+  shards.sink()->use(0, 0, one(1e8f));
+  shards.sink()->finished(0);
+  shards.sink()->use(0, 0, one(4.0f));
+  shards.sink()->use(0, 0, one(-1e8f));
+  shards.sink()->finished(0);
+  shards.add(losses_of(0));
+  EXPECT_EQ(shards.finish().gradients[0].item(), static_cast<double>(((1e8f + 3.0f) - 1e8f) + 4.0f));
+}
+
+TEST(Shards, EmptyParametersAndOnesWithoutUsesTakePart) {
+  for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
+    for (const int ranks : {1, 3}) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Shards shards(4, &group, {Tensor::empty({0, 3}), zeros({2}), zeros({1})}, schedule);
+        for (const int64_t s : shards.mine()) add(shards, s, {{Tensor::empty({0, 3})}, {}, {Tensor::of<float>({1.0f})}});
+        const ShardSums sums = shards.finish();
+        EXPECT_EQ(sums.gradients[0].extents(), (Extents{0, 3}));
+        EXPECT_FALSE(sums.gradients[1].defined());
+        EXPECT_EQ(sums.gradients[2].item(), 4.0);
+        Shards none(4, &group, {zeros({2})}, schedule);
+        for (const int64_t s : none.mine()) none.add(losses_of(s));
+        EXPECT_FALSE(none.finish().gradients[0].defined());
+      });
+    }
+  }
+}
+
 TEST(Shards, WrongCountsAreErrors) {
-  Shards shards(2, nullptr);
-  shards.add(losses_of(0), gradients_of(0));
+  Shards shards(2, nullptr, parameters());
+  add(shards, 0, gradients_of(0));
   EXPECT_EQ(message([&] { shards.finish(); }), "Shards::finish: 1 of this rank's 2 shards were added");
-  shards.add(losses_of(1), gradients_of(1));
-  EXPECT_EQ(message([&] { shards.add(losses_of(2), gradients_of(2)); }),
-            "Shards::add: this rank has 2 shards, 0 to 1, and all were added; call finish()");
-  EXPECT_NE(message([&] { shards.add(Tensor::empty({2}, DType::f64), {}); }).find("expected f32"), std::string::npos);
-  EXPECT_EQ(message([] { Shards(6, nullptr); }), "6 virtual shards; expected a power of two");
+  add(shards, 1, gradients_of(1));
+  EXPECT_EQ(message([&] { shards.add(losses_of(2)); }), "Shards::add: this rank has 2 shards, 0 to 1, and all were added; call finish()");
+  EXPECT_EQ(message([&] { deliver(shards, gradients_of(2)); }), "Shards: a gradient of parameter 1 arrives, and all shards of the step were added; call finish()");
+  EXPECT_NE(message([&] { shards.add(Tensor::empty({2}, DType::f64)); }).find("expected f32"), std::string::npos);
+  EXPECT_EQ(message([] { Shards(6, nullptr, {}); }), "6 virtual shards; expected a power of two");
+  EXPECT_EQ(message([] { parse_schedule("sometimes"); }), "'sometimes' is no schedule of gradient exchange; expected once_a_step or every_round");
   EXPECT_EQ(message([] { shards_of_rank(8, 0, 9); }),
             "9 data-parallel ranks cannot share 8 virtual shards: each needs at least one; start at most 8 ranks or raise numerics.virtual_shards");
 }
@@ -142,23 +212,29 @@ TEST(Shards, WrongCountsAreErrors) {
 // What is added must be the same thing in all shards and on all ranks: a flat buffer would not tell.
 TEST(Shards, OtherUsesInAShardAreNamed) {
   const Tensor one = Tensor::of<float>({1.0f}), three = Tensor::of<float>({1.0f, 2.0f, 3.0f});
-  const auto second = [&](UseGradients uses) {
-    Shards shards(2, nullptr);
-    shards.add(losses_of(0), {{one}, {one}});
-    return message([&] { shards.add(losses_of(1), std::move(uses)); });
+  const auto second = [&](const UseGradients& uses) {
+    Shards shards(2, nullptr, {one, clone(one)});
+    add(shards, 0, {{one}, {one}});
+    return message([&] { add(shards, 1, uses); });
   };
-  EXPECT_EQ(second({{one}}), "Shards::add: shard 1 brings gradients of 1 parameters and shard 0 of 2");
   EXPECT_EQ(second({{one}, {}}),
-            "Shards::add: parameter 1 has 0 uses in shard 1 and 1 in shard 0; let every shard use a parameter equally often, with zeros where it counts for nothing");
-  EXPECT_EQ(second({{one}, {three}}), "Shards::add: a gradient of parameter 1 is [3] in shard 1 and [1] in shard 0");
+            "Shards: parameter 1 has 0 uses in shard 1 and 1 in shard 0; let every shard use a parameter equally often, with zeros where it counts for nothing");
+  EXPECT_EQ(second({{one, one}, {one}}),
+            "Shards: parameter 0 has 2 uses in shard 1 and 1 in shard 0; let every shard use a parameter equally often, with zeros where it counts for nothing");
+  EXPECT_EQ(second({{one}, {three}}), "Shards: a gradient of parameter 1 is [3] in shard 1 and [1] in shard 0");
   EXPECT_NE(second({{one}, {Tensor::empty({1}, DType::bf16)}}).find("a gradient of parameter 1 in shard 1 is [1] bf16 cpu; expected f32"), std::string::npos);
-  for (const int ranks : {2, 4}) {
-    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
-      Shards shards(4, &group);
-      const bool other = group.rank() == ranks - 1;
-      for (int64_t s = 0; s < shards.mine().count(); ++s) shards.add(losses_of(s), other ? UseGradients{{}, {one}} : UseGradients{{one}, {}});
-      EXPECT_NE(message([&] { shards.finish(); }).find(fmt::format("the uses of parameters on rank {} are not those on rank 0", ranks - 1)), std::string::npos);
-    });
+  for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
+    for (const int ranks : {2, 4}) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Shards shards(4, &group, {one, clone(one)}, schedule);
+        const bool other = group.rank() == ranks - 1;
+        const std::string text = message([&] {
+          for (const int64_t s : shards.mine()) add(shards, s, other ? UseGradients{{}, {one}} : UseGradients{{one}, {}});
+          shards.finish();
+        });
+        EXPECT_NE(text.find(fmt::format("the uses of parameters on rank {} are not those on rank 0", ranks - 1)), std::string::npos) << text;
+      });
+    }
   }
 }
 
@@ -178,7 +254,7 @@ TEST(ShardsOfRank, AreConsecutiveAndCoverAll) {
 
 TEST(Shards, TellsWhatAnUnevenDivisionCosts) {
   const auto of = [](int64_t count, int ranks, const std::function<void(const Shards&)>& fn) {
-    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { fn(Shards(count, &group)); });
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { fn(Shards(count, &group, {})); });
   };
   of(8, 3, [](const Shards& shards) {
     EXPECT_DOUBLE_EQ(shards.efficiency(), 8.0 / 9);

@@ -29,7 +29,7 @@ struct Usage {
 
 class TinyRun {
  public:
-  TinyRun() : optimizer_(optim::make_adamw(tiny_.model.named_parameters())), data_(tiny_dataset(20, 8)) {}
+  TinyRun() : optimizer_(optim::make_adamw(tiny_.model.named_parameters())), data_(tiny_dataset(20, 8)), shards_(2, nullptr, parameters()) {}
 
   void steps(int count) {
     for (int i = 0; i < count; ++i) step();
@@ -40,24 +40,27 @@ class TinyRun {
   }
 
  private:
+  std::vector<Tensor> parameters() const {
+    std::vector<Tensor> list;
+    for (const nn::NamedTensor& p : optimizer_->parameters()) list.push_back(p.tensor);
+    return list;
+  }
   void step() {
-    for (int shard = 0; shard < 2; ++shard) {
+    for (size_t shard = 0; shard < shards_.mine().size(); ++shard) {
       const TokenRows rows = data_.training_rows(row_++, 1);
       // Blocks are recomputed on every second step, so both ways through the tape are taken.
       const Tensor losses = cross_entropy(tiny_.model.forward(to_batch(rows), {.checkpoint_blocks = row_ % 4 < 2}), labels_of(rows));
-      backward(losses, full_like(losses, 0.0625), {.per_use = true});
-      parallel::UseGradients uses;
-      for (const nn::NamedTensor& p : optimizer_->parameters()) uses.push_back(take_uses(p.tensor));
-      tree_.push(std::move(uses));
+      backward(losses, full_like(losses, 0.0625), {.sink = shards_.sink()});
+      shards_.add(losses);
     }
-    const std::vector<Tensor> grads = parallel::reduce_gradients(tree_.take(), parallel::consecutive_shards(2, 1), nullptr);
-    optimizer_->step(grads, 1e-3, optim::clip_scale(optim::norm_of(optim::square_sum(grads)), 1.0));
+    const parallel::ShardSums sums = shards_.finish();
+    optimizer_->step(sums.gradients, 1e-3, optim::clip_scale(optim::norm_of(sums.squares), 1.0));
   }
 
   TinyModel tiny_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   TokenDataset data_;
-  parallel::GradientTree tree_;
+  parallel::Shards shards_;
   int64_t row_ = 0;
 };
 

@@ -1,84 +1,64 @@
 // Virtual shards: the unit in which forward and backward of a training loop run (numerics contract, N5).
 //
-// The rows of a step are V shards of equal size, in order, and R data-parallel ranks share them out, 1 <= R <= V. Gradients
-// are kept per use of a parameter and added by one binary tree over the shards, first inside a rank, then over ranks; the uses
-// of a parameter are added last, in forward order. So losses and gradients have the same bits for every R:
+// The rows of a step are V shards of equal size, in order, and R data-parallel ranks share them out, 1 <= R <= V. The gradient of
+// each use of a parameter is added by one binary tree over the shards, as soon as backward delivers it; ranks add theirs by the
+// same tree, and the uses of a parameter are added last, in forward order. So losses and gradients have the same bits for every R:
 //
-//   Shards shards(8, &group);
+//   Shards shards(8, &group, parameters);
 //   for each step:
-//     for (int64_t s = shards.mine().begin; s < shards.mine().end; ++s) {
-//       ... forward of shard s gives losses, backward(losses, scale, {.per_use = true}) leaves uses
-//       shards.add(losses, uses_of(parameters));
+//     for (const int64_t s : shards.mine()) {
+//       DrawScope draws(step, s);  // masks of dropout, for example
+//       ... forward of shard s gives losses
+//       backward(losses, scale, {.sink = shards.sink()});
+//       shards.add(losses);
 //     }
 //     ShardSums sums = shards.finish();  // the same on every rank
 //
-// One object belongs to one thread of a rank.
+// A rank keeps at most as many sets of f32 gradients as its shards so far have maximal nodes, and one: log2(V / R) + 1 for powers
+// of two. One object belongs to one thread of a rank.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/comm/process_group.h"
-#include "tutti/comm/reduce_nodes.h"
 #include "tutti/core/exact_sum.h"
+#include "tutti/parallel/gradient_exchange.h"
+#include "tutti/parallel/gradient_tree.h"
 
 namespace tutti::parallel {
 
-// Consecutive shards [begin, end).
-struct ShardRange {
-  int64_t begin = 0, end = 0;
-  int64_t count() const { return end - begin; }
+// When ranks exchange gradients. Both give the same bits.
+enum class Schedule : uint8_t {
+  once_a_step,  // rank r runs consecutive shards and keeps their maximal nodes until the end of the step: the fewest bytes
+  every_round,  // rank r runs the shards r, R + r, ...; after each, the owners of slices take their part: the least memory when
+                // parameters are sharded too
 };
-// Returns the shards of `rank`, which are [floor(rank V / R), floor((rank + 1) V / R)). UsageError unless
-// 1 <= ranks <= shards and 0 <= rank < ranks.
-ShardRange shards_of_rank(int64_t shards, int rank, int ranks);
-
-// Per parameter, the f32 gradient of each of its uses, in forward order.
-using UseGradients = std::vector<std::vector<Tensor>>;
-
-// The gradients that backward(..., {.per_use = true}) left with the parameters; they are taken away.
-UseGradients take_gradients(const std::vector<Tensor>& parameters);
-
-// Adds the gradients of consecutive shards in the order of the tree, like a binary counter whose digits are keyed by shard
-// number: two sums are added when together they are a node.
-class GradientTree {
- public:
-  explicit GradientTree(int64_t first_shard = 0) : first_(first_shard), next_(first_shard) {}
-  // The gradients of the next shard.
-  void push(UseGradients uses);
-  // The sums of the maximal nodes, ascending. The tree is empty afterwards and begins again at its first shard.
-  struct Node {
-    comm::ShardNode shards;
-    UseGradients uses;
-  };
-  std::vector<Node> take();
-
- private:
-  int64_t first_, next_;
-  std::vector<Node> stack_;
-};
-
-// The nodes of each rank that runs shards_of_rank().
-comm::NodePlan consecutive_shards(int64_t shards, int ranks);
-// Adds the nodes of all ranks by the tree, and then the uses of each parameter: one f32 gradient per parameter. `group` may be
-// null for one rank. UsageError when `nodes` are not those of this rank in the plan.
-std::vector<Tensor> reduce_gradients(std::vector<GradientTree::Node> nodes, const comm::NodePlan& plan, comm::ProcessGroup* group);
+// "once_a_step" or "every_round". UsageError for another text.
+Schedule parse_schedule(std::string_view text);
 
 // What a step has come to, the same on every rank.
 struct ShardSums {
-  double loss = 0;                // the exact sum of all losses, rounded once
-  std::vector<Tensor> gradients;  // one f32 tensor per parameter
+  double loss = 0;                         // the exact sum of all losses, rounded once
+  std::vector<Tensor> gradients;           // one f32 tensor per parameter, after its hooks; undefined: it has no use
+  ExactSum squares{ExactTerm::square};     // of all elements of the gradients, for the norm (numerics contract, N7)
 };
 
 class Shards {
  public:
-  // `count` shards (a power of two) over the ranks of `group`, which must outlive this; null: one rank. UsageError.
-  Shards(int64_t count, comm::ProcessGroup* group);
+  // `count` shards (a power of two) over the ranks of `group`, which must outlive this; null: one rank. `parameters` are the leaves
+  // whose gradients are added. UsageError.
+  Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule = Schedule::once_a_step);
 
   int64_t count() const { return count_; }
   int ranks() const { return ranks_; }
-  ShardRange mine() const { return mine_; }
+  // The shards that this rank runs, in the order in which it must run them.
+  const std::vector<int64_t>& mine() const { return mine_; }
+  // Takes the gradients of this rank's next shard, see BackwardOptions::sink. The same object for the life of this.
+  UseSink* sink() { return &tree_; }
   // The share of the ranks' time that shards fill when all take the same time: V / (R ceil(V / R)).
   double efficiency() const;
   // What to tell a user whose ranks wait for others; "" when none does.
@@ -86,25 +66,26 @@ class Shards {
 
   // The sum of `mine` over ranks, such as the number of labels that count in a step.
   int64_t sum(int64_t mine) const;
-  // The losses (f32, any shape) and gradients (f32) of this rank's next shard. UsageError naming parameter and shard when the
-  // uses of a parameter are not as many, or not as large, as in the shard before: what is added must be the same thing.
-  void add(const Tensor& losses, UseGradients uses);
-  // After all of its shards, on every rank. UsageError when some were not added and, on all ranks, when the uses of a rank differ
-  // from those of rank 0.
+  // After the backward of this rank's next shard: its losses (f32, any shape). With every_round a meeting of all ranks. UsageError
+  // naming parameter and shard when the uses of a parameter are not those of the shard before, in number or size, and, on all
+  // ranks, when the uses of a rank differ from those of rank 0.
+  void add(const Tensor& losses);
+  // After all of its shards, on every rank. UsageError when some were not added, and as add().
   ShardSums finish();
 
  private:
-  void check_uses(const UseGradients& uses);
   void check_ranks();
 
   const int64_t count_;
   comm::ProcessGroup* const group_;
   const int ranks_;
-  const ShardRange mine_;
-  const comm::NodePlan plan_;
+  const Schedule schedule_;
+  const std::vector<int64_t> mine_;
+  const std::vector<Tensor> parameters_;
+  comm::NodePlan plan_;                  // of once_a_step
+  std::optional<RoundExchange> rounds_;  // of every_round, when there are several ranks
   GradientTree tree_;
-  int64_t added_ = 0;
-  std::vector<std::vector<Extents>> layout_;  // sizes of each use of each parameter, of the first shard of the step
+  size_t added_ = 0;
   ExactSum loss_{ExactTerm::value};
 };
 

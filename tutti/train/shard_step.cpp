@@ -1,7 +1,5 @@
 #include "tutti/train/shard_step.h"
 
-#include <utility>
-
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
 #include "tutti/runtime/trace/trace_context.h"
@@ -10,22 +8,14 @@ template <>
 struct tutti::graph::Fields<tutti::models::TokenBatch> {
   static void visit(auto& batch, auto& visit) { visit(batch.tokens), visit(batch.positions), visit(batch.first_key), visit(batch.rows); }
 };
-template <>
-struct tutti::graph::Fields<tutti::train::ShardGradients> {
-  static void visit(auto& gradients, auto& visit) { visit(gradients.losses), visit(gradients.uses); }
-};
 
 namespace tutti::train {
 
-ShardStep::ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled,
-                     double activation_memory_budget) {
-  const auto step = [&model, parameters = std::move(parameters), forward](const models::TokenBatch& batch, const Tensor& labels,
-                                                                          const Tensor& scale) {
+ShardStep::ShardStep(const models::Qwen3& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget) {
+  const auto step = [&model, &sink, forward](const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) {
     const Tensor losses = model.losses(batch, labels, forward);
-    backward(losses, scale, {.per_use = true});
-    ShardGradients result{detach(losses), {}};
-    for (const Tensor& p : parameters) result.uses.push_back(take_uses(p));
-    return result;
+    backward(losses, scale, {.sink = &sink});
+    return detach(losses);
   };
   if (!compiled) {
     run_ = step;

@@ -3,32 +3,28 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
+#include "tutti/autograd/use_sink.h"
 #include "tutti/graph/compiled.h"
 #include "tutti/models/qwen3.h"
 
 namespace tutti::train {
 
-struct ShardGradients {
-  Tensor losses;                           // one per token, 0 where the label is ignored
-  std::vector<std::vector<Tensor>> uses;   // gradients per parameter and per use, in forward order
-};
-
 class ShardStep {
  public:
-  // `parameters` are those of `model`, which must outlive this. activation_memory_budget: see CompileOptions; used if compiled.
-  ShardStep(const models::Qwen3& model, std::vector<Tensor> parameters, const models::ForwardOptions& forward, bool compiled,
-            double activation_memory_budget = 1.0);
+  // `model` and `sink`, which gets the gradients of its parameters use by use, must outlive this. activation_memory_budget: see
+  // CompileOptions; used if compiled.
+  ShardStep(const models::Qwen3& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget = 1.0);
 
-  // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. The bits are the same, compiled or not.
-  ShardGradients run(const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) const { return run_(batch, labels, scale); }
+  // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. Returns the losses, one per token, 0 where the label
+  // is ignored. The bits are the same, compiled or not.
+  Tensor run(const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) const { return run_(batch, labels, scale); }
   // Statistics and description of the compiled code; empty when not compiled.
   CompileStatistics statistics() const { return statistics_ ? statistics_() : CompileStatistics{}; }
   std::string explain() const { return explain_ ? explain_() : ""; }
 
  private:
-  std::function<ShardGradients(const models::TokenBatch&, const Tensor&, const Tensor&)> run_;
+  std::function<Tensor(const models::TokenBatch&, const Tensor&, const Tensor&)> run_;
   std::function<CompileStatistics()> statistics_;
   std::function<std::string()> explain_;
 };

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tutti/ops/creation.h"
+#include "tutti/ops/random_key.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/parallel/shards.h"
@@ -50,8 +51,7 @@ class Trainer {
   Trainer(const Config& config, const TrainerOptions& options, RunStart start, RunData data)
       : config_(config), group_(options.group), rank_(group_ ? group_->rank() : 0), ranks_(group_ ? group_->size() : 1),
         numerics_(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict),
-        grain_(config.numerics.token_grain), shards_(config.numerics.virtual_shards, group_),
-        start_(std::move(start)), tokenizer_(std::move(data.tokenizer)),
+        grain_(config.numerics.token_grain), start_(std::move(start)), tokenizer_(std::move(data.tokenizer)),
         data_(std::move(data.corpus), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
@@ -65,7 +65,8 @@ class Trainer {
     rows_per_shard_ = rows / config.numerics.virtual_shards;
     std::vector<Tensor> parameters;
     for (const nn::NamedTensor& p : optimizer_->parameters()) parameters.push_back(p.tensor);
-    shard_step_.emplace(model_, std::move(parameters), forward_, config.training.compile,
+    shards_.emplace(config.numerics.virtual_shards, group_, parameters, parallel::parse_schedule(config.parallelism.data_parallel_schedule));
+    shard_step_.emplace(model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
     if (config.training.compile) optimizer_->compile();
     state_.seed = static_cast<uint64_t>(config.training.seed);
@@ -89,7 +90,6 @@ class Trainer {
   int rank_, ranks_;
   NumericsScope numerics_;
   TokenGrainScope grain_;
-  parallel::Shards shards_;
   RunStart start_;
   std::unique_ptr<Tokenizer> tokenizer_;
   TokenDataset data_;
@@ -97,6 +97,7 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
+  std::optional<parallel::Shards> shards_;
   std::optional<ShardStep> shard_step_;
   int64_t rows_per_shard_ = 0;
   TrainState state_;
@@ -109,18 +110,19 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
   const auto begin = Clock::now();
   std::vector<TokenRows> shards;
   int64_t valid = 0;
-  for (int64_t s = shards_.mine().begin; s < shards_.mine().end; ++s) {
+  for (const int64_t s : shards_->mine()) {
     shards.push_back(data_.training_rows(first_row + s * rows_per_shard_, rows_per_shard_));
     valid += count_valid(shards.back());
   }
-  valid = shards_.sum(valid);
+  valid = shards_->sum(valid);
   *data_ms = milliseconds(Clock::now() - begin);
-  for (const TokenRows& rows : shards) {
+  for (size_t i = 0; i < shards.size(); ++i) {
     const TraceSpan span(TraceCategory::annotation, "virtual shard");
-    const Tensor labels = labels_of(rows);
-    ShardGradients gradients = shard_step_->run(to_batch(rows), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
+    const DrawScope draws(state_.step + 1, shards_->mine()[i]);
+    const Tensor labels = labels_of(shards[i]);
+    const Tensor losses = shard_step_->run(to_batch(shards[i]), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
     const ModuleScope module("gradients");
-    shards_.add(gradients.losses, std::move(gradients.uses));
+    shards_->add(losses);
   }
   return valid;
 }
@@ -133,22 +135,22 @@ StepRecord Trainer::train_step() {
   const int64_t valid = run_shards(state_.next_row, &record.data_ms);
 
   const auto reduce = Clock::now();
-  const auto [loss_sum, grads] = [&] {
+  const parallel::ShardSums sums = [&] {
     const TraceSpan reducing(TraceCategory::annotation, "reduce gradients");
     const PhaseScope phase(TracePhase::backward);
     const ModuleScope module("gradients");
-    return shards_.finish();
+    return shards_->finish();
   }();
-  const auto loss = static_cast<float>(loss_sum / static_cast<double>(valid));
+  const auto loss = static_cast<float>(sums.loss / static_cast<double>(valid));
   record.comm_ms = ranks_ > 1 ? milliseconds(Clock::now() - reduce) : 0.0;
 
   const PhaseScope phase(TracePhase::optimizer);
-  const float norm = optim::norm_of(optim::square_sum(grads));
+  const float norm = optim::norm_of(sums.squares);
   TUTTI_CHECK_ENV(std::isfinite(loss) && std::isfinite(norm),
                   "step {}: the loss is {} and the gradient norm {}; the parameters were not changed. Lower optimizer.lr, "
                   "or lengthen lr_scheduler.warmup_steps", record.step, loss, norm);
   record.lr = config_.optimizer.lr * schedule_.factor(record.step);
-  optimizer_->step(grads, record.lr, optim::clip_scale(norm, config_.training.max_norm));
+  optimizer_->step(sums.gradients, record.lr, optim::clip_scale(norm, config_.training.max_norm));
 
   const int64_t tokens = config_.numerics.virtual_shards * rows_per_shard_ * config_.data.sequence_length;
   state_.step += 1;
@@ -213,7 +215,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
-    if (!shards_.advice().empty()) log->note(shards_.advice());
+    if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_.parameter_count())}, {"tokenizer", tokenizer_->name()},
                     {"ranks", std::to_string(ranks_)}});

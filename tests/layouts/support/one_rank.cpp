@@ -58,14 +58,15 @@ class OneRank {
     for (int64_t step = 0; step < run_.steps; ++step) {
       const Batch batch = batch_of_step(c_, run_, step);
       ExactSum loss(ExactTerm::value);
-      parallel::GradientTree tree;
+      std::vector<Tensor> parameters;
+      for (const auto& name : names_) parameters.push_back(weights_[name]);
+      parallel::GradientTree tree(parameters);
       for (size_t s = 0; s < batch.tokens.size(); ++s) {
+        tree.begin(static_cast<int64_t>(s));
         const Tensor losses_T = losses(batch.tokens[s], batch.labels[s]);
         loss.add({losses_T.data<float>(), static_cast<size_t>(losses_T.numel())});
-        backward(losses_T, full_like(detach(losses_T), 1.0 / static_cast<double>(batch.valid)), {.per_use = true});
-        std::vector<std::vector<Tensor>> uses;
-        for (const auto& name : names_) uses.push_back(take_uses(weights_[name]));
-        tree.push(std::move(uses));
+        backward(losses_T, full_like(detach(losses_T), 1.0 / static_cast<double>(batch.valid)), {.sink = &tree});
+        tree.end();
       }
       const std::vector<Tensor> grads = parallel::reduce_gradients(tree.take(), parallel::consecutive_shards(run_.shards, 1), nullptr);
       StepRecord result;

@@ -108,7 +108,9 @@ class RankRun {
   }
 
   struct Microbatch {
-    Tensor input, output;
+    std::shared_ptr<Tensor> sent_back = std::make_shared<Tensor>();  // the cotangent of the stage's input, once backward has run
+    Tensor output;
+    int64_t shard = 0;
   };
 
   int64_t shard_of(int64_t microbatch) const {
@@ -120,8 +122,17 @@ class RankRun {
   Microbatch forward(int64_t microbatch, const Batch& batch, ExactSum& loss) {
     const size_t shard = static_cast<size_t>(shard_of(microbatch));
     Microbatch mb;
-    if (!place_.first_stage()) mb.input = requires_grad_(place_.activations_in->receive());
-    mb.output = model_.forward(mb.input, batch.tokens[shard], batch.labels[shard]);
+    mb.shard = place_.layout.rank_major ? shard_of(microbatch) : microbatch;
+    Tensor input;
+    if (!place_.first_stage()) {
+      const Tensor received = place_.activations_in->receive();
+      input = function("input of the stage", {requires_grad_(detach(received))}, [&] { return received; },
+                       [to = mb.sent_back](const Tensor& g) -> std::vector<Tensor> {
+                         *to = g;
+                         return {Tensor{}};
+                       });
+    }
+    mb.output = model_.forward(input, batch.tokens[shard], batch.labels[shard]);
     if (!place_.last_stage()) {
       send(*place_.activations_out, mb.output);
     } else if (place_.tp.rank() == 0) {
@@ -138,17 +149,12 @@ class RankRun {
   void backward_of(Microbatch& mb, const Batch& batch, parallel::GradientTree& tree) {
     const Tensor cotangent = place_.last_stage() ? full_like(detach(mb.output), 1.0 / static_cast<double>(batch.valid))
                                                  : place_.gradients_in->receive();
-    backward(mb.output, cotangent, {.per_use = true});
+    tree.begin(mb.shard);
+    backward(mb.output, cotangent, {.sink = &tree});
+    tree.end();
     const NoGradScope no_grad;
-    if (!place_.first_stage()) {  // an activation's cotangents are added at once, in the order of its consumers
-      Tensor sum;
-      for (const Tensor& use : take_uses(mb.input)) sum = sum.defined() ? add(sum, use) : use;
-      send(*place_.gradients_out, sum);
-    }
+    if (!place_.first_stage()) send(*place_.gradients_out, *mb.sent_back);
     mb = {};
-    std::vector<std::vector<Tensor>> uses;
-    for (const Held& h : held_) uses.push_back(take_uses(h.leaf));
-    tree.push(std::move(uses));
   }
 
   // The gradient of one use after the ranks that share its microbatch, lowest level of the tree first.
@@ -169,7 +175,9 @@ class RankRun {
     const Batch batch = batch_of_step(c_, run_, step);
     const int64_t microbatches = run_.shards / place_.data.size();
     ExactSum loss(ExactTerm::value);
-    parallel::GradientTree tree(place_.layout.rank_major ? shard_of(0) : 0);
+    std::vector<Tensor> leaves;
+    for (const Held& h : held_) leaves.push_back(h.leaf);
+    parallel::GradientTree tree(leaves);
     if (place_.last_stage()) {
       for (int64_t i = 0; i < microbatches; ++i) {
         Microbatch mb = forward(i, batch, loss);
