@@ -63,6 +63,18 @@ function(tutti_compile_options target)
   endif()
 endfunction()
 
+# Gives those of the files that read them the folders of the sources and of the build. The others have the same compile command in
+# every checkout, so that a compiler cache serves all of them.
+function(tutti_define_places)
+  foreach(file IN LISTS ARGN)
+    file(STRINGS ${file} places REGEX "TUTTI_(SOURCE|BINARY)_DIR|number_cases.h" LIMIT_COUNT 1)
+    if(places)
+      set_property(SOURCE ${file} APPEND PROPERTY COMPILE_DEFINITIONS
+        TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${PROJECT_BINARY_DIR}")
+    endif()
+  endforeach()
+endfunction()
+
 # One test program per room: every tests/<room>/*_test.cpp, run by ctest under the label <room>, but
 # for TUTTI_TESTS_LEFT_OUT, paths below the folder of tests. Tests spend their time in the library: they compile with less
 # optimization, which takes a quarter off their build.
@@ -82,8 +94,7 @@ function(tutti_test_suite room)
   tutti_compile_options(${room}_test)
   target_compile_options(${room}_test PRIVATE $<$<CONFIG:Release>:-O1>)
   target_include_directories(${room}_test PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${room}_test PRIVATE
-    TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  tutti_define_places(${sources} ${helpers})
   target_link_libraries(${room}_test PRIVATE ${SUITE_LIBS} GTest::gtest GTest::gtest_main)
   if(SUITE_OPTIONS)
     target_compile_options(${room}_test PRIVATE ${SUITE_OPTIONS})
