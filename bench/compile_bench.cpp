@@ -101,16 +101,16 @@ void add_adamw_of_a_model(std::vector<CompileRow>& rows) {
     models::Qwen3 model(models::qwen3_config("quickstart"), 256);
     seed_all(1);
     nn::initialize(model);
-    const std::vector<nn::NamedTensor> parameters = model.named_parameters();
+    const std::vector<nn::NamedParameter> parameters = model.named_parameters();
     const auto optimizer = optim::make_adamw(parameters);
     std::vector<Tensor> grads;
-    for (const nn::NamedTensor& p : parameters) grads.push_back(random(p.tensor.extents()));
+    for (const nn::NamedParameter& p : parameters) grads.push_back(random(p.parameter.sizes()));
     const bool compiled = std::string(mode) != "eager";
     if (compiled) optimizer->compile({.name = "optimizer step", .batch = std::string(mode) == "batched"});
     for (int step = 0; step < 3; ++step) optimizer->step(grads, 0.01 / (step + 1));
     double bytes = 0;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const Tensor& p = parameters[i].tensor;
+      const Tensor p = parameters[i].parameter.master();
       bytes += 7.0 * static_cast<double>(p.nbytes());
       if (!compiled) expected.push_back(clone(p));
       TUTTI_CHECK(std::memcmp(p.raw_data(), expected[i].raw_data(), static_cast<size_t>(p.nbytes())) == 0, "bench compile: parameter '{}' differs between an eager and a "

@@ -10,7 +10,7 @@ namespace tutti::bench {
 
 ModelShard::ModelShard(const std::string& flavor, int64_t rows, int64_t sequence_length) : model(models::qwen3_config(flavor), sequence_length) {
   nn::initialize(model);
-  for (const nn::NamedTensor& p : model.named_parameters()) parameters.push_back(p.tensor);
+  parameters = nn::leaves_of(model.named_parameters());
   const int64_t count = rows * sequence_length, vocab = model.config().vocab;
   std::vector<int32_t> positions(static_cast<size_t>(count));
   for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i % static_cast<size_t>(sequence_length));

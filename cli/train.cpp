@@ -12,13 +12,13 @@
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/store/launch_variables.h"
 #include "tutti/core/error.h"
-#include "tutti/models/qwen3.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/cache_folder.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/config_docs.h"
 #include "tutti/train/config_toml.h"
+#include "tutti/train/run_model.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/trainer.h"
 
@@ -47,7 +47,7 @@ train::Config resolve(const TrainFlags& flags) {
   TUTTI_CHECK(degree == -1 || degree == flags.ranks, "parallelism.data_parallel_replicate_degree is {}, but {} rank{} started; give -n {}",
               degree, flags.ranks, flags.ranks == 1 ? " is" : "s are", degree);
   train::validate(config);
-  models::qwen3_config(config.model.flavor);
+  train::build_model(config);
   parallel::shards_of_rank(config.numerics.virtual_shards, 0, flags.ranks);
   return config;
 }

@@ -12,7 +12,10 @@
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/hash.h"
-#include "tutti/nn/module.h"
+#include "tutti/nn/activation.h"
+#include "tutti/nn/containers.h"
+#include "tutti/nn/dropout.h"
+#include "tutti/nn/linear.h"
 #include "tutti/ops.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/parallel/shards.h"
@@ -23,9 +26,9 @@ using namespace tutti;
 constexpr int64_t kShards = 8, kRows = 32;  // rows of a shard
 
 struct Classifier : nn::Module {
-  Tensor in = add_parameter("in", {64, 2}, nn::Init::normal(1.0)), offset = add_parameter("offset", {64}, nn::Init::normal(1.0));
-  Tensor out = add_parameter("out", {2, 64}, nn::Init::normal(0.1));
-  Tensor forward(const Tensor& x) const { return linear(relu(linear(x, in) + offset), out); }
+  Classifier() { net->add<nn::Linear>(2, 64).add<nn::ReLU>().add<nn::Dropout>(0.1).add<nn::Linear>(64, 2); }
+  Tensor forward(const Tensor& x) const { return net(x); }
+  nn::Child<nn::Sequential> net{this, "net"};
 };
 
 // Whether the point lies in the ring between the circles of radius 0.5 and 0.9.
@@ -45,11 +48,12 @@ std::string train(comm::ProcessGroup& group) {
   Classifier model;
   nn::initialize(model);
   const auto optimizer = optim::make_adamw(model.named_parameters());
-  parallel::Shards shards(kShards, &group, {model.in, model.offset, model.out});
+  parallel::Shards shards(kShards, &group, nn::leaves_of(model.named_parameters()));
   double loss = 0;
   for (int step = 1; step <= 200; ++step) {
     for (const int64_t s : shards.mine()) {
-      const Tensor points = uniform({kRows, 2}, random_key(fmt::format("step {} shard {}", step, s)), -1.0, 1.0);
+      const DrawScope draws(step, s);  // the masks of dropout depend on step and shard, not on the rank
+      const Tensor points = uniform({kRows, 2}, random_key("points", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(s)), -1.0, 1.0);
       const Tensor losses = cross_entropy(model.forward(points), labels_of(points));
       backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.sink = shards.sink()});
       shards.add(losses);
@@ -59,7 +63,7 @@ std::string train(comm::ProcessGroup& group) {
     loss = sums.loss / (kShards * kRows);
   }
   uint64_t weights = 0;
-  for (const nn::NamedTensor& p : model.named_parameters()) weights = hash64(p.tensor.raw_data(), static_cast<size_t>(p.tensor.nbytes()), weights);
+  for (const auto& [name, values] : model.state_dict()) weights = hash64(values.raw_data(), static_cast<size_t>(values.nbytes()), weights);
   return fmt::format("loss {:a}, weights {:016x}", loss, weights);
 }
 

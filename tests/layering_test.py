@@ -14,7 +14,7 @@ BELOW = {
     "autograd": {"core", "runtime", "tensor", "codegen", "ops"},
     "graph": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
     "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
-    "nn": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
+    "nn": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
     "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "nn", "optim"},
     "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},

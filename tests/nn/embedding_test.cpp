@@ -42,8 +42,8 @@ TEST(Embedding, SparseGradientsAreRowsOfTheDenseOne) {
     const Tensor x = m->forward(a), y = m->forward(b);
     backward(add(sum(mul(x, x)), sum(mul(y, y))));
   }
-  expect_rows_of(sparse.take_row_gradients(), grad_of(dense.weight()));
-  EXPECT_FALSE(grad_of(sparse.weight()).defined());
+  expect_rows_of(sparse.take_row_gradients(), dense.weight.grad());
+  EXPECT_FALSE(sparse.weight.grad().defined());
   EXPECT_EQ(message_of([&] { sparse.take_row_gradients(); }), "take_row_gradients: backward() reached no lookup since the last call");
 }
 
@@ -56,7 +56,7 @@ TEST(EmbeddingBag, SparseGradientsAreRowsOfTheDenseOne) {
       const Tensor y = m->forward(indices, offsets);
       backward(sum(mul(y, y)));
     }
-    expect_rows_of(sparse.take_row_gradients(), grad_of(dense.weight()));
+    expect_rows_of(sparse.take_row_gradients(), dense.weight.grad());
   }
 }
 
@@ -74,14 +74,14 @@ TEST(EmbeddingBag, WeightsOfSamplesTakeTheirGradientBesideASparseTable) {
     grads[k++] = grad_of(weights);
   }
   EXPECT_EQ(std::memcmp(grads[0].raw_data(), grads[1].raw_data(), 32), 0);
-  expect_rows_of(sparse.take_row_gradients(), grad_of(dense.weight()));
+  expect_rows_of(sparse.take_row_gradients(), dense.weight.grad());
 }
 
 TEST(EmbeddingBag, TakesBagsOfOneLength) {
   EmbeddingBag bags(9, 3, BagMode::mean, {}, true);
   filled(bags);
   const Tensor indices = facets::sample_tensor(1, {4, 5}, DType::i64, 0, 9);
-  const Tensor y = bags.forward(indices), z = embedding_bag(bags.weight(), indices, {.mode = BagMode::mean});
+  const Tensor y = bags.forward(indices), z = embedding_bag(bags.weight, indices, {.mode = BagMode::mean});
   EXPECT_EQ(y.extents(), (Extents{4, 3}));
   EXPECT_EQ(std::memcmp(y.raw_data(), z.raw_data(), static_cast<size_t>(y.nbytes())), 0);
   EXPECT_EQ(message_of([&] { bags.forward(Tensor::of<int64_t>({1, 2})); }), "EmbeddingBag: without offsets the indices are [bags, length]; got [2] i64 cpu");
@@ -97,18 +97,18 @@ TEST(Embedding, RowsTrainLikeADenseTable) {
       backward(sum(mul(x, mul(x, x))));
     }
     NoGradScope no_grad;
-    sgd_rows_step_(sparse.weight(), sparse.take_row_gradients(), {.lr = 0.01});
-    sgd_step_(dense.weight(), grad_of(dense.weight()), zeros({20, 4}), {.lr = 0.01});
-    set_grad(dense.weight(), {});
+    sgd_rows_step_(sparse.weight, sparse.take_row_gradients(), {.lr = 0.01});
+    sgd_step_(dense.weight, dense.weight.grad(), zeros({20, 4}), {.lr = 0.01});
+    dense.weight.set_grad({});
   }
-  EXPECT_EQ(std::memcmp(dense.weight().raw_data(), sparse.weight().raw_data(), static_cast<size_t>(dense.weight().nbytes())), 0);
+  EXPECT_EQ(std::memcmp(dense.weight.master().raw_data(), sparse.weight.master().raw_data(), static_cast<size_t>(dense.weight.master().nbytes())), 0);
 }
 
 TEST(Embedding, RefusesWhatItCannotDo) {
   EXPECT_EQ(message_of([] { Embedding(4, 2, {.padding_idx = 4}); }), "Embedding: padding_idx is 4; expected a row of a table of 4");
   Embedding dense(4, 2);
   EXPECT_EQ(message_of([&] { dense.take_row_gradients(); }),
-            "take_row_gradients: the table is not sparse; its gradient is grad_of(weight()), or set EmbeddingOptions::sparse");
+            "take_row_gradients: the table is not sparse; its gradient is weight.grad(), or set EmbeddingOptions::sparse");
 }
 
 }  // namespace

@@ -11,7 +11,12 @@
 namespace tutti::optim {
 namespace {
 
-std::vector<nn::NamedTensor> one_parameter(std::vector<float> values) { return {{"w", Tensor::of<float>(values), {}}}; }
+nn::Parameter parameter_of(const Tensor& values) {
+  nn::Parameter p("w", values.extents(), nn::Init::zeros());
+  p.assign(values);
+  return p;
+}
+std::vector<nn::NamedParameter> one_parameter(std::vector<float> values) { return {{"w", parameter_of(Tensor::of<float>(values))}}; }
 
 TEST(AdamW, FollowsThePaperOverThreeSteps) {
   const auto parameters = one_parameter({1.0f, -2.0f, 0.5f});
@@ -29,15 +34,15 @@ TEST(AdamW, FollowsThePaperOverThreeSteps) {
       p[i] -= 0.01 * (m[i] / (1 - std::pow(0.9, step))) / (std::sqrt(v[i] / (1 - std::pow(0.95, step))) + 1e-8);
     }
   }
-  for (int i = 0; i < 3; ++i) EXPECT_NEAR(parameters[0].tensor.data<float>()[i], p[i], 1e-6);
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(parameters[0].parameter.master().data<float>()[i], p[i], 1e-6);
   EXPECT_EQ(optimizer->steps_taken(), 3);
 }
 
 TEST(AdamW, ACompiledStepKeepsToItsTensorsWhenTheProgramHasOthers) {
   std::vector<std::vector<float>> after;
   for (const bool compiled : {false, true}) {
-    std::vector<nn::NamedTensor> parameters = one_parameter({1.0f, -2.0f, 0.5f});
-    const Tensor first = parameters[0].tensor;
+    std::vector<nn::NamedParameter> parameters = one_parameter({1.0f, -2.0f, 0.5f});
+    const Tensor first = parameters[0].parameter.master();
     const auto optimizer = make_adamw(parameters);
     if (compiled) optimizer->compile();
     for (int step = 0; step < 6; ++step) {
@@ -56,9 +61,9 @@ TEST(Sgd, AddsMomentumAndDecay) {
   const auto optimizer = make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.5});
   const Tensor grads[] = {Tensor::of<float>({2.0f})};
   optimizer->step(grads, 0.1);
-  EXPECT_FLOAT_EQ(parameters[0].tensor.data<float>()[0], 1.0f - 0.1f * 2.5f);
+  EXPECT_FLOAT_EQ(parameters[0].parameter.master().data<float>()[0], 1.0f - 0.1f * 2.5f);
   optimizer->step(grads, 0.1);
-  EXPECT_FLOAT_EQ(parameters[0].tensor.data<float>()[0], 0.75f - 0.1f * (0.9f * 2.5f + 2.0f + 0.5f * 0.75f));
+  EXPECT_FLOAT_EQ(parameters[0].parameter.master().data<float>()[0], 0.75f - 0.1f * (0.9f * 2.5f + 2.0f + 0.5f * 0.75f));
 }
 
 TEST(Optimizer, NamesAParameterWithoutGradient) {
@@ -75,13 +80,13 @@ TEST(Optimizer, NamesAParameterWithoutGradient) {
 // The learning rate, the clipping and the count change at every step, and nothing is compiled again for them.
 TEST(Optimizer, ACompiledStepHasTheBitsOfAnEagerOneAndIsOneLaunch) {
   const auto run = [](bool adamw, bool compiled) {
-    std::vector<nn::NamedTensor> parameters;
-    for (int i = 0; i < 40; ++i) parameters.push_back({fmt::format("w{}", i), facets::sample_tensor(static_cast<uint64_t>(i), {i % 5 == 0 ? 3 : 100, i + 1}), {}});
+    std::vector<nn::NamedParameter> parameters;
+    for (int i = 0; i < 40; ++i) parameters.push_back({fmt::format("w{}", i), parameter_of(facets::sample_tensor(static_cast<uint64_t>(i), {i % 5 == 0 ? 3 : 100, i + 1}))});
     const auto optimizer = adamw ? make_adamw(parameters) : make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.1});
     if (compiled) optimizer->compile();
     for (int step = 0; step < 4; ++step) {
       std::vector<Tensor> grads;
-      for (const nn::NamedTensor& p : parameters) grads.push_back(facets::sample_tensor(static_cast<uint64_t>(100 * step), p.tensor.extents()));
+      for (const nn::NamedParameter& p : parameters) grads.push_back(facets::sample_tensor(static_cast<uint64_t>(100 * step), p.parameter.sizes()));
       optimizer->step(grads, 0.1 / (step + 1), 1.0 - 0.1 * step);
     }
     if (compiled) {
@@ -91,7 +96,7 @@ TEST(Optimizer, ACompiledStepHasTheBitsOfAnEagerOneAndIsOneLaunch) {
       EXPECT_EQ(s.last.launches, 1) << optimizer->explain();
     }
     std::vector<Tensor> all;
-    for (const nn::NamedTensor& p : parameters) all.push_back(p.tensor);
+    for (const nn::NamedParameter& p : parameters) all.push_back(p.parameter.master());
     for (const StateTensor& s : optimizer->state()) all.push_back(s.tensor);
     return all;
   };

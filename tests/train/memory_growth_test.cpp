@@ -42,7 +42,7 @@ class TinyRun {
  private:
   std::vector<Tensor> parameters() const {
     std::vector<Tensor> list;
-    for (const nn::NamedTensor& p : optimizer_->parameters()) list.push_back(p.tensor);
+    for (const nn::NamedParameter& p : optimizer_->parameters()) list.push_back(p.parameter.leaf());
     return list;
   }
   void step() {

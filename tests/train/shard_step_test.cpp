@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "tutti/models/qwen3.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/parallel/gradient_tree.h"
@@ -23,10 +24,11 @@ struct ShardGradients {
 
 struct SmallModel {
   explicit SmallModel(DType compute = DType::f32, bool checkpoint = false) : model(config(), 16) {
+    model.to(compute);
     nn::initialize(model);
-    for (const nn::NamedTensor& p : model.named_parameters()) parameters.push_back(p.tensor);
+    parameters = nn::leaves_of(model.named_parameters());
     tree.emplace(parameters);
-    forward = {.compute_dtype = compute, .checkpoint_blocks = checkpoint};
+    forward = {.checkpoint_blocks = checkpoint};
   }
   static models::Qwen3Config config() {
     models::Qwen3Config c = models::qwen3_config("quickstart");
@@ -126,11 +128,13 @@ std::string text_of(const std::string& where) {
   return "";
 }
 
-// The words by which the model may call an op: its own name, or that of the function that is made of it.
+// The words by which the model may call an op: its own name, or that of the function or module that is made of it.
 bool calls(const std::string& text, const std::string& op) {
   const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
   if (op.starts_with("deliver_")) return has("backward(");
-  if (op == "matmul") return has("linear(") || has("matmul(") || has("project(");
+  if (op == "matmul") return has("matmul(") || has("_proj(");
+  if (op == "rms_norm") return has("norm(");
+  if (op == "embedding") return has("embed_tokens(");
   for (const char* word : {"rope", "sdpa"}) {
     if (op.starts_with(word)) return has(word);
   }

@@ -1,15 +1,18 @@
 #include "tutti/models/qwen3.h"
 
 #include <algorithm>
-#include <deque>
+#include <optional>
 
 #include "tutti/autograd/checkpoint.h"
+#include "tutti/nn/containers.h"
+#include "tutti/nn/dropout.h"
+#include "tutti/nn/embedding.h"
+#include "tutti/nn/linear.h"
+#include "tutti/nn/norm.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/binary.h"
-#include "tutti/ops/cast.h"
 #include "tutti/ops/cross_entropy.h"
-#include "tutti/ops/embedding.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/linear_cross_entropy.h"
@@ -17,12 +20,11 @@
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/rms_norm.h"
+#include "tutti/ops/rope.h"
 #include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::models {
 namespace {
-
-using nn::Init;
 
 const std::vector<Qwen3Config>& configs() {
   static const std::vector<Qwen3Config> table = {
@@ -46,9 +48,6 @@ const std::vector<Qwen3Config>& configs() {
 int64_t block_products(const Qwen3Config& c) {
   return c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + 3 * c.dim * c.ffn_dim;
 }
-
-// A weight at its use: in the compute dtype. Its gradient comes back in f32.
-Tensor used(const Tensor& weight, DType compute) { return cast(weight, compute); }
 
 }  // namespace
 
@@ -75,116 +74,129 @@ double training_flops_per_token(const Qwen3Config& c, int64_t sequence_length) {
   return 6.0 * static_cast<double>(parameter_count(c) - looked_up) + 12.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
 }
 
-struct Qwen3::Block final : nn::Module {
-  struct Norm final : nn::Module {
-    explicit Norm(int64_t dim) : weight(add_parameter("weight", {dim}, Init::ones())) {}
-    Tensor weight;
-  };
-  struct Linear final : nn::Module {
-    Linear(int64_t in, int64_t out, double std) : weight(add_parameter("weight", {out, in}, Init::normal(std))) {}
-    Tensor weight;  // [out, in]
-  };
-  struct Attention final : nn::Module {
-    explicit Attention(const Qwen3Config& c)
-        : q(c.dim, c.heads * c.head_dim, c.init_std), k(c.dim, c.kv_heads * c.head_dim, c.init_std),
-          v(c.dim, c.kv_heads * c.head_dim, c.init_std), o(c.heads * c.head_dim, c.dim, c.init_std), q_norm(c.head_dim),
-          k_norm(c.head_dim) {
-      add_module("q_proj", q);
-      add_module("k_proj", k);
-      add_module("v_proj", v);
-      add_module("o_proj", o);
-      add_module("q_norm", q_norm);
-      add_module("k_norm", k_norm);
-    }
-    Linear q, k, v, o;
-    Norm q_norm, k_norm;
-  };
-  struct FeedForward final : nn::Module {
-    explicit FeedForward(const Qwen3Config& c)
-        : gate(c.dim, c.ffn_dim, c.init_std), up(c.dim, c.ffn_dim, c.init_std), down(c.ffn_dim, c.dim, c.init_std) {
-      add_module("gate_proj", gate);
-      add_module("up_proj", up);
-      add_module("down_proj", down);
-    }
-    Linear gate, up, down;
-  };
+namespace {
 
-  explicit Block(const Qwen3Config& c) : attention(c), mlp(c), input_norm(c.dim), post_attention_norm(c.dim) {
-    add_module("self_attn", attention);
-    add_module("mlp", mlp);
-    add_module("input_layernorm", input_norm);
-    add_module("post_attention_layernorm", post_attention_norm);
+// A projection without bias whose weight [out, in] starts from a normal distribution.
+struct Projection final : nn::Linear {
+  Projection(int64_t in, int64_t out, const Qwen3Config& c) : Linear(in, out, {.bias = false, .init = nn::Init::normal(c.init_std)}) {}
+};
+
+// What the blocks share of a batch.
+struct Positions {
+  Tensor cos_TE, sin_TE;  // angles of each token
+  Tensor first_key_BS;
+};
+
+struct Attention final : nn::Module {
+  Attention(const Qwen3Config& c, double dropout_p)
+      : q_proj(this, "q_proj", c.dim, c.heads * c.head_dim, c), k_proj(this, "k_proj", c.dim, c.kv_heads * c.head_dim, c),
+        v_proj(this, "v_proj", c.dim, c.kv_heads * c.head_dim, c), o_proj(this, "o_proj", c.heads * c.head_dim, c.dim, c),
+        q_norm(this, "q_norm", c.head_dim, nn::RMSNormOptions{.eps = c.norm_eps}), k_norm(this, "k_norm", c.head_dim, nn::RMSNormOptions{.eps = c.norm_eps}),
+        dropout(this, "dropout", dropout_p), heads(c.heads), kv_heads(c.kv_heads), head_dim(c.head_dim) {}
+
+  Tensor forward(const Tensor& x_TD, const Positions& at) const {
+    const SymInt T = x_TD.size(0), B = at.first_key_BS.size(0), S = at.first_key_BS.size(1);
+    // Statements of their own: C++ leaves the order of arguments open, and cotangents are summed in forward order.
+    const Tensor q_BSHE = reshape(rotated(q_proj(x_TD), heads, q_norm, at), {B, S, heads, head_dim});
+    const Tensor k_BSKE = reshape(rotated(k_proj(x_TD), kv_heads, k_norm, at), {B, S, kv_heads, head_dim});
+    const Tensor v_BSKE = reshape(v_proj(x_TD), {B, S, kv_heads, head_dim});
+    const Tensor attended = sdpa(q_BSHE, k_BSKE, v_BSKE, {.causal = true, .first_key = at.first_key_BS});
+    return dropout(o_proj(reshape(attended, {T, heads * head_dim})));
   }
-  Attention attention;
-  FeedForward mlp;
-  Norm input_norm, post_attention_norm;
+
+  nn::Child<Projection> q_proj, k_proj, v_proj, o_proj;
+  nn::Child<nn::RMSNorm> q_norm, k_norm;
+  nn::Child<nn::Dropout> dropout;
+  const int64_t heads, kv_heads, head_dim;
+
+ private:
+  // The shared weight of the norm is expanded over heads: its gradient sums tokens per head first, heads last.
+  Tensor rotated(const Tensor& projected, int64_t count, const nn::Child<nn::RMSNorm>& norm, const Positions& at) const {
+    const Tensor x_THE = reshape(projected, {projected.size(0), count, head_dim});
+    return rope(rms_norm(x_THE, expand(norm->weight, {count, head_dim}), norm->eps()), at.cos_TE, at.sin_TE);
+  }
 };
 
-struct Qwen3::Decoder {
-  std::deque<Block> blocks;
+struct FeedForward final : nn::Module {
+  FeedForward(const Qwen3Config& c, double dropout_p)
+      : gate_proj(this, "gate_proj", c.dim, c.ffn_dim, c), up_proj(this, "up_proj", c.dim, c.ffn_dim, c), down_proj(this, "down_proj", c.ffn_dim, c.dim, c),
+        dropout(this, "dropout", dropout_p) {}
+
+  Tensor forward(const Tensor& x_TD) const {
+    const Tensor gate_TF = gate_proj(x_TD);
+    const Tensor up_TF = up_proj(x_TD);
+    return dropout(down_proj(swiglu(gate_TF, up_TF)));
+  }
+
+  nn::Child<Projection> gate_proj, up_proj, down_proj;
+  nn::Child<nn::Dropout> dropout;
 };
 
-Qwen3::Qwen3(const Qwen3Config& config, int64_t max_positions)
-    : config_(config), rope_(rope_table(max_positions, config.head_dim, config.rope_theta)), decoder_(std::make_unique<Decoder>()) {
+struct Block final : nn::Module {
+  Block(const Qwen3Config& c, double dropout_p)
+      : self_attn(this, "self_attn", c, dropout_p), mlp(this, "mlp", c, dropout_p),
+        input_layernorm(this, "input_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}),
+        post_attention_layernorm(this, "post_attention_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}) {}
+
+  Tensor forward(const Tensor& x_TD, const Positions& at) const {
+    const Tensor h_TD = add(x_TD, self_attn(input_layernorm(x_TD), at));
+    return add(h_TD, mlp(post_attention_layernorm(h_TD)));
+  }
+
+  nn::Child<Attention> self_attn;
+  nn::Child<FeedForward> mlp;
+  nn::Child<nn::RMSNorm> input_layernorm, post_attention_layernorm;
+};
+
+}  // namespace
+
+struct Qwen3::Decoder final : nn::Module {
+  Decoder(const Qwen3Config& c, const ModelOptions& options)
+      : embed_tokens(this, "embed_tokens", c.vocab, c.dim, nn::EmbeddingOptions{.init = nn::Init::normal(c.init_std)}), layers(this, "layers"),
+        norm(this, "norm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}), angles(std::make_shared<std::optional<RopeTable>>()) {
+    for (int64_t i = 0; i < c.layers; ++i) layers->add(c, options.dropout);
+    const auto table = [=, made = angles, positions = options.max_positions]() -> const RopeTable& {
+      if (!made->has_value()) *made = rope_table(positions, c.head_dim, c.rope_theta);
+      return **made;
+    };
+    cos = register_buffer("rope_cos", [table] { return table().cos; });
+    sin = register_buffer("rope_sin", [table] { return table().sin; });
+  }
+
+  Tensor forward(const TokenBatch& batch, const ForwardOptions& options) const {
+    const SymInt B = batch.rows, S = floordiv(batch.tokens.size(0), B);
+    const Positions at{index_select(cos, 0, batch.positions), index_select(sin, 0, batch.positions), reshape(batch.first_key, {B, S})};
+    Tensor x_TD = embed_tokens(batch.tokens);
+    for (const nn::Child<Block>& block : *layers) {
+      const auto run = [&block, at](std::span<const Tensor> inputs) { return block(inputs[0], at); };
+      x_TD = options.checkpoint_blocks ? checkpoint(run, std::span(&x_TD, 1)) : run(std::span(&x_TD, 1));
+    }
+    return norm(x_TD);
+  }
+
+  nn::Child<nn::Embedding> embed_tokens;
+  nn::Child<nn::ModuleList<Block>> layers;
+  nn::Child<nn::RMSNorm> norm;
+  nn::Buffer cos, sin;
+
+ private:
+  std::shared_ptr<std::optional<RopeTable>> angles;
+};
+
+Qwen3::Qwen3(const Qwen3Config& config, const ModelOptions& options) : config_(config) {
   TUTTI_CHECK(config.kv_heads > 0 && config.heads % config.kv_heads == 0,
               "qwen3 {}: {} query heads cannot share {} key/value heads evenly", config.flavor, config.heads, config.kv_heads);
-  embedding_VD_ = add_parameter("model.embed_tokens.weight", {config.vocab, config.dim}, Init::normal(config.init_std));
-  for (int64_t i = 0; i < config.layers; ++i) add_module(fmt::format("model.layers.{}", i), decoder_->blocks.emplace_back(config));
-  norm_D_ = add_parameter("model.norm.weight", {config.dim}, Init::ones());
-  head_VD_ = config.tied_embeddings ? embedding_VD_
-                                    : add_parameter("lm_head.weight", {config.vocab, config.dim}, Init::normal(config.init_std));
+  decoder_ = std::make_unique<nn::Child<Decoder>>(this, "model", config, options);
+  if (!config.tied_embeddings) lm_head_ = std::make_unique<nn::Child<nn::Linear>>(this, "lm_head", config.dim, config.vocab, nn::LinearOptions{.bias = false, .init = nn::Init::normal(config.init_std)});
+  head_VD_ = config.tied_embeddings ? (*decoder_)->embed_tokens->weight : (*lm_head_)->weight;
 }
 
 Qwen3::~Qwen3() = default;
 
-Tensor Qwen3::block_forward(const Block& block, const Tensor& x_TD, const TokenBatch& batch, const Tensor& cos_TE,
-                            const Tensor& sin_TE, DType compute) const {
-  const auto& a = block.attention;
-  const SymInt T = x_TD.size(0), B = batch.rows, S = floordiv(T, B);
-  const int64_t H = config_.heads, K = config_.kv_heads, E = config_.head_dim;
-  const auto project = [&](const Tensor& x, const Block::Linear& layer) { return linear(x, used(layer.weight, compute)); };
-  // The shared norm weight is expanded over heads: its gradient sums tokens per head first, heads last.
-  const auto heads_of = [&](const Tensor& x, const Block::Linear& layer, const Block::Norm& norm, int64_t heads) {
-    const Tensor x_THE = reshape(project(x, layer), {T, heads, E});
-    const Tensor normed = rms_norm(x_THE, expand(used(norm.weight, compute), {heads, E}), config_.norm_eps);
-    return reshape(rope(normed, cos_TE, sin_TE), {B, S, heads, E});
-  };
-
-  ModuleScope module("self_attn");
-  const Tensor n_TD = rms_norm(x_TD, used(block.input_norm.weight, compute), config_.norm_eps);
-  const Tensor q_BSHE = heads_of(n_TD, a.q, a.q_norm, H), k_BSKE = heads_of(n_TD, a.k, a.k_norm, K);
-  const Tensor v_BSKE = reshape(project(n_TD, a.v), {B, S, K, E});
-  const Tensor attended = sdpa(q_BSHE, k_BSKE, v_BSKE, {.causal = true, .first_key = reshape(batch.first_key, {B, S})});
-  const Tensor h_TD = add(x_TD, project(reshape(attended, {T, H * E}), a.o));
-
-  module.next("mlp");
-  const Tensor m_TD = rms_norm(h_TD, used(block.post_attention_norm.weight, compute), config_.norm_eps);
-  // Statements of their own: C++ leaves the order of arguments open, and cotangents are summed in forward order.
-  const Tensor gate_TF = project(m_TD, block.mlp.gate);
-  const Tensor up_TF = project(m_TD, block.mlp.up);
-  return add(h_TD, project(swiglu(gate_TF, up_TF), block.mlp.down));
-}
-
-Tensor Qwen3::hidden(const TokenBatch& batch, const ForwardOptions& options) const {
-  const DType compute = options.compute_dtype;
-  const ModuleScope module("model");
-  const Tensor cos_TE = index_select(rope_.cos, 0, batch.positions), sin_TE = index_select(rope_.sin, 0, batch.positions);
-  Tensor x_TD = embedding(used(embedding_VD_, compute), batch.tokens);
-  int64_t layer = 0;
-  for (const Block& block : decoder_->blocks) {
-    const ModuleScope in_layer("layers", layer++);
-    const auto run = [this, &block, batch, cos_TE, sin_TE, compute](std::span<const Tensor> inputs) {
-      return block_forward(block, inputs[0], batch, cos_TE, sin_TE, compute);
-    };
-    x_TD = options.checkpoint_blocks ? checkpoint(run, std::span(&x_TD, 1)) : run(std::span(&x_TD, 1));
-  }
-  return rms_norm(x_TD, used(norm_D_, compute), config_.norm_eps);
-}
-
 Tensor Qwen3::forward(const TokenBatch& batch, const ForwardOptions& options) const {
-  const Tensor x_TD = hidden(batch, options);
+  const Tensor x_TD = (*decoder_)(batch, options);
   const ModuleScope module("lm_head");
-  return matmul(x_TD, transpose(used(head_VD_, options.compute_dtype), 0, 1), {.out_dtype = DType::f32});
+  return matmul(x_TD, transpose(head_VD_, 0, 1), {.out_dtype = DType::f32});
 }
 
 Tensor Qwen3::losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options) const {
@@ -193,9 +205,17 @@ Tensor Qwen3::losses(const TokenBatch& batch, const Tensor& labels, const Forwar
     const ModuleScope module("loss");
     return cross_entropy(logits, labels);
   }
-  const Tensor x_TD = hidden(batch, options);
+  const Tensor x_TD = (*decoder_)(batch, options);
   const ModuleScope module("loss");
-  return linear_cross_entropy(x_TD, used(head_VD_, options.compute_dtype), labels, {.reduction = LossReduction::none, .max_bytes = options.loss_max_bytes});
+  return linear_cross_entropy(x_TD, head_VD_, labels, {.reduction = LossReduction::none, .max_bytes = options.loss_max_bytes});
 }
+
+const ModelFamily kQwen3Family = {
+    .name = "qwen3",
+    .flavors = qwen3_flavors,
+    .make = [](std::string_view flavor, const ModelOptions& options) -> std::unique_ptr<LanguageModel> {
+      return std::make_unique<Qwen3>(qwen3_config(flavor), options);
+    },
+};
 
 }  // namespace tutti::models

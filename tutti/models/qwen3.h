@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/nn/module.h"
-#include "tutti/ops/rope.h"
+#include "tutti/models/language_model.h"
+#include "tutti/nn/linear.h"
 
 namespace tutti::models {
 
@@ -37,45 +37,29 @@ int64_t parameter_count(const Qwen3Config& config);
 // 12 * layers * heads * head_dim * sequence_length for attention (as if it were not causal).
 double training_flops_per_token(const Qwen3Config& config, int64_t sequence_length);
 
-// B rows of S tokens; every tensor is [B * S] in row-major order.
-struct TokenBatch {
-  Tensor tokens;     // i32
-  Tensor positions;  // i32: the position of each token in its document
-  Tensor first_key;  // i32: the position within the row of the first token of the token's document
-  int64_t rows = 0;
-};
-
-struct ForwardOptions {
-  DType compute_dtype = DType::f32;  // with bf16, weights are cast at each use and activations are bf16
-  bool checkpoint_blocks = false;    // recompute each block in backward
-  int64_t loss_max_bytes = 0;        // losses() computes logits in chunks of at most this many bytes; 0: all logits at once
-};
-
-class Qwen3 final : public nn::Module {
+class Qwen3 final : public LanguageModel {
  public:
-  // Parameters are uninitialized; call nn::initialize. Positions must be below `max_positions`.
-  Qwen3(const Qwen3Config& config, int64_t max_positions);
+  // UsageError when the head counts do not divide.
+  Qwen3(const Qwen3Config& config, const ModelOptions& options);
+  Qwen3(const Qwen3Config& config, int64_t max_positions) : Qwen3(config, ModelOptions{.max_positions = max_positions}) {}
   ~Qwen3() override;
 
-  // Logits [T, V] in f32.
-  Tensor forward(const TokenBatch& batch, const ForwardOptions& options = {}) const;
-  // The cross_entropy of the logits and `labels` [T], as f32 [T]. The bits do not depend on options.loss_max_bytes.
-  Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const;
+  Tensor forward(const TokenBatch& batch, const ForwardOptions& options = {}) const override;
+  Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const override;
+  int64_t vocab_size() const override { return config_.vocab; }
+  double training_flops_per_token(int64_t sequence_length) const override { return models::training_flops_per_token(config_, sequence_length); }
+  int64_t kept_elements_per_token() const override { return config_.layers * config_.dim; }
 
   const Qwen3Config& config() const { return config_; }
 
  private:
-  struct Block;
-  // The input of the head: [T, dim] in the compute dtype.
-  Tensor hidden(const TokenBatch& batch, const ForwardOptions& options) const;
-  Tensor block_forward(const Block& block, const Tensor& x_TD, const TokenBatch& batch, const Tensor& cos_TE,
-                       const Tensor& sin_TE, DType compute) const;
-
-  Qwen3Config config_;
-  RopeTable rope_;
-  Tensor embedding_VD_, norm_D_, head_VD_;
   struct Decoder;
-  std::unique_ptr<Decoder> decoder_;
+  Qwen3Config config_;
+  std::unique_ptr<nn::Child<Decoder>> decoder_;          // "model"
+  std::unique_ptr<nn::Child<nn::Linear>> lm_head_;  // null: the head is the embedding
+  nn::Parameter head_VD_;
 };
+
+extern const ModelFamily kQwen3Family;
 
 }  // namespace tutti::models

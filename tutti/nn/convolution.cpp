@@ -4,7 +4,7 @@
 
 namespace tutti::nn {
 
-Conv::Conv(int dims, int64_t channels, int64_t outputs, const Dims& kernel, const ConvOptions& options, bool bias) : options_(options) {
+Conv::Conv(int dims, int64_t channels, int64_t outputs, const Dims& kernel, const ConvOptions& options, bool with_bias) : options_(options) {
   const int64_t groups = options.groups;
   TUTTI_CHECK(groups >= 1 && channels >= 1 && outputs >= 1 && channels % groups == 0 && outputs % groups == 0,
               "Conv{}d: {} channels to {} outputs in {} groups; expected 1 or more of each, and groups that divide both", dims, channels,
@@ -18,8 +18,8 @@ Conv::Conv(int dims, int64_t channels, int64_t outputs, const Dims& kernel, cons
     sizes.push_back(k);
     fan_in *= k;
   }
-  weight_ = add_parameter("weight", sizes, Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(fan_in))));
-  if (bias) bias_ = add_parameter("bias", {outputs}, Init{});
+  weight = register_parameter("weight", sizes, Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(fan_in))));
+  if (with_bias) bias = register_parameter("bias", {outputs}, Init::zeros());
 }
 
 }  // namespace tutti::nn

@@ -14,14 +14,14 @@ Table::Table(int64_t rows, int64_t columns, const EmbeddingOptions& options) : o
   TUTTI_CHECK(rows >= 0 && columns >= 0, "Embedding: a table of {} rows and {} columns; expected 0 or more of each", rows, columns);
   TUTTI_CHECK(options.padding_idx == kNoPadding || (options.padding_idx >= 0 && options.padding_idx < rows),
               "Embedding: padding_idx is {}; expected a row of a table of {}", options.padding_idx, rows);
-  weight_ = add_parameter("weight", {rows, columns}, options.init);
+  weight = register_parameter("weight", {rows, columns}, options.init);
 }
 
-Tensor Table::table() const { return options_.sparse ? detach(weight_) : weight_; }
+Tensor Table::table() const { return options_.sparse ? detach(weight.use()) : weight.use(); }
 
-Tensor Table::end_of_backward(const Tensor& found, Lookup lookup) {
+Tensor Table::end_of_backward(const Tensor& found, Lookup lookup) const {
   if (!options_.sparse || !is_grad_enabled()) return found;
-  if (!requires_grad(found)) requires_grad_(found);  // it has no history: all it depends on is the detached table
+  if (!requires_grad(found)) tutti::requires_grad_(found);  // it has no history: all it depends on is the detached table
   const auto kept = std::make_shared<Lookup>(std::move(lookup));
   register_hook(found, [kept](const Tensor& cotangent) {
     kept->grad = kept->grad.defined() ? add(kept->grad, cotangent) : cotangent;
@@ -32,9 +32,9 @@ Tensor Table::end_of_backward(const Tensor& found, Lookup lookup) {
 }
 
 RowGradients Table::take_row_gradients() {
-  TUTTI_CHECK(options_.sparse, "take_row_gradients: the table is not sparse; its gradient is grad_of(weight()), or set EmbeddingOptions::sparse");
+  TUTTI_CHECK(options_.sparse, "take_row_gradients: the table is not sparse; its gradient is weight.grad(), or set EmbeddingOptions::sparse");
   NoGradScope no_grad;
-  const int64_t rows = weight_.extents()[0];
+  const int64_t rows = weight.sizes()[0];
   std::vector<RowGradients> uses;
   for (const auto& use : std::exchange(lookups_, {})) {
     if (!use->grad.defined()) continue;
@@ -45,17 +45,17 @@ RowGradients Table::take_row_gradients() {
   return add_row_gradients(uses, rows);
 }
 
-Tensor Embedding::forward(const Tensor& indices) {
+Tensor Embedding::forward(const Tensor& indices) const {
   return end_of_backward(embedding(table(), indices, options_.padding_idx), {.indices = indices});
 }
 
-Tensor EmbeddingBag::forward(const Tensor& indices, const Tensor& offsets, const Tensor& per_sample_weights) {
+Tensor EmbeddingBag::forward(const Tensor& indices, const Tensor& offsets, const Tensor& per_sample_weights) const {
   const BagOptions bag{.mode = mode_, .padding_idx = options_.padding_idx, .include_last_offset = include_last_offset_, .per_sample_weights = per_sample_weights};
   const BagResult result = embedding_bag_with_entries(table(), indices, offsets, bag);
   return end_of_backward(result.pooled, {.indices = indices, .offsets = offsets, .bag = bag, .chosen = result.chosen});
 }
 
-Tensor EmbeddingBag::forward(const Tensor& indices_BL) {
+Tensor EmbeddingBag::forward(const Tensor& indices_BL) const {
   TUTTI_CHECK(indices_BL.ndim() == 2, "EmbeddingBag: without offsets the indices are [bags, length]; got {}", describe(indices_BL));
   const int64_t last = include_last_offset_ ? 1 : 0;
   const Tensor offsets = mul(arange(indices_BL.size(0) + last), Scalar(indices_BL.size(1).guard_int()));

@@ -24,7 +24,7 @@ struct EmbeddingOptions {
 // take_row_gradients().
 class Table : public Module {
  public:
-  const Tensor& weight() const { return weight_; }
+  Parameter weight;
   bool is_sparse() const { return options_.sparse; }
   // The gradient of the table, summed in forward order over all lookups since the last call; lookups that no backward() reached
   // are skipped. UsageError when none was reached, or when the table is not sparse.
@@ -40,15 +40,14 @@ class Table : public Module {
     Tensor grad;              // gradient of the looked-up rows, set by backward()
   };
   // Makes `found`, which was looked up in a detached table, the point where backward() ends.
-  Tensor end_of_backward(const Tensor& found, Lookup lookup);
+  Tensor end_of_backward(const Tensor& found, Lookup lookup) const;
   // The table for a lookup: detached when gradients are sparse.
   Tensor table() const;
 
-  Tensor weight_;
   EmbeddingOptions options_;
 
  private:
-  std::vector<std::shared_ptr<Lookup>> lookups_;
+  mutable std::vector<std::shared_ptr<Lookup>> lookups_;  // what take_row_gradients() will read, not part of the values
 };
 
 // weight [rows, columns]. Unlike in PyTorch, row `padding_idx` does not start as zeros: initialize() fills it like the others.
@@ -56,7 +55,7 @@ class Embedding : public Table {
  public:
   Embedding(int64_t rows, int64_t columns, const EmbeddingOptions& options = {}) : Table(rows, columns, options) {}
   // Shapes: indices [...] -> [..., columns].
-  Tensor forward(const Tensor& indices);
+  Tensor forward(const Tensor& indices) const;
 };
 
 class EmbeddingBag : public Table {
@@ -65,8 +64,8 @@ class EmbeddingBag : public Table {
   EmbeddingBag(int64_t rows, int64_t columns, BagMode mode = BagMode::sum, const EmbeddingOptions& options = {}, bool include_last_offset = false)
       : Table(rows, columns, options), mode_(mode), include_last_offset_(include_last_offset) {}
   // As embedding_bag(): indices [P] divided into bags by `offsets`, or indices [bags, length] without offsets.
-  Tensor forward(const Tensor& indices, const Tensor& offsets, const Tensor& per_sample_weights = {});
-  Tensor forward(const Tensor& indices_BL);
+  Tensor forward(const Tensor& indices, const Tensor& offsets, const Tensor& per_sample_weights = {}) const;
+  Tensor forward(const Tensor& indices_BL) const;
 
  private:
   BagMode mode_;

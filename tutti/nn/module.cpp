@@ -1,65 +1,182 @@
 #include "tutti/nn/module.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <unordered_set>
+#include <utility>
 
-#include "tutti/autograd/tape.h"
-#include "tutti/ops/copy.h"
-#include "tutti/ops/creation.h"
-#include "tutti/ops/random.h"
+#include "tutti/core/error.h"
+#include "tutti/tensor/tensor_slot.h"
 
 namespace tutti::nn {
 
-void Module::collect(const std::string& prefix, const std::vector<NamedTensor> Module::* list,
-                     std::vector<NamedTensor>& out) const {
-  for (const NamedTensor& own : this->*list) {
-    const bool seen = std::any_of(out.begin(), out.end(), [&](const NamedTensor& t) { return t.tensor.is_same(own.tensor); });
-    if (!seen) out.push_back({prefix + own.name, own.tensor, own.init});
+// The mode as a slot that holds one of two tensors: a compiled function notes that it read the slot, and notices when the slot holds
+// the other one.
+struct Module::Mode final : TensorSlot {
+  Tensor held() const override { return is_training ? marker(0) : marker(1); }
+  std::string description() const override { return "the mode of a module (train() or eval())"; }
+  // On memory that no rank's allocator owns, since the markers serve all ranks.
+  static const Tensor& marker(size_t which) {
+    static std::byte bytes[2] = {};
+    static const Tensor markers[2] = {Tensor::from_memory(&bytes[0], {1}, DType::u8, [] {}), Tensor::from_memory(&bytes[1], {1}, DType::u8, [] {})};
+    return markers[which];
   }
-  for (const Child& child : children_) child.module->collect(prefix + child.name + ".", list, out);
+  std::atomic<bool> is_training{true};
+};
+
+Module::Module() : mode_(std::make_shared<Mode>()) {}
+Module::~Module() = default;
+
+namespace {
+
+// Appends what a module itself holds, under full names, but for what was seen before.
+template <class Named, class Identity>
+void collect(const std::string& prefix, const std::vector<Named>& own, Identity identity, std::unordered_set<const void*>& seen, std::vector<Named>& out) {
+  for (const Named& entry : own) {
+    if (!seen.insert(identity(entry)).second) continue;
+    out.push_back(entry);
+    out.back().name = prefix + entry.name;
+  }
 }
 
-std::vector<NamedTensor> Module::named_parameters(const std::string& prefix) const {
-  std::vector<NamedTensor> out;
-  collect(prefix, &Module::parameters_, out);
+}  // namespace
+
+std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) const {
+  std::vector<NamedParameter> out;
+  std::unordered_set<const void*> seen;
+  const auto walk = [&](const auto& self, const Module& module, const std::string& path) -> void {
+    collect(path, module.parameters_, [](const NamedParameter& p) { return p.parameter.identity(); }, seen, out);
+    for (const Member& child : module.children_) self(self, *child.module, path + child.name + ".");
+  };
+  walk(walk, *this, prefix);
   return out;
 }
 
-std::vector<NamedTensor> Module::named_buffers(const std::string& prefix) const {
-  std::vector<NamedTensor> out;
-  collect(prefix, &Module::buffers_, out);
+std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const {
+  std::vector<NamedBuffer> out;
+  std::unordered_set<const void*> seen;
+  const auto walk = [&](const auto& self, const Module& module, const std::string& path) -> void {
+    collect(path, module.buffers_, [](const NamedBuffer& b) { return b.buffer.identity(); }, seen, out);
+    for (const Member& child : module.children_) self(self, *child.module, path + child.name + ".");
+  };
+  walk(walk, *this, prefix);
+  return out;
+}
+
+std::vector<NamedModule> Module::named_modules(const std::string& prefix) {
+  std::vector<NamedModule> out;
+  std::unordered_set<const Module*> seen;
+  const auto walk = [&](const auto& self, Module& module, const std::string& path) -> void {
+    if (!seen.insert(&module).second) return;
+    out.push_back({path, &module});
+    for (const Member& child : module.children_) self(self, *child.module, path.empty() ? child.name : path + "." + child.name);
+  };
+  walk(walk, *this, prefix);
   return out;
 }
 
 int64_t Module::parameter_count() const {
   int64_t count = 0;
-  for (const NamedTensor& p : named_parameters()) count += p.tensor.numel();
+  for (const NamedParameter& p : named_parameters()) count += p.parameter.numel();
   return count;
 }
 
-Tensor Module::add_parameter(std::string name, const Extents& sizes, Init init, DType dtype) {
-  MemoryCategoryScope category(MemoryCategory::parameters);
-  Tensor t = Tensor::empty(sizes, dtype);
-  requires_grad_(t);
-  parameters_.push_back({std::move(name), t, init});
-  return t;
+void Module::apply(FunctionRef<void(Module&)> function) {
+  for (const Member& child : children_) child.module->apply(function);
+  function(*this);
 }
 
-Tensor Module::add_buffer(std::string name, Tensor buffer) {
-  buffers_.push_back({std::move(name), buffer, {}});
-  return buffer;
+void Module::train(bool on) {
+  for (const NamedModule& m : named_modules()) m.module->mode_->is_training = on;
 }
 
-void Module::add_module(std::string name, Module& child) { children_.push_back({std::move(name), &child}); }
+bool Module::is_training() const { return read_slot(mode_).is_same(Mode::marker(0)); }
+
+void Module::to(DType dtype) {
+  for (const NamedParameter& p : named_parameters()) p.parameter.set_use_dtype(dtype);
+}
+
+void Module::requires_grad_(bool on) {
+  for (const NamedParameter& p : named_parameters()) p.parameter.requires_grad_(on);
+}
+
+void Module::zero_grad() {
+  for (const NamedParameter& p : named_parameters()) {
+    if (p.parameter.is_materialized()) p.parameter.set_grad({});
+  }
+}
+
+ForwardHooks& Module::forward_hooks() {
+  if (hooks_ == nullptr) hooks_ = std::make_unique<ForwardHooks>();
+  return *hooks_;
+}
+
+std::string Module::call_name() const {
+  if (parent_ == nullptr || !parent_->is_list_) return name_;
+  const std::string list = parent_->call_name();
+  return list.empty() ? name_ : list + "." + name_;
+}
+
+void Module::check_new(const std::string& name) const {
+  TUTTI_CHECK(!name.empty(), "a parameter, buffer or submodule needs a name");
+  const auto has = [&](const auto& list) { return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; }); };
+  TUTTI_CHECK(!has(parameters_) && !has(buffers_) && !has(children_), "the module already has a parameter, buffer or submodule named '{}'", name);
+}
+
+Parameter Module::register_parameter(std::string name, const Extents& sizes, const Init& init, DType dtype) {
+  return register_parameter(name, Parameter(name, sizes, init, dtype));
+}
+
+Parameter Module::register_parameter(std::string name, const Parameter& parameter) {
+  if (!parameter.defined()) return parameter;
+  check_new(name);
+  parameters_.push_back({std::move(name), parameter});
+  return parameter;
+}
+
+Buffer Module::register_buffer(std::string name, Tensor value, bool persistent) {
+  check_new(name);
+  buffers_.push_back({name, Buffer(name, std::move(value)), persistent});
+  return buffers_.back().buffer;
+}
+
+Buffer Module::register_buffer(std::string name, std::function<Tensor()> compute) {
+  check_new(name);
+  buffers_.push_back({name, Buffer(name, std::move(compute)), false});
+  return buffers_.back().buffer;
+}
+
+void Module::register_module(std::string name, Module& child) {
+  check_new(name);
+  TUTTI_CHECK(&child != this, "module '{}' cannot be a submodule of itself", name);
+  if (child.parent_ == nullptr) {
+    child.parent_ = this;
+    child.name_ = name;
+  }
+  children_.push_back({std::move(name), &child});
+}
+
+std::vector<Tensor> leaves_of(const std::vector<NamedParameter>& parameters) {
+  std::vector<Tensor> leaves;
+  for (const NamedParameter& p : parameters) leaves.push_back(p.parameter.leaf());
+  return leaves;
+}
 
 void initialize(Module& module) {
-  NoGradScope no_grad;
-  for (const NamedTensor& p : module.named_parameters()) {
-    switch (p.init.kind) {
-      case Init::Kind::zeros: copy_(p.tensor, zeros({}, DType::f32)); break;
-      case Init::Kind::ones: copy_(p.tensor, ones({}, DType::f32)); break;
-      case Init::Kind::normal: copy_(p.tensor, normal(p.tensor.sizes(), random_key(p.name), 0.0, p.init.std)); break;
-    }
+  for (const NamedParameter& p : module.named_parameters()) p.parameter.initialize(p.name);
+}
+
+EvalScope::EvalScope(Module& module) {
+  for (const NamedModule& m : module.named_modules()) {
+    if (m.module->mode_->is_training) was_training_.push_back(m.module);
   }
+  module.eval();
+}
+
+// One by one, because a module that was in evaluation mode before stays there.
+EvalScope::~EvalScope() {
+  for (const Module* module : was_training_) module->mode_->is_training = true;
 }
 
 }  // namespace tutti::nn

@@ -1,5 +1,7 @@
 #include "tutti/optim/optimizer.h"
 
+#include <algorithm>
+
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/creation.h"
@@ -8,21 +10,45 @@
 
 namespace tutti::optim {
 
+void Optimizer::step() {
+  std::vector<Tensor> grads;
+  for (const nn::NamedParameter& p : parameters_) grads.push_back(p.parameter.grad());
+  std::vector<double> lrs;
+  for (const double lr : group_lrs_) lrs.push_back(lr * lr_factor_);
+  run(grads, lrs, 1.0);
+}
+
+void Optimizer::zero_grad() {
+  for (const nn::NamedParameter& p : parameters_) p.parameter.set_grad({});
+}
+
 void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale) {
   TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(), parameters_.size());
-  NoGradScope no_grad;
-  const PhaseScope phase(TracePhase::optimizer);
   for (size_t i = 0; i < grads.size(); ++i)
     TUTTI_CHECK(grads[i].defined(), "optimizer step: parameter '{}' has no gradient; it took no part in the loss", parameters_[i].name);
-  set_numbers(lr, grad_scale, ++steps_);
+  std::vector<double> lrs(group_lrs_.size(), lr);
+  for (size_t g = 1; g < lrs.size(); ++g) {
+    TUTTI_CHECK(group_lrs_[0] > 0, "optimizer step: the first of {} groups was made with learning rate {}, so that the others have no ratio to it", lrs.size(),
+                group_lrs_[0]);
+    lrs[g] = lr * (group_lrs_[g] / group_lrs_[0]);
+  }
+  run(grads, lrs, grad_scale);
+}
+
+void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) {
+  NoGradScope no_grad;
+  const PhaseScope phase(TracePhase::optimizer);
+  ++steps_;
+  for (size_t g = 0; g < lrs.size(); ++g) set_numbers(g, lrs[g], grad_scale, steps_);
   if (compiled_) compiled_({grads.begin(), grads.end()});
   else step_all(grads);
 }
 
 void Optimizer::step_all(std::span<const Tensor> grads) {
   for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) continue;
     const ModuleScope parameter(parameters_[i].name);
-    step_one(i, grads[i]);
+    step_one(i, group_of_[i], parameters_[i].parameter.master(), grads[i]);
   }
 }
 
@@ -33,10 +59,23 @@ void Optimizer::compile(CompileOptions options) {
   explain_ = [function] { return function.explain(); };
 }
 
+size_t Optimizer::add_group(const std::vector<nn::NamedParameter>& parameters, double lr) {
+  const size_t first = parameters_.size();
+  for (const nn::NamedParameter& p : parameters) {
+    if (!p.parameter.requires_grad()) continue;
+    const bool is_known = std::any_of(parameters_.begin(), parameters_.end(), [&](const nn::NamedParameter& q) { return q.parameter.is_same(p.parameter); });
+    TUTTI_CHECK(!is_known, "optimizer: parameter '{}' is given twice; every parameter belongs to one group", p.name);
+    parameters_.push_back(p);
+    group_of_.push_back(group_lrs_.size());
+  }
+  group_lrs_.push_back(lr);
+  return first;
+}
+
 Tensor Optimizer::add_state(size_t i, const char* what) {
   MemoryCategoryScope category(MemoryCategory::optimizer);
-  const nn::NamedTensor& parameter = parameters_[i];
-  state_.push_back({fmt::format("state.{}.{}", parameter.name, what), zeros(parameter.tensor.sizes(), DType::f32)});
+  const nn::NamedParameter& p = parameters_[i];
+  state_.push_back({fmt::format("state.{}.{}", p.name, what), zeros(to_shape(p.parameter.sizes()), DType::f32)});
   return state_.back().tensor;
 }
 
@@ -44,54 +83,76 @@ namespace {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(std::vector<nn::NamedTensor> parameters, const AdamWOptions& options) : Optimizer(std::move(parameters)), options_(options) {
-    for (size_t i = 0; i < this->parameters().size(); ++i) {
-      m_.push_back(add_state(i, "exp_avg"));
-      v_.push_back(add_state(i, "exp_avg_sq"));
+  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups) {
+    for (const auto& group : groups) {
+      groups_.push_back({.options = group.options});
+      for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) {
+        m_.push_back(add_state(i, "exp_avg"));
+        v_.push_back(add_state(i, "exp_avg_sq"));
+      }
     }
   }
 
  private:
-  void set_numbers(double lr, double grad_scale, int64_t step) override {
-    now_ = {.lr = lr, .beta1 = options_.beta1, .beta2 = options_.beta2, .eps = options_.eps,
-            .weight_decay = options_.weight_decay, .step = step, .grad_scale = grad_scale};
-    numbers_.set(now_);
+  struct Group {
+    AdamWOptions options;
+    AdamWStep now{.lr = 0, .step = 1};
+    AdamWNumbers numbers = {};
+  };
+  void set_numbers(size_t group, double lr, double grad_scale, int64_t step) override {
+    Group& g = groups_[group];
+    const AdamWOptions& o = g.options;
+    g.now = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .step = step, .grad_scale = grad_scale};
+    g.numbers.set(g.now);
   }
-  void step_one(size_t i, const Tensor& grad) override { adamw_step_(parameters()[i].tensor, grad, m_[i], v_[i], numbers_, now_); }
+  void step_one(size_t i, size_t group, const Tensor& master, const Tensor& grad) override {
+    const Group& g = groups_[group];
+    adamw_step_(master, grad, m_[i], v_[i], g.numbers, g.now);
+  }
 
-  AdamWOptions options_;
-  AdamWStep now_{.lr = 0, .step = 1};
-  AdamWNumbers numbers_;
+  std::vector<Group> groups_;
   std::vector<Tensor> m_, v_;
 };
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(std::vector<nn::NamedTensor> parameters, const SgdOptions& options) : Optimizer(std::move(parameters)), options_(options) {
-    for (size_t i = 0; i < this->parameters().size(); ++i) buffers_.push_back(add_state(i, "momentum_buffer"));
+  explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups) {
+    for (const auto& group : groups) {
+      groups_.push_back({.options = group.options});
+      for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) buffers_.push_back(add_state(i, "momentum_buffer"));
+    }
   }
 
  private:
-  void set_numbers(double lr, double grad_scale, int64_t) override {
-    now_ = {.lr = lr, .momentum = options_.momentum, .weight_decay = options_.weight_decay, .grad_scale = grad_scale};
-    numbers_.set(now_);
+  struct Group {
+    SgdOptions options;
+    SgdStep now{.lr = 0};
+    SgdNumbers numbers = {};
+  };
+  void set_numbers(size_t group, double lr, double grad_scale, int64_t) override {
+    Group& g = groups_[group];
+    g.now = {.lr = lr, .momentum = g.options.momentum, .weight_decay = g.options.weight_decay, .grad_scale = grad_scale};
+    g.numbers.set(g.now);
   }
-  void step_one(size_t i, const Tensor& grad) override { sgd_step_(parameters()[i].tensor, grad, buffers_[i], numbers_, now_); }
+  void step_one(size_t i, size_t group, const Tensor& master, const Tensor& grad) override {
+    const Group& g = groups_[group];
+    sgd_step_(master, grad, buffers_[i], g.numbers, g.now);
+  }
 
-  SgdOptions options_;
-  SgdStep now_{.lr = 0};
-  SgdNumbers numbers_;
+  std::vector<Group> groups_;
   std::vector<Tensor> buffers_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedTensor> parameters, const AdamWOptions& options) {
-  return std::make_unique<AdamW>(std::move(parameters), options);
+std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterGroup<AdamWOptions>>& groups) { return std::make_unique<AdamW>(groups); }
+std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options) {
+  return std::make_unique<AdamW>(std::vector<ParameterGroup<AdamWOptions>>{{std::move(parameters), options}});
 }
 
-std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedTensor> parameters, const SgdOptions& options) {
-  return std::make_unique<Sgd>(std::move(parameters), options);
+std::unique_ptr<Optimizer> make_sgd(const std::vector<ParameterGroup<SgdOptions>>& groups) { return std::make_unique<Sgd>(groups); }
+std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options) {
+  return std::make_unique<Sgd>(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}});
 }
 
 }  // namespace tutti::optim

@@ -1,4 +1,11 @@
-// Optimizers over named parameters. Parameters are f32 master weights; the state is f32 as well and local to the rank.
+// Optimizers over the parameters of modules. They update the masters, which are f32; their state is f32 too and local to the rank.
+//
+//   const auto optimizer = optim::make_adamw(model.named_parameters(), {.lr = 3e-4});
+//   ... forward, backward(loss) ...
+//   optimizer->step();  // with the gradients that backward has accumulated
+//   optimizer->zero_grad();
+//
+// An optimizer belongs to one thread of a rank.
 #pragma once
 
 #include <functional>
@@ -16,52 +23,86 @@ struct StateTensor {
   Tensor tensor;
 };
 
+// Parameters that share options.
+template <class Options>
+struct ParameterGroup {
+  std::vector<nn::NamedParameter> parameters;
+  Options options = {};
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
-  // One step: updates parameter i with grads[i] times `grad_scale`, at learning rate `lr`.
+
+  // One step with the accumulated gradient of each parameter, at its group's learning rate times lr_factor(). A parameter without
+  // gradient keeps its value and state.
+  void step();
+  // Forgets the accumulated gradients.
+  void zero_grad();
+  // What a schedule multiplies all learning rates with; 1 at first.
+  double lr_factor() const { return lr_factor_; }
+  void set_lr_factor(double factor) { lr_factor_ = factor; }
+
+  // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the learning rate of the
+  // first group; those of the others keep their ratio to it. UsageError when a gradient is undefined, naming the parameter.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
+
   // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and the step
   // count do not cause recompilation.
   void compile(CompileOptions options = {.name = "optimizer step"});
   // Statistics and description of the compiled step; empty without compile().
   CompileStatistics statistics() const { return statistics_ ? statistics_() : CompileStatistics{}; }
   std::string explain() const { return explain_ ? explain_() : ""; }
-  const std::vector<nn::NamedTensor>& parameters() const { return parameters_; }
+
+  // What is trained, group by group. Parameters that did not require grad when the optimizer was made are left out.
+  const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   // The state tensors that a checkpoint needs besides the parameters. They may be overwritten to restore it.
   const std::vector<StateTensor>& state() const { return state_; }
   int64_t steps_taken() const { return steps_; }
   void set_steps_taken(int64_t steps) { steps_ = steps; }
 
  protected:
-  explicit Optimizer(std::vector<nn::NamedTensor> parameters) : parameters_(std::move(parameters)) {}
+  Optimizer() = default;
+  // Adds the parameters of a group whose learning rate is `lr`; returns the number of the first. UsageError, naming it, when a
+  // parameter already belongs to a group.
+  size_t add_group(const std::vector<nn::NamedParameter>& parameters, double lr);
   // Adds a zero tensor with the shape of parameter `i` to state().
   Tensor add_state(size_t i, const char* what);
-  // Stores the numbers that change from step to step in tensors, for step_one().
-  virtual void set_numbers(double lr, double grad_scale, int64_t step) = 0;
-  virtual void step_one(size_t i, const Tensor& grad) = 0;
+  // Stores the numbers of a group that change from step to step in tensors, for step_one().
+  virtual void set_numbers(size_t group, double lr, double grad_scale, int64_t step) = 0;
+  // Updates the master of parameter `i`, which belongs to `group`.
+  virtual void step_one(size_t i, size_t group, const Tensor& master, const Tensor& grad) = 0;
 
  private:
+  void run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale);
   void step_all(std::span<const Tensor> grads);
 
-  std::vector<nn::NamedTensor> parameters_;
+  std::vector<nn::NamedParameter> parameters_;
+  std::vector<size_t> group_of_;    // of each parameter
+  std::vector<double> group_lrs_;
   std::vector<StateTensor> state_;
+  double lr_factor_ = 1.0;
   int64_t steps_ = 0;
   std::function<void(const std::vector<Tensor>&)> compiled_;
   std::function<CompileStatistics()> statistics_;
   std::function<std::string()> explain_;
 };
 
+// Source: Loshchilov and Hutter 2019.
 struct AdamWOptions {
+  double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
-std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedTensor> parameters, const AdamWOptions& options = {});
+std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options = {});
+std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterGroup<AdamWOptions>>& groups);
 
 struct SgdOptions {
+  double lr = 1e-3;
   double momentum = 0.0, weight_decay = 0.0;
 };
-std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedTensor> parameters, const SgdOptions& options = {});
+std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options = {});
+std::unique_ptr<Optimizer> make_sgd(const std::vector<ParameterGroup<SgdOptions>>& groups);
 
 }  // namespace tutti::optim

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tutti/io/token_stream.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/models/language_model.h"
 
 namespace tutti::train {
 

@@ -23,7 +23,10 @@ using Named = std::vector<std::pair<std::string, Tensor>>;
 
 Named parameters_of(const nn::Module& model) {
   Named list;
-  for (const nn::NamedTensor& p : model.named_parameters()) list.emplace_back(p.name, detach(p.tensor));
+  for (const nn::NamedParameter& p : model.named_parameters()) {
+    p.parameter.materialize();
+    list.emplace_back(p.name, detach(p.parameter.master()));
+  }
   return list;
 }
 
@@ -67,7 +70,7 @@ void check_content(const SafetensorsFile& file, const Named& wanted) {
   }
   for (const auto& entry : file.entries()) {
     const bool known = std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.first == entry.name; });
-    if (!known) problems += fmt::format("\n  unknown: {}", entry.name);
+    if (!known) problems += fmt::format("\n  unexpected: {}", entry.name);
   }
   TUTTI_CHECK(problems.empty(), "{} is of another model:{}", file.path(), problems);
 }
@@ -157,11 +160,8 @@ TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model,
   return state;
 }
 
-void load_model(const fs::path& path, const nn::Module& model) {
-  const fs::path file = fs::is_regular_file(path) ? path : resolve(path) / kModelFile;
-  const SafetensorsFile parameters(file.string());
-  check_content(parameters, parameters_of(model));
-  copy_content(parameters, parameters_of(model));
+void load_model(const fs::path& path, nn::Module& model) {
+  nn::load(model, (fs::is_regular_file(path) ? path : resolve(path) / kModelFile).string());
 }
 
 std::vector<DigestedTensor> digest_checkpoint(const fs::path& path) {

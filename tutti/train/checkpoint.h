@@ -27,8 +27,8 @@ SavedState read_state(const std::filesystem::path& step_folder);
 // Loads a checkpoint into model and optimizer. UsageError when names or shapes differ from the model's, and EnvironmentError when
 // a tensor is not the one that was saved; model and optimizer are then unchanged.
 TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer);
-// Loads only the parameters, from a step folder or a .safetensors file.
-void load_model(const std::filesystem::path& path, const nn::Module& model);
+// Loads only the parameters, from a step folder or a .safetensors file, whose dtypes may be others than f32. Errors as nn::load().
+void load_model(const std::filesystem::path& path, nn::Module& model);
 
 struct DigestedTensor {
   std::string name;

@@ -13,6 +13,7 @@ namespace tutti::train {
 struct ModelConfig {
   std::string name = "qwen3";
   std::string flavor = "quickstart";
+  double dropout = 0.0;
 };
 
 struct DataConfig {

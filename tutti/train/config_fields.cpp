@@ -43,6 +43,10 @@ std::vector<Field> make_fields() {
   return {
       {TUTTI_KEY(model, name), .doc = "model family", .unit = "", .rule = one_of({"qwen3"}), .resuming = kFixed},
       {TUTTI_KEY(model, flavor), .doc = "named size of the model, such as quickstart or 0.6B", .unit = "", .resuming = kFixed},
+      {TUTTI_KEY(model, dropout),
+       .doc = "probability with which training drops an element of what an attention or feed-forward layer adds. The masks depend "
+              "on seed, step and virtual shard, not on the number of ranks",
+       .unit = "", .rule = between(0, 1), .resuming = kFixed},
 
       {TUTTI_KEY(data, paths),
        .doc = "text files, folders and globs; .jsonl, gzip and dictzip are recognised. Between two starts of a run the "

@@ -12,9 +12,10 @@
 
 namespace tutti::train {
 
-double bits_per_byte(const models::Qwen3& model, const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows,
+double bits_per_byte(models::LanguageModel& model, const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows,
                      const models::ForwardOptions& options, comm::ProcessGroup* group) {
   NoGradScope no_grad;
+  const nn::EvalScope evaluating(model);
   rows = std::min(rows, data.validation_row_count());
   const int64_t rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
   ExactSum nats(ExactTerm::value);

@@ -3,13 +3,13 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/io/token_dataset.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/models/language_model.h"
 
 namespace tutti::train {
 
 // The sum of the losses in bits over the first `rows` validation rows (or all, if there are fewer), divided by the number of
-// bytes of text that their labels represent. The ranks share the work and all get the same value; `group` may be null.
-double bits_per_byte(const models::Qwen3& model, const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows,
+// bytes of text that their labels represent. The model is in evaluation mode meanwhile. The ranks share the work and all get the same value; `group` may be null.
+double bits_per_byte(models::LanguageModel& model, const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows,
                      const models::ForwardOptions& options, comm::ProcessGroup* group);
 
 // Bits per byte of an order-2 byte model (io/byte_ngram.h) of the training documents on the documents that the first

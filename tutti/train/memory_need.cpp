@@ -1,7 +1,7 @@
 #include "tutti/train/memory_need.h"
 
 #include "tutti/core/error.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/train/run_model.h"
 
 namespace tutti::train {
 namespace {
@@ -11,13 +11,15 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 3
 }  // namespace
 
 MemoryNeed least_memory(const Config& config) {
-  const models::Qwen3Config model = models::qwen3_config(config.model.flavor);
+  const auto model = build_model(config);
   const int64_t moments = config.optimizer.name == "adamw" ? 2 : config.optimizer.momentum > 0 ? 1 : 0;
   const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
   const int64_t item = config.training.mixed_precision_param == "bfloat16" ? 2 : 4;
   // Logits and their gradient, unless the loss is computed from chunks of them.
-  const int64_t logits = config.training.loss_max_bytes == 0 ? 2 * 4 * model.vocab : 0;
-  return {.parameters = 4 * (2 + moments) * models::parameter_count(model), .shard = tokens * (logits + item * model.layers * model.dim)};
+  const int64_t logits = config.training.loss_max_bytes == 0 ? 2 * 4 * model->vocab_size() : 0;
+  // Master, gradient and moments in f32, and the copy that forward reads when that is in another dtype.
+  const int64_t per_parameter = 4 * (2 + moments) + (item == 4 ? 0 : item);
+  return {.parameters = per_parameter * model->parameter_count(), .shard = tokens * (logits + item * model->kept_elements_per_token())};
 }
 
 void check_memory(const Config& config, int64_t available) {

@@ -9,6 +9,7 @@
 #include "tutti/core/philox.h"
 #include "tutti/io/token_stream.h"
 #include "tutti/train/batch.h"
+#include "tutti/train/run_model.h"
 
 namespace tutti::train {
 namespace {
@@ -39,20 +40,15 @@ int32_t draw(const float* logits, int64_t vocab, const SampleOptions& options, d
 
 }  // namespace
 
-models::ForwardOptions forward_options(const Config& config) {
-  return {.compute_dtype = config.training.mixed_precision_param == "bfloat16" ? DType::bf16 : DType::f32,
-          .checkpoint_blocks = config.activation_checkpoint.mode == "full",
-          .loss_max_bytes = config.training.loss_max_bytes};
-}
-
 SampleOptions sample_options(const Config& config) {
   return {.max_tokens = config.validation.sample_tokens, .seed = static_cast<uint64_t>(config.training.seed),
           .context = config.data.sequence_length, .forward = forward_options(config)};
 }
 
-std::string sample_text(const models::Qwen3& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options) {
+std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options) {
   TUTTI_CHECK(options.temperature >= 0 && std::isfinite(options.temperature), "temperature is {}; expected 0 or more", options.temperature);
   NoGradScope no_grad;
+  const nn::EvalScope evaluating(model);
   const DocumentFrame frame = document_frame(tokenizer);
   std::vector<int32_t> tokens = {frame.start};
   tokenizer.encode_into(prompt, tokens);

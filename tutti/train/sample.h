@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tutti/io/tokenizer.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/models/language_model.h"
 #include "tutti/train/config.h"
 
 namespace tutti::train {
@@ -18,12 +18,11 @@ struct SampleOptions {
   models::ForwardOptions forward = {};
 };
 
-// The options with which a run computes and samples its sample.txt.
-models::ForwardOptions forward_options(const Config& config);
+// The options with which a run samples its sample.txt.
 SampleOptions sample_options(const Config& config);
 
 // Continues `prompt` token by token until the end of the document or max_tokens. Token t depends only on the model, the
-// prompt and (seed, t). Returns the prompt followed by its continuation.
-std::string sample_text(const models::Qwen3& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options);
+// prompt and (seed, t). The model is in evaluation mode meanwhile. Returns the prompt followed by its continuation.
+std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options);
 
 }  // namespace tutti::train

@@ -11,7 +11,7 @@ struct tutti::graph::Fields<tutti::models::TokenBatch> {
 
 namespace tutti::train {
 
-ShardStep::ShardStep(const models::Qwen3& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget) {
+ShardStep::ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget) {
   const auto step = [&model, &sink, forward](const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) {
     const Tensor losses = model.losses(batch, labels, forward);
     backward(losses, scale, {.sink = &sink});

@@ -6,7 +6,7 @@
 
 #include "tutti/autograd/use_sink.h"
 #include "tutti/graph/compiled.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/models/language_model.h"
 
 namespace tutti::train {
 
@@ -14,7 +14,7 @@ class ShardStep {
  public:
   // `model` and `sink`, which gets the gradients of its parameters use by use, must outlive this. activation_memory_budget: see
   // CompileOptions; used if compiled.
-  ShardStep(const models::Qwen3& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget = 1.0);
+  ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget = 1.0);
 
   // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. Returns the losses, one per token, 0 where the label
   // is ignored. The bits are the same, compiled or not.

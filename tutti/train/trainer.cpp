@@ -20,6 +20,7 @@
 #include "tutti/train/lr_schedule.h"
 #include "tutti/train/memory_report.h"
 #include "tutti/train/run_log.h"
+#include "tutti/train/run_model.h"
 #include "tutti/train/run_start.h"
 #include "tutti/train/sample.h"
 #include "tutti/train/shard_step.h"
@@ -33,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::vector<nn::NamedTensor> parameters) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::vector<nn::NamedParameter> parameters) {
   if (c.name == "sgd") return optim::make_sgd(std::move(parameters), {.momentum = c.momentum, .weight_decay = c.weight_decay});
   return optim::make_adamw(std::move(parameters),
                            {.beta1 = c.beta1, .beta2 = c.beta2, .eps = c.eps, .weight_decay = c.weight_decay});
@@ -55,24 +56,21 @@ class Trainer {
         data_(std::move(data.corpus), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
-        model_(models::qwen3_config(config.model.flavor), config.data.sequence_length),
-        optimizer_(make_optimizer(config.optimizer, model_.named_parameters())), schedule_(make_schedule(config)),
+        model_(build_model(config)), optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
-    TUTTI_CHECK(tokenizer_->vocab_size() <= model_.config().vocab,
+    TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
-                config.model.flavor, model_.config().vocab, tokenizer_->name(), tokenizer_->vocab_size());
+                config.model.flavor, model_->vocab_size(), tokenizer_->name(), tokenizer_->vocab_size());
     const int64_t rows = config.training.global_batch_tokens / config.data.sequence_length;
     rows_per_shard_ = rows / config.numerics.virtual_shards;
-    std::vector<Tensor> parameters;
-    for (const nn::NamedTensor& p : optimizer_->parameters()) parameters.push_back(p.tensor);
-    shards_.emplace(config.numerics.virtual_shards, group_, parameters, parallel::parse_schedule(config.parallelism.data_parallel_schedule));
-    shard_step_.emplace(model_, *shards_->sink(), forward_, config.training.compile,
+    state_.seed = static_cast<uint64_t>(config.training.seed);
+    seed_all(state_.seed);
+    nn::initialize(*model_);
+    shards_.emplace(config.numerics.virtual_shards, group_, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule));
+    shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
     if (config.training.compile) optimizer_->compile();
-    state_.seed = static_cast<uint64_t>(config.training.seed);
     inputs_ = std::move(data.inputs);
-    seed_all(state_.seed);
-    nn::initialize(model_);
   }
 
   TrainerResult run(const TrainerOptions& options);
@@ -93,7 +91,7 @@ class Trainer {
   RunStart start_;
   std::unique_ptr<Tokenizer> tokenizer_;
   TokenDataset data_;
-  models::Qwen3 model_;
+  std::unique_ptr<models::LanguageModel> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
@@ -161,7 +159,7 @@ StepRecord Trainer::train_step() {
   record.grad_norm = norm;
   record.tokens_seen = state_.tokens_seen;
   record.tokens_per_s = static_cast<double>(tokens) / seconds;
-  record.tflops = record.tokens_per_s * models::training_flops_per_token(model_.config(), config_.data.sequence_length) / 1e12;
+  record.tflops = record.tokens_per_s * model_->training_flops_per_token(config_.data.sequence_length) / 1e12;
   if (config_.metrics.peak_gflops > 0) record.mfu = 100 * record.tflops * 1e3 / config_.metrics.peak_gflops;
   record.step_ms = seconds * 1e3;
   const MemoryStatistics memory = RankContext::current().allocator().statistics();
@@ -173,22 +171,22 @@ StepRecord Trainer::train_step() {
 double Trainer::validate() {
   const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
                                                     : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
-  return bits_per_byte(model_, data_, *tokenizer_, rows, forward_, group_);
+  return bits_per_byte(*model_, data_, *tokenizer_, rows, forward_, group_);
 }
 
 void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
   on_first_rank(group_, [&] {
     state_.optimizer_steps = optimizer_->steps_taken();
-    save_checkpoint(folder, model_, *optimizer_, state_, config_.checkpoint.keep_latest);
+    save_checkpoint(folder, *model_, *optimizer_, state_, config_.checkpoint.keep_latest);
     log->note(fmt::format("saved {}", (folder / fmt::format("step-{}", state_.step)).string()));
   });
 }
 
 void Trainer::load() {
   if (start_.continues()) {
-    state_ = load_checkpoint(*start_.checkpoint, model_, *optimizer_);
+    state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_);
   } else if (!config_.checkpoint.initial_load_path.empty()) {
-    load_model(config_.checkpoint.initial_load_path, model_);
+    load_model(config_.checkpoint.initial_load_path, *model_);
   }
   state_.inputs = std::move(inputs_);
 }
@@ -196,7 +194,7 @@ void Trainer::load() {
 // What the run says first.
 std::string Trainer::beginning() {
   if (!start_.continues()) {
-    return fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_.parameter_count(), ranks_,
+    return fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_->parameter_count(), ranks_,
                        ranks_ == 1 ? "" : "s", data_.rows_per_epoch(), config_.data.sequence_length);
   }
   const DataCursor cursor = data_.cursor_at(state_.next_row);
@@ -217,7 +215,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     log->note(beginning());
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
-                    {"parameters", std::to_string(model_.parameter_count())}, {"tokenizer", tokenizer_->name()},
+                    {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
                     {"ranks", std::to_string(ranks_)}});
     if (config_.validation.every > 0) {
       const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
@@ -256,7 +254,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   tell(profiler.finish());
   if (log) {
     if (state_.step >= config_.training.steps && config_.validation.sample_tokens > 0) {
-      const std::string text = sample_text(model_, *tokenizer_, config_.validation.sample_prompt, sample_options(config_));
+      const std::string text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sample_options(config_));
       log->sample(state_.step, text);
       log->note("sample: " + displayable(text));
     }
@@ -280,7 +278,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
 
 TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
-  models::qwen3_config(config.model.flavor);  // a wrong name is said before the data is read
+  build_model(config);  // a wrong name is said before the data is read
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   RunStart start = find_run(config, options.fresh, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);

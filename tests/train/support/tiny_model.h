@@ -21,7 +21,7 @@ struct TinyModel {
     seed_all(seed);
     nn::initialize(model);
   }
-  models::Qwen3 model;
+  mutable models::Qwen3 model;  // sampling and evaluation switch its mode
 };
 
 inline std::vector<std::string> tiny_documents(int count) {

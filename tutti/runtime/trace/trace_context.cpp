@@ -53,6 +53,7 @@ const TracePlace* intern(const TracePlace* parent, const PlaceKey& key, Fill fil
 const TracePlace* intern_module(const TracePlace* parent, const std::string& name, const std::source_location& where) {
   return intern(parent, {parent, name, where.file_name(), where.line()}, [&](TracePlace& place) {
     place.module_path = parent && !parent->module_path.empty() ? parent->module_path + "." + name : name;
+    if (where.line() == 0) return;
     place.stack.push_back(fmt::format("{}:{} ({})", source_name(where.file_name()), where.line(), function_of(where.function_name())));
   });
 }

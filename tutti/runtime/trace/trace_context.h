@@ -72,7 +72,7 @@ class SequenceScope {
 };
 
 // Ops called while the scope lives belong to the module `name` inside that of the enclosing scope, and to the source line
-// that opened the scope. Costs one test of a flag when no profiler session runs; never throws.
+// that opened the scope (none if `where` has no line). Costs one test of a flag when no profiler session runs; never throws.
 class ModuleScope {
  public:
   explicit ModuleScope(std::string_view name, std::source_location where = std::source_location::current()) noexcept

@@ -1,0 +1,61 @@
+// LanguageModel: what training, evaluation and sampling need of a model over tokens.
+//
+// A model registers itself by a row of model_families() and is built from its family and flavor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/nn/module.h"
+
+namespace tutti::models {
+
+// B rows of S tokens; every tensor is [B * S] in row-major order.
+struct TokenBatch {
+  Tensor tokens;     // i32
+  Tensor positions;  // i32: the position of each token in its document
+  Tensor first_key;  // i32: the position within the row of the first token of the token's document
+  int64_t rows = 0;
+};
+
+struct ForwardOptions {
+  bool checkpoint_blocks = false;  // recompute each block in backward
+  int64_t loss_max_bytes = 0;      // losses() computes logits in chunks of at most this many bytes; 0: all logits at once
+};
+
+class LanguageModel : public nn::Module {
+ public:
+  // Logits [B * S, vocab_size()] in f32.
+  virtual Tensor forward(const TokenBatch& batch, const ForwardOptions& options = {}) const = 0;
+  // The cross entropy of the logits and `labels` [B * S], as f32 [B * S]: 0 where a label is ignored. The bits do not depend on
+  // options.loss_max_bytes.
+  virtual Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const = 0;
+
+  virtual int64_t vocab_size() const = 0;
+  // Training FLOPs per token: 6 per parameter that is multiplied with it, plus those of attention.
+  virtual double training_flops_per_token(int64_t sequence_length) const = 0;
+  // The elements per token that backward keeps at the least, such as the input of each block.
+  virtual int64_t kept_elements_per_token() const = 0;
+};
+
+struct ModelOptions {
+  int64_t max_positions = 0;  // positions of tokens are below this
+  double dropout = 0;         // the probability with which training drops an element of a block's attention or feed-forward output
+};
+
+// One architecture with its sizes.
+struct ModelFamily {
+  const char* name;
+  std::vector<std::string> (*flavors)();
+  std::unique_ptr<LanguageModel> (*make)(std::string_view flavor, const ModelOptions& options);
+};
+std::span<const ModelFamily> model_families();
+// Builds a model, whose parameters have no memory yet (nn/parameter.h). UsageError, suggesting the nearest name, for an unknown family
+// or flavor.
+std::unique_ptr<LanguageModel> make_model(std::string_view family, std::string_view flavor, const ModelOptions& options);
+
+}  // namespace tutti::models

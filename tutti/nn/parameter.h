@@ -1,0 +1,101 @@
+// Parameter and Buffer: the tensors of a module.
+//
+// A Parameter has a master, which optimizer and checkpoints read and write, and a tensor that forward reads: the leaf of autograd.
+// They are one tensor unless the parameter is used in another dtype than its master has, as with Module::to(DType::bf16). Then
+// forward reads a copy, which is cast again whenever the master has changed: once per optimizer step, not once per use.
+//
+// A parameter has no memory until it is materialized, by initialize(), by loading values or by materialize(); reading it before is
+// an error that names it. So a model of any size can be built, counted and loaded one parameter at a time.
+//
+// Parameters and buffers are handles: copies share the same values, which is how weights are tied. They may be read from several
+// threads; whoever materializes, converts or writes them must exclude readers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tutti/nn/init.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::nn {
+
+class Parameter {
+ public:
+  // No parameter: a module built without it, such as a Linear without bias. It converts to an undefined tensor.
+  Parameter() = default;
+  // `name` is the one within its module. The master has `dtype`, a float.
+  Parameter(std::string name, const Extents& sizes, const Init& init, DType dtype = DType::f32);
+
+  bool defined() const { return state_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  // Whether both are handles of one parameter.
+  bool is_same(const Parameter& other) const { return state_ == other.state_; }
+  const void* identity() const { return state_.get(); }
+
+  // The tensor that forward reads, in use_dtype(). A compiled function that called this reads it anew at each of its calls.
+  // UsageError, naming the parameter, when it is not materialized.
+  Tensor use() const;
+  operator Tensor() const { return defined() ? use() : Tensor(); }
+  // The same tensor, for those who ask autograd about it: hooks, gradients, sinks. UsageError as use().
+  Tensor leaf() const;
+  // The values that training updates. Code that writes elements through data() must call changed() afterwards; ops that write in
+  // place need not. UsageError as use().
+  Tensor master() const;
+  void changed() const;
+
+  // The gradient (f32, or f64 for f64 masters) that backward has accumulated; undefined before.
+  Tensor grad() const;
+  void set_grad(Tensor grad) const;
+  // A parameter that does not require grad is frozen: backward computes no gradient for it, and optimizers skip it.
+  bool requires_grad() const;
+  void requires_grad_(bool on) const;
+
+  const std::string& name() const;
+  const Extents& sizes() const;
+  int64_t numel() const { return numel_of(sizes()); }
+  DType dtype() const;      // of the master
+  DType use_dtype() const;  // of what forward reads
+  // From now on forward reads `dtype`, a float. Where that is not the dtype of before, the leaf becomes another tensor, without
+  // gradient and hooks.
+  void set_use_dtype(DType dtype) const;
+
+  bool is_materialized() const;
+  // Gives the master memory, whose elements are undefined. Does nothing the second time.
+  void materialize() const;
+  // Materializes the parameter and fills it according to its Init: a function of the rank's seed (seed_all), `full_name` and the
+  // element's index (numerics contract, N6).
+  void initialize(std::string_view full_name) const;
+  // Materializes the parameter and copies `values`, converted to the master's dtype. UsageError when their sizes differ.
+  void assign(const Tensor& values) const;
+
+ private:
+  struct State;
+  State& state() const;
+  std::shared_ptr<State> state_;
+};
+
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::string name, Tensor value);
+  // The value is computed when it is first read, so that a model built without memory has none for its tables either.
+  Buffer(std::string name, std::function<Tensor()> compute);
+
+  bool defined() const { return state_ != nullptr; }
+  const void* identity() const { return state_.get(); }
+  // The tensor that it holds. A compiled function that called this reads it anew at each of its calls.
+  Tensor use() const;
+  operator Tensor() const { return defined() ? use() : Tensor(); }
+  // From now on it holds `value`, of any sizes.
+  void set(Tensor value) const;
+  const std::string& name() const;
+
+ private:
+  struct State;
+  State& state() const;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tutti::nn

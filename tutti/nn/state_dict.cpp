@@ -1,0 +1,119 @@
+#include "tutti/nn/state_dict.h"
+
+#include <unordered_map>
+#include <unordered_set>
+#include <string_view>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/core/error.h"
+#include "tutti/io/safetensors.h"
+#include "tutti/nn/module.h"
+#include "tutti/ops/copy.h"
+
+namespace tutti::nn {
+namespace {
+
+// Something that takes a value by name: a parameter or a persistent buffer.
+struct Target {
+  std::string name;
+  Extents sizes;
+  Parameter parameter;  // undefined: a buffer
+  Buffer buffer;
+};
+
+std::vector<Target> targets_of(const Module& module) {
+  std::vector<Target> targets;
+  for (NamedParameter& p : module.named_parameters()) targets.push_back({std::move(p.name), p.parameter.sizes(), p.parameter, {}});
+  for (NamedBuffer& b : module.named_buffers()) {
+    if (b.persistent) targets.push_back({std::move(b.name), b.buffer.use().extents(), {}, b.buffer});
+  }
+  return targets;
+}
+
+// Names and shapes of what is to be loaded, without its values.
+struct Offer {
+  std::string_view name;
+  Extents sizes;
+  std::string text;  // for messages
+};
+
+LoadReport compare(const std::vector<Target>& targets, const std::vector<Offer>& offers, const LoadOptions& options, const std::string& source) {
+  LoadReport report;
+  std::unordered_map<std::string_view, const Offer*> by_name;
+  for (const Offer& offer : offers) by_name.emplace(offer.name, &offer);
+  std::unordered_set<std::string_view> wanted;
+  for (const Target& target : targets) {
+    wanted.insert(target.name);
+    const auto it = by_name.find(target.name);
+    if (it == by_name.end()) report.missing.push_back(target.name);
+    else if (it->second->sizes != target.sizes)
+      report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {}", target.name, it->second->text, target.sizes));
+  }
+  for (const Offer& offer : offers) {
+    if (!wanted.contains(offer.name)) report.unexpected.emplace_back(offer.name);
+  }
+  const bool is_wrong = !report.mismatched.empty() || (options.strict && !report.empty());
+  TUTTI_CHECK(!is_wrong, "{} does not fit the module, which is unchanged:{}", source, report.to_string());
+  return report;
+}
+
+void take(const Target& target, const Tensor& values) {
+  if (target.parameter.defined()) target.parameter.assign(values);
+  else copy_(target.buffer.use(), values);
+}
+
+}  // namespace
+
+std::string LoadReport::to_string() const {
+  std::string text;
+  for (const std::string& name : missing) text += "\n  missing: " + name;
+  for (const std::string& name : unexpected) text += "\n  unexpected: " + name;
+  for (const std::string& line : mismatched) text += "\n  " + line;
+  return text;
+}
+
+StateDict Module::state_dict(const std::string& prefix) const {
+  StateDict state;
+  for (const NamedParameter& p : named_parameters(prefix)) state.emplace_back(p.name, detach(p.parameter.master()));
+  for (const NamedBuffer& b : named_buffers(prefix)) {
+    if (b.persistent) state.emplace_back(b.name, b.buffer.use());
+  }
+  return state;
+}
+
+LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& options) {
+  std::vector<Offer> offers;
+  std::unordered_map<std::string_view, const Tensor*> values;
+  for (const auto& [name, tensor] : state) {
+    TUTTI_CHECK(tensor.defined(), "the state dict holds an undefined tensor for '{}'", name);
+    TUTTI_CHECK(values.emplace(name, &tensor).second, "the state dict holds '{}' twice", name);
+    offers.push_back({name, tensor.extents(), describe(tensor)});
+  }
+  const std::vector<Target> targets = targets_of(*this);
+  LoadReport report = compare(targets, offers, options, "the state dict");
+  NoGradScope no_grad;
+  for (const Target& target : targets) {
+    if (const auto it = values.find(target.name); it != values.end()) take(target, *it->second);
+  }
+  return report;
+}
+
+LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
+  const SafetensorsFile file(path);
+  std::vector<Offer> offers;
+  for (const auto& entry : file.entries()) {
+    const Tensor view = file.tensor(entry.name);
+    offers.push_back({entry.name, view.extents(), describe(view)});
+  }
+  const std::vector<Target> targets = targets_of(module);
+  LoadReport report = compare(targets, offers, options, path);
+  NoGradScope no_grad;
+  for (const Target& target : targets) {
+    if (file.contains(target.name)) take(target, file.tensor(target.name));
+  }
+  return report;
+}
+
+void save(const Module& module, const std::string& path) { write_safetensors(path, module.state_dict(), {{"format", "pt"}}); }
+
+}  // namespace tutti::nn

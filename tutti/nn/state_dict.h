@@ -1,0 +1,37 @@
+// StateDict: the values of a module by name, and the report of loading one.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::nn {
+
+class Module;
+
+// Names and values in the order of registration.
+using StateDict = std::vector<std::pair<std::string, Tensor>>;
+
+struct LoadOptions {
+  bool strict = true;  // missing and unexpected names are an error
+};
+
+// What of the names of a module and of a source of values did not agree.
+struct LoadReport {
+  std::vector<std::string> missing;     // the module has them, the source does not
+  std::vector<std::string> unexpected;  // the source has them, the module does not
+  std::vector<std::string> mismatched;  // both have them, but sizes differ: "fc.weight: the source holds [4, 3] f32 cpu, ..."
+  bool empty() const { return missing.empty() && unexpected.empty() && mismatched.empty(); }
+  // One line per name; "" when there is nothing to report.
+  std::string to_string() const;
+};
+
+// Loads the tensors of a .safetensors file by name, one at a time straight from the file's pages, and converts them to the dtypes
+// of the masters. Errors as Module::load_state_dict(), and those of SafetensorsFile. A module that failed to load is unchanged.
+LoadReport load(Module& module, const std::string& path, const LoadOptions& options = {});
+// Writes the state dict of `module` as a .safetensors file, atomically.
+void save(const Module& module, const std::string& path);
+
+}  // namespace tutti::nn
