@@ -5,7 +5,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "tutti/autograd/backward.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/runtime/trace/profiler.h"
 #include "tutti/optim/grad_norm.h"
 
 namespace tutti::optim {
@@ -105,6 +110,89 @@ TEST(Optimizer, ACompiledStepHasTheBitsOfAnEagerOneAndIsOneLaunch) {
     for (size_t i = 0; i < eager.size(); ++i)
       EXPECT_EQ(std::memcmp(eager[i].raw_data(), compiled[i].raw_data(), static_cast<size_t>(eager[i].nbytes())), 0) << i;
   }
+}
+
+TEST(Optimizer, StepsWithAccumulatedGradientsAndForgetsThem) {
+  std::vector<std::vector<float>> after;
+  for (const bool compiled : {false, true}) {
+    const nn::Parameter used = parameter_of(Tensor::of<float>({1.0f, 2.0f})), unused = parameter_of(Tensor::of<float>({5.0f}));
+    const auto optimizer = make_sgd({{"used", used}, {"unused", unused}}, {.lr = 0.5, .weight_decay = 0.1});
+    if (compiled) optimizer->compile();
+    for (int step = 0; step < 3; ++step) {
+      backward(sum(mul(used, used)));
+      backward(sum(used));  // gradients add up
+      optimizer->step();
+      optimizer->zero_grad();
+      EXPECT_FALSE(used.grad().defined());
+    }
+    after.push_back({used.master().data<float>()[0], used.master().data<float>()[1], unused.master().data<float>()[0]});
+  }
+  double x = 1.0;
+  for (int step = 0; step < 3; ++step) x -= 0.5 * (2 * x + 1 + 0.1 * x);
+  EXPECT_NEAR(after[0][0], x, 1e-6);
+  EXPECT_EQ(after[0][2], 5.0f);  // no gradient: not even decay
+  EXPECT_EQ(after[0], after[1]);
+}
+
+TEST(Optimizer, GroupsHaveLearningRatesAndDecayOfTheirOwn) {
+  const nn::Parameter a = parameter_of(Tensor::of<float>({1.0f})), b = parameter_of(Tensor::of<float>({1.0f}));
+  const auto optimizer = make_sgd(std::vector<ParameterGroup<SgdOptions>>{{{{"a", a}}, {.lr = 0.1, .weight_decay = 0.5}}, {{{"b", b}}, {.lr = 0.2}}});
+  a.set_grad(Tensor::of<float>({1.0f})), b.set_grad(Tensor::of<float>({1.0f}));
+  optimizer->set_lr_factor(0.5);
+  optimizer->step();
+  EXPECT_FLOAT_EQ(a.master().data<float>()[0], 1.0f - 0.05f * 1.5f);
+  EXPECT_FLOAT_EQ(b.master().data<float>()[0], 1.0f - 0.1f);
+  // In explicit form the first group's rate is given, and the second keeps its ratio.
+  a.assign(Tensor::of<float>({1.0f})), b.assign(Tensor::of<float>({1.0f}));
+  const Tensor grads[] = {Tensor::of<float>({1.0f}), Tensor::of<float>({1.0f})};
+  optimizer->step(grads, 1.0);
+  EXPECT_FLOAT_EQ(a.master().data<float>()[0], 1.0f - 1.5f);
+  EXPECT_FLOAT_EQ(b.master().data<float>()[0], 1.0f - 2.0f);
+}
+
+TEST(Optimizer, LeavesFrozenParametersOutAndRefusesOneTwice) {
+  const nn::Parameter a = parameter_of(Tensor::of<float>({1.0f})), frozen = parameter_of(Tensor::of<float>({1.0f}));
+  frozen.requires_grad_(false);
+  const auto optimizer = make_adamw({{"a", a}, {"frozen", frozen}});
+  EXPECT_EQ(optimizer->parameters().size(), 1u);
+  EXPECT_EQ(optimizer->state().size(), 2u);
+  try {
+    make_adamw({{"a", a}, {"alias", a}});
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_STREQ(e.what(), "optimizer: parameter 'alias' is given twice; every parameter belongs to one group");
+  }
+}
+
+// The number of kernels that cast while `work` runs.
+template <class Work>
+int casts(Work work) {
+  Profiler profiler;
+  EXPECT_TRUE(profiler.start({.filter = TraceFilter::this_thread, .memory = false}).ok());
+  work();
+  profiler.stop();
+  int count = 0;
+  for (const TraceHarvest::Thread& thread : profiler.trace().threads) {
+    for (int64_t i = 0; i < thread.size; ++i) {
+      const TraceEvent& event = (*thread.log)[i];
+      if (event.kernel == nullptr) continue;
+      for (const KernelOp& op : event.kernel->info.ops) count += op.name == "copy_";
+    }
+  }
+  return count;
+}
+
+TEST(Optimizer, LeavesOneCastPerStepHoweverOftenAParameterIsUsed) {
+  const nn::Parameter p = parameter_of(full({1000}, 1.0));
+  p.set_use_dtype(DType::bf16);
+  const auto optimizer = make_sgd({{"w", p}});
+  const auto step = [&] {
+    for (int shard = 0; shard < 4; ++shard) backward(sum(mul(p.use(), p.use())));
+    optimizer->step();
+    optimizer->zero_grad();
+  };
+  step();
+  EXPECT_EQ(casts(step), 1);
 }
 
 TEST(GradNorm, DoesNotDependOnHowGradientsAreCut) {
