@@ -35,7 +35,7 @@ double mean_of(const Tensor& losses) {
 class Trainer {
  public:
   Trainer(const TrainProblem& problem, bool compiled)
-      : shard_(problem.model, problem.rows, problem.sequence_length), shards_(1, nullptr, shard_.parameters),
+      : before_(RankContext::current().allocator().statistics().current_bytes), shard_(problem.model, problem.rows, problem.sequence_length), shards_(1, nullptr, shard_.parameters),
         step_(shard_.model, *shards_.sink(), {}, compiled), optimizer_(optim::make_adamw(shard_.model.named_parameters())) {
     if (compiled) optimizer_->compile();
   }
@@ -70,13 +70,14 @@ class Trainer {
     row.first_loss = loss_.front();
     row.last_loss = loss_.back();
     for (const Tensor& p : shard_.parameters) row.parameters += p.numel();
-    row.peak_mbytes = static_cast<double>(peak_) / (1 << 20);
+    row.peak_mbytes = static_cast<double>(peak_ - before_) / (1 << 20);
     return row;
   }
 
   const std::vector<Tensor>& parameters() const { return shard_.parameters; }
 
  private:
+  const int64_t before_;  // bytes in use that are not this trainer's, such as the weights of the one before it
   ModelShard shard_;
   parallel::Shards shards_;
   train::ShardStep step_;

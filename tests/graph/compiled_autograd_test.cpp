@@ -110,7 +110,7 @@ TEST(CompiledSink, HoldsNoSetOfGradients) {
     void finished(int32_t) override {}
     int64_t most = 0;
   } sink;
-  constexpr int64_t kLayers = 24, kSize = 128;
+  constexpr int64_t kLayers = 24, kSize = 64;  // small enough that activations are in the arena, which is there before
   std::vector<Tensor> weights;
   for (int64_t i = 0; i < kLayers; ++i) weights.push_back(requires_grad_(full({kSize, kSize}, 0.01)));
   const auto step = compile([&](const Tensor& x) {

@@ -1,7 +1,7 @@
 // An executable: the steps of a compiled graph with everything that does not change from call to call.
 //
 // It is immutable once constructed and may be called by any number of threads concurrently: the memory a call writes is in a
-// frame of its own. Frames and their arenas are kept for later calls.
+// frame of its own. Frames and their arenas are kept for later calls; large buffers are allocated for as long as they live.
 #pragma once
 
 #include <memory>

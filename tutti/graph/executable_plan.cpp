@@ -5,6 +5,11 @@
 namespace tutti::graph {
 namespace {
 
+// A buffer of at least so many bytes has memory of its own, from its first use to its last. In the arena it would be held for the
+// whole call: the activations of a training step until the last gradient has been handed out. Smaller ones would cost more time than
+// they save memory.
+constexpr int64_t kOwnMemory = int64_t{64} << 10;
+
 std::span<const KernelStep> kernels_of(const Step& step) {
   if (const auto* batch = std::get_if<BatchStep>(&step)) return batch->kernels;
   const auto* kernel = std::get_if<KernelStep>(&step);
@@ -96,7 +101,7 @@ void Executable::plan_buffers() {
   std::vector<size_t> owner;
   for (size_t b = 0; b < count; ++b) {
     if (first[b] < 0) continue;
-    if (is_kept[b]) {
+    if (is_kept[b] || graph_.buffers[b].nbytes >= kOwnMemory) {
       allocates_[static_cast<size_t>(first[b])].push_back(static_cast<int32_t>(b));
       lets_go_[static_cast<size_t>(last[b])].push_back(static_cast<int32_t>(b));
       continue;
