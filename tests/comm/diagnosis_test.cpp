@@ -115,7 +115,7 @@ TEST(Diagnosis, DifferentOperationsSizesAndDtypesAreMismatches) {
   const Diagnosis d = with(splits);
   ASSERT_EQ(d.findings.size(), 1u);  // what follows from a mismatch is not said apart
   EXPECT_EQ(d.findings[0].kind, Kind::mismatch);
-  EXPECT_NE(d.text.find("rank 0 and rank 2 called all_reduce(f32 [1024], sum) with different splits"), std::string::npos) << d.text;
+  EXPECT_NE(d.text.find("rank 0 and rank 2 called all_reduce(f32 [1024], sum) with different plans (agreement keys)"), std::string::npos) << d.text;
 }
 
 TEST(Diagnosis, SizesThatMayDifferDo) {

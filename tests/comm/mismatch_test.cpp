@@ -140,6 +140,12 @@ const std::vector<Mismatch>& mismatches() {
                    odd ? g.all_to_all_v_single(t[0], t[1], even, even) : g.all_to_all_single(t[0], t[1]);
                  }};
        }},
+      {"AgreementKeys", "the plans (agreement keys) differ", [](G& g, bool odd) -> Attempt {
+         return {{f32({6})}, [&g, odd](Tensors t) { g.all_reduce(t[0], {}, {.agreement = odd ? 7u : 8u}); }};
+       }},
+      {"AgreementKeysOfUnevenCalls", "the plans (agreement keys) differ", [](G& g, bool odd) -> Attempt {
+         return lists(all({4, 4, 4}), all({4, 4, 4}), [&g, odd](Tensors out, Tensors in) { g.all_to_all(out, in, {.agreement = odd ? 7u : 0u}); });
+       }},
       {"RootsOfBytes", "roots", [](G& g, bool odd) -> Attempt {
          return {{}, [&g, odd](Tensors) { g.broadcast_bytes("some", odd ? 1 : 0); }};
        }},

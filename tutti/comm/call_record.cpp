@@ -105,7 +105,7 @@ std::optional<std::string> differing_field(const CallRecord& a, const CallRecord
       if (a.sizes[d] != b.sizes[d]) return "shapes";
     }
   }
-  if (a.splits != b.splits) return "splits or sizes of further tensors";
+  if (a.splits != b.splits) return a.tensors > 1 ? "splits or sizes of further tensors" : "plans (agreement keys)";
   return std::nullopt;
 }
 

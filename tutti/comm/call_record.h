@@ -42,7 +42,7 @@ struct CallRecord {
   uint32_t tag = 0;          // for send and recv
   int64_t sequence = 0;      // number of the call in its group, from 1
   int64_t sizes[kMaxRecordDims] = {};
-  uint64_t splits = 0;       // hash of the sizes that all ranks must agree on beyond the first tensor's; 0: none
+  uint64_t splits = 0;       // hash of the sizes that all ranks must agree on beyond the first tensor's, or CallOptions::agreement; 0: none
   bool same_sizes = true;    // whether `sizes` must agree; false where ranks may have different extents
 
   void describe_tensor(DType dtype, const Extents& sizes);

@@ -130,6 +130,7 @@ Work TransportBackend::launch(C Reusable::*kept, const CallOptions& options, Ten
   if (options.async || reusable_.taken.exchange(true, std::memory_order_acquire)) {
     auto own = std::make_unique<C>();
     begin(*own);
+    own->record.splits = options.agreement;
     auto state = std::make_shared<CollectiveState>(queue_, std::move(own), timeout, std::vector<Tensor>(results.begin(), results.end()));
     queue_->submit(state);
     Work work(std::move(state));
@@ -147,6 +148,7 @@ Work TransportBackend::launch(C Reusable::*kept, const CallOptions& options, Ten
   } release{reusable_.taken, reusable_.*kept};
   C& collective = reusable_.*kept;
   begin(collective);
+  collective.record.splits = options.agreement;
   Call call(timeout);
   call.collective = &collective;
   queue_->run(call);

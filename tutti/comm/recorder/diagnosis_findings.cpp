@@ -21,7 +21,7 @@ std::string differing_field(const FlightEntry& a, const FlightEntry& b) {
   // first on the side that all ranks have.
   if (a.same_sizes && !a.call.empty() && !b.call.empty() && a.call != b.call) return "sizes";
   if (a.same_sizes && a.call.empty() && a.input_sizes != b.input_sizes) return "sizes";
-  if (a.splits != b.splits) return "splits or sizes of further tensors";
+  if (a.splits != b.splits) return a.tensors > 1 ? "splits or sizes of further tensors" : "plans (agreement keys)";
   return "";
 }
 
