@@ -59,6 +59,12 @@ TEST(MpiTransport, MismatchIsNamedOnAllRanks) {
   EXPECT_SAYS(result.output, "rank 0: collective #1", "rank 1: collective #1", "rank 2: collective #1", "shapes differ");
 }
 
+TEST(MpiTransport, CallsThatOneRankRefusesAreErrorsOnAll) {
+  if (!has_mpi()) return;
+  const CommandResult result = mpirun(3, "transport_program mpi refusals");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
 TEST(MpiTransport, IdleAndWaitingRanksLeaveTheProcessorAlone) {
   if (!has_mpi()) return;
   const CommandResult result = mpirun(2, "transport_program mpi idle");

@@ -99,6 +99,10 @@ class Backend {
   virtual Work reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options);
   virtual Work reduce_scatter_tensor_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options);
 
+  // This rank does not make its present call of `kind`, because of `why`: the others, which make theirs, get a UsageError that says
+  // so, and later calls of the ranks meet again. Engines that do not compare calls do nothing.
+  virtual void refuse(CollectiveKind /*kind*/, std::string_view /*why*/) {}
+
   // Ends the group on every rank: waiting calls throw PeerError with `reason`. Any thread.
   virtual void abort(std::string_view reason) = 0;
   // Why the group has failed; "" while it works. Any thread.

@@ -53,7 +53,7 @@ std::vector<std::string> ProcessGroup::all_gather_bytes(const std::string& bytes
 }
 
 std::vector<std::string> ProcessGroup::gather_bytes(const std::string& bytes, int root) {
-  checks::root("gather_bytes", root, size());
+  checked(CollectiveKind::gather_bytes, [&] { checks::root("gather_bytes", root, size()); });
   const Tensor sizes = no_sizes(size());
   all_gather_single(sizes, size_tensor(static_cast<int64_t>(bytes.size())));
   // Every rank knows all sizes, so an all_to_all with one non-empty column is a gather of uneven parts.

@@ -15,7 +15,13 @@ class ListMismatchError : public UsageError {
   using UsageError::UsageError;
 };
 
-// Throws ListMismatchError or, if anything else differs, UsageError, with mismatch_message(). `records` holds the record of
+// A rank has refused its call because of its arguments.
+class RefusedCallError : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+// Throws RefusedCallError, ListMismatchError or, if anything else differs, UsageError, with mismatch_message(). `records` holds the record of
 // each rank, so all ranks throw the same error.
 [[noreturn]] void throw_mismatch(const std::string& group, std::span<const CallRecord> records);
 

@@ -82,7 +82,11 @@ void CallQueue::give_way() {
 
 // ---- submitting -----------------------------------------------------------------------------------------------------
 
+static thread_local int64_t collectives_submitted = 0;
+int64_t CallQueue::collectives_of_thread() { return collectives_submitted; }
+
 void CallQueue::push(Call& call) {
+  ++collectives_submitted;
   CallRecord& record = call.collective->record;
   record.sequence = sequence_.load(std::memory_order_relaxed) + 1;
   sequence_.store(record.sequence, std::memory_order_relaxed);
@@ -215,6 +219,9 @@ bool CallQueue::advance_front(bool at_once) {
         transport_->start(call.collective->record, call.step, call.exchange, call);
         continue;
       }
+    } catch (const RefusedCallError&) {
+      call.hear_refusals(group_, transport_->rank(), transport_->size());
+      continue;
     } catch (const ListMismatchError&) {
       if (call.inquire(group_, transport_->size())) continue;
       failure = std::current_exception();

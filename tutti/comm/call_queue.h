@@ -16,6 +16,7 @@
 
 #include "tutti/comm/call_trace.h"
 #include "tutti/comm/collective.h"
+#include "tutti/comm/collectives/refusal.h"
 #include "tutti/comm/deadline.h"
 #include "tutti/comm/progress.h"
 #include "tutti/comm/recorder/flight_recorder.h"
@@ -59,7 +60,7 @@ class Call : public Pending, public Receiver {
     on_its_own = false;
   }
   bool next() {
-    on_its_own = inquiry_ == nullptr;  // an inquiry throws on all ranks alike
+    on_its_own = inquiry_ == nullptr && collective->refusal().empty();  // inquiries and refusals throw on all ranks alike
     const bool more = collective->next(exchange);
     on_its_own = false;
     return more;
@@ -71,6 +72,13 @@ class Call : public Pending, public Receiver {
     collective = inquiry_.get();
     step = -1;
     return true;
+  }
+
+  // Call when a rank has refused its call: replaces the collective by one that says why, and ends on all ranks with that reason.
+  void hear_refusals(const std::string& group, int rank, int ranks) {
+    inquiry_ = make_refusal(collective->record, group, rank, ranks, collective->refusal());
+    collective = inquiry_.get();
+    step = -1;
   }
 
   // Set when the clock is first read; calls that end within microseconds never read it.
@@ -123,6 +131,9 @@ class CallQueue final : public Driver {
   // Fails all outstanding and future calls. Any thread.
   void fail(std::string_view reason);
   int64_t collectives() const { return sequence_.load(std::memory_order_relaxed); }
+  // How many collectives the calling thread has submitted, in all groups: tells a call that was refused before it got its number
+  // from one that failed later.
+  static int64_t collectives_of_thread();
 
  private:
   // The lock. A holder that waits yields it to other threads that want it. Nearly every call takes it for a fraction of a

@@ -66,7 +66,7 @@ uint64_t CallRecord::fingerprint() const {
              static_cast<uint64_t>(dtype) << 16 | static_cast<uint64_t>(same_sizes ? ndim + 1 : 0) << 24 |
              static_cast<uint64_t>(static_cast<uint32_t>(tensors)) << 32;
   words[1] = static_cast<uint64_t>(static_cast<uint32_t>(root)) | uint64_t{tag} << 32;
-  words[2] = static_cast<uint64_t>(sequence);
+  words[2] = static_cast<uint64_t>(sequence) | uint64_t{is_refused} << 63;
   words[3] = splits;
   size_t count = 4;
   if (same_sizes) {

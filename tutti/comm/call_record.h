@@ -44,6 +44,7 @@ struct CallRecord {
   int64_t sizes[kMaxRecordDims] = {};
   uint64_t splits = 0;       // hash of the sizes that all ranks must agree on beyond the first tensor's, or CallOptions::agreement; 0: none
   bool same_sizes = true;    // whether `sizes` must agree; false where ranks may have different extents
+  bool is_refused = false;   // this rank found its arguments wrong and takes part only to say so
 
   void describe_tensor(DType dtype, const Extents& sizes);
   // Equal on two ranks when their calls match.

@@ -17,6 +17,9 @@ class Collective : public Receiver {
   // where.
   virtual std::unique_ptr<Collective> inquire(const std::string& /*group*/, int /*ranks*/) const { return nullptr; }
 
+  // Why this rank does not make its call; "" when it does.
+  virtual std::string refusal() const { return ""; }
+
   CallRecord record;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/comm/call_checks.h"
+#include "tutti/comm/call_queue.h"
 #include "tutti/comm/recorder/finite_check.h"
 #include "tutti/core/error.h"
 
@@ -73,6 +74,13 @@ void ProcessGroup::inspect(CollectiveKind kind, Tensors inputs) const {
   }
 }
 
+int64_t ProcessGroup::collectives_made() { return CallQueue::collectives_of_thread(); }
+
+void ProcessGroup::refuse(CollectiveKind kind, std::string_view why) {
+  if (backends_.empty() || !health().ok) return;
+  (cpu_ != nullptr ? *cpu_ : *backends_.begin()->second).refuse(kind, why);
+}
+
 Answer ProcessGroup::can(const CallQuery& query) const {
   const auto found = backends_.find(query.device.kind);
   if (found == backends_.end()) return {false, fmt::format("group '{}' has no backend for tensors on {}", name_, name_of(query.device.kind))};
@@ -82,28 +90,38 @@ Answer ProcessGroup::can(const CallQuery& query) const {
 // ---- collectives ----------------------------------------------------------------------------------------------------
 
 Work ProcessGroup::broadcast(const Tensor& tensor, int root, const CallOptions& options) {
-  if (rank_ == root) inspect(CollectiveKind::broadcast, tensor);
-  return backend_for("broadcast", tensor).broadcast(tensor, root, options);
+  return checked(CollectiveKind::broadcast, [&] {
+    if (rank_ == root) inspect(CollectiveKind::broadcast, tensor);
+    return backend_for("broadcast", tensor).broadcast(tensor, root, options);
+  });
 }
 
 Work ProcessGroup::all_reduce(const Tensor& tensor, const ReduceOp& op, const CallOptions& options) {
-  inspect(CollectiveKind::all_reduce, tensor);
-  return backend_for("all_reduce", tensor).all_reduce(tensor, op, options);
+  return checked(CollectiveKind::all_reduce, [&] {
+    inspect(CollectiveKind::all_reduce, tensor);
+    return backend_for("all_reduce", tensor).all_reduce(tensor, op, options);
+  });
 }
 
 Work ProcessGroup::all_reduce_coalesced(Tensors tensors, const ReduceOp& op, const CallOptions& options) {
-  inspect(CollectiveKind::all_reduce_coalesced, tensors);
-  return backend_for("all_reduce_coalesced", tensors).all_reduce_coalesced(tensors, op, options);
+  return checked(CollectiveKind::all_reduce_coalesced, [&] {
+    inspect(CollectiveKind::all_reduce_coalesced, tensors);
+    return backend_for("all_reduce_coalesced", tensors).all_reduce_coalesced(tensors, op, options);
+  });
 }
 
 Work ProcessGroup::reduce(const Tensor& tensor, int root, const ReduceOp& op, const CallOptions& options) {
-  inspect(CollectiveKind::reduce, tensor);
-  return backend_for("reduce", tensor).reduce(tensor, root, op, options);
+  return checked(CollectiveKind::reduce, [&] {
+    inspect(CollectiveKind::reduce, tensor);
+    return backend_for("reduce", tensor).reduce(tensor, root, op, options);
+  });
 }
 
 Work ProcessGroup::all_gather(Tensors outputs, const Tensor& input, const CallOptions& options) {
-  inspect(CollectiveKind::all_gather, input);
-  return backend_for("all_gather", input).all_gather(outputs, input, options);
+  return checked(CollectiveKind::all_gather, [&] {
+    inspect(CollectiveKind::all_gather, input);
+    return backend_for("all_gather", input).all_gather(outputs, input, options);
+  });
 }
 
 Work ProcessGroup::all_gather_v(Tensors outputs, const Tensor& input, const CallOptions& options) {
@@ -111,69 +129,83 @@ Work ProcessGroup::all_gather_v(Tensors outputs, const Tensor& input, const Call
 }
 
 Work ProcessGroup::all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options) {
-  checks::own_slice("all_gather_single", output, input, rank_, size());
-  inspect(CollectiveKind::all_gather_single, input);
-  return backend_for("all_gather_single", input).all_gather_single(output, input, options);
+  return checked(CollectiveKind::all_gather_single, [&] {
+    checks::own_slice("all_gather_single", output, input, rank_, size());
+    inspect(CollectiveKind::all_gather_single, input);
+    return backend_for("all_gather_single", input).all_gather_single(output, input, options);
+  });
 }
 
 Work ProcessGroup::all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options) {
-  for (size_t i = 0; i < std::min(inputs.size(), outputs.size()); ++i) {
-    checks::own_slice("all_gather_single_coalesced", outputs[i], inputs[i], rank_, size());
-  }
-  inspect(CollectiveKind::all_gather_single_coalesced, inputs);
-  return backend_for("all_gather_single_coalesced", inputs).all_gather_single_coalesced(outputs, inputs, options);
+  return checked(CollectiveKind::all_gather_single_coalesced, [&] {
+    for (size_t i = 0; i < std::min(inputs.size(), outputs.size()); ++i) {
+      checks::own_slice("all_gather_single_coalesced", outputs[i], inputs[i], rank_, size());
+    }
+    inspect(CollectiveKind::all_gather_single_coalesced, inputs);
+    return backend_for("all_gather_single_coalesced", inputs).all_gather_single_coalesced(outputs, inputs, options);
+  });
 }
 
 // Everything is checked before the first byte moves: a call that is refused halfway would leave the others waiting.
 Work ProcessGroup::all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) {
-  const char* op = "all_gather_coalesced";
-  TUTTI_CHECK(!inputs.empty(), "{}: no tensors given", op);
-  TUTTI_CHECK(outputs.size() == inputs.size(), "{}: {} lists of outputs for {} inputs", op, outputs.size(), inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    checks::list_length(op, "output", outputs[i].size(), size());
-    checks::tensor(op, "input", inputs[i], inputs[0].device());
-    for (const Tensor& output : outputs[i]) {
-      checks::writable(op, "output", output, inputs[0].device());
-      checks::same_dtype(op, inputs[i], output);
+  return checked(CollectiveKind::all_gather, [&] {
+    const char* op = "all_gather_coalesced";
+    TUTTI_CHECK(!inputs.empty(), "{}: no tensors given", op);
+    TUTTI_CHECK(outputs.size() == inputs.size(), "{}: {} lists of outputs for {} inputs", op, outputs.size(), inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      checks::list_length(op, "output", outputs[i].size(), size());
+      checks::tensor(op, "input", inputs[i], inputs[0].device());
+      for (const Tensor& output : outputs[i]) {
+        checks::writable(op, "output", output, inputs[0].device());
+        checks::same_dtype(op, inputs[i], output);
+      }
+      checks::same_numel(op, "input", inputs[i], "own output", outputs[i][static_cast<size_t>(rank_)]);
     }
-    checks::same_numel(op, "input", inputs[i], "own output", outputs[i][static_cast<size_t>(rank_)]);
-  }
-  std::vector<Work> works;
-  for (size_t i = 0; i < inputs.size(); ++i) works.push_back(all_gather(outputs[i], inputs[i], {.async = true, .timeout = options.timeout}));
-  Work all = all_of(std::move(works));
-  if (!options.async) all.wait();
-  return all;
+    std::vector<Work> works;
+    for (size_t i = 0; i < inputs.size(); ++i) works.push_back(all_gather(outputs[i], inputs[i], {.async = true, .timeout = options.timeout}));
+    Work all = all_of(std::move(works));
+    if (!options.async) all.wait();
+    return all;
+  });
 }
 
 Work ProcessGroup::gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) {
-  inspect(CollectiveKind::gather, input);
-  return backend_for("gather", input).gather(outputs, input, root, options);
+  return checked(CollectiveKind::gather, [&] {
+    inspect(CollectiveKind::gather, input);
+    return backend_for("gather", input).gather(outputs, input, root, options);
+  });
 }
 
 Work ProcessGroup::gather_single(const Tensor& output, const Tensor& input, int root, const CallOptions& options) {
-  std::vector<Tensor> parts;
-  if (rank_ == root) {
-    checks::writable("gather_single", "output", output, input.device());
-    checks::numel_times("gather_single", "output", output, "input", input, size());
-    TUTTI_CHECK(output.ndim() > 0 && output.extents()[0] % size() == 0,
-                "gather_single: dim 0 of the output {} does not divide into {} equal parts", describe(output), size());
-    Extents sizes = output.extents();
-    sizes[0] /= size();
-    for (int p = 0; p < size(); ++p) {
-      parts.push_back(output.view_as(sizes, output.strides(), output.offset() + p * sizes[0] * output.strides()[0]));
+  return checked(CollectiveKind::gather, [&] {
+    std::vector<Tensor> parts;
+    if (rank_ == root) {
+      checks::writable("gather_single", "output", output, input.device());
+      checks::numel_times("gather_single", "output", output, "input", input, size());
+      TUTTI_CHECK(output.ndim() > 0 && output.extents()[0] % size() == 0,
+                  "gather_single: dim 0 of the output {} does not divide into {} equal parts", describe(output), size());
+      Extents sizes = output.extents();
+      sizes[0] /= size();
+      for (int p = 0; p < size(); ++p) {
+        parts.push_back(output.view_as(sizes, output.strides(), output.offset() + p * sizes[0] * output.strides()[0]));
+      }
     }
-  }
-  return gather(parts, input, root, options);
+    return gather(parts, input, root, options);
+  });
 }
 
 Work ProcessGroup::scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options) {
-  inspect(CollectiveKind::scatter, inputs);
-  return backend_for("scatter", output).scatter(output, inputs, root, options);
+  return checked(CollectiveKind::scatter, [&] {
+    inspect(CollectiveKind::scatter, inputs);
+    return backend_for("scatter", output).scatter(output, inputs, root, options);
+  });
 }
 
 Work ProcessGroup::reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options) {
-  inspect(CollectiveKind::reduce_scatter, inputs);
-  return backend_for("reduce_scatter", output).reduce_scatter(output, inputs, op, options);
+  return checked(CollectiveKind::reduce_scatter, [&] {
+    inspect(CollectiveKind::reduce_scatter, inputs);
+    return backend_for("reduce_scatter", output).reduce_scatter(output, inputs, op, options);
+  });
 }
 
 Work ProcessGroup::reduce_scatter_v(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options) {
@@ -181,34 +213,46 @@ Work ProcessGroup::reduce_scatter_v(const Tensor& output, Tensors inputs, const 
 }
 
 Work ProcessGroup::reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op, const CallOptions& options) {
-  inspect(CollectiveKind::reduce_scatter_single, input);
-  return backend_for("reduce_scatter_single", input).reduce_scatter_single(output, input, op, options);
+  return checked(CollectiveKind::reduce_scatter_single, [&] {
+    inspect(CollectiveKind::reduce_scatter_single, input);
+    return backend_for("reduce_scatter_single", input).reduce_scatter_single(output, input, op, options);
+  });
 }
 
 Work ProcessGroup::reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options) {
-  inspect(CollectiveKind::reduce_scatter_single_coalesced, inputs);
-  return backend_for("reduce_scatter_single_coalesced", inputs).reduce_scatter_single_coalesced(outputs, inputs, op, options);
+  return checked(CollectiveKind::reduce_scatter_single_coalesced, [&] {
+    inspect(CollectiveKind::reduce_scatter_single_coalesced, inputs);
+    return backend_for("reduce_scatter_single_coalesced", inputs).reduce_scatter_single_coalesced(outputs, inputs, op, options);
+  });
 }
 
 Work ProcessGroup::all_to_all(Tensors outputs, Tensors inputs, const CallOptions& options) {
-  inspect(CollectiveKind::all_to_all, inputs);
-  return backend_for("all_to_all", inputs).all_to_all(outputs, inputs, options);
+  return checked(CollectiveKind::all_to_all, [&] {
+    inspect(CollectiveKind::all_to_all, inputs);
+    return backend_for("all_to_all", inputs).all_to_all(outputs, inputs, options);
+  });
 }
 
 Work ProcessGroup::all_to_all_single(const Tensor& output, const Tensor& input, const CallOptions& options) {
-  inspect(CollectiveKind::all_to_all_single, input);
-  return backend_for("all_to_all_single", input).all_to_all_single(output, input, {}, {}, options);
+  return checked(CollectiveKind::all_to_all_single, [&] {
+    inspect(CollectiveKind::all_to_all_single, input);
+    return backend_for("all_to_all_single", input).all_to_all_single(output, input, {}, {}, options);
+  });
 }
 
 Work ProcessGroup::all_to_all_v_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
                                        const CallOptions& options) {
-  inspect(CollectiveKind::all_to_all_v_single, input);
-  return backend_for("all_to_all_v_single", input).all_to_all_single(output, input, output_splits, input_splits, options);
+  return checked(CollectiveKind::all_to_all_v_single, [&] {
+    inspect(CollectiveKind::all_to_all_v_single, input);
+    return backend_for("all_to_all_v_single", input).all_to_all_single(output, input, output_splits, input_splits, options);
+  });
 }
 
 Work ProcessGroup::barrier(const CallOptions& options) {
-  TUTTI_CHECK(!backends_.empty(), "barrier: group '{}' has no backend", name_);
-  return (cpu_ != nullptr ? *cpu_ : *backends_.begin()->second).barrier(options);
+  return checked(CollectiveKind::barrier, [&] {
+    TUTTI_CHECK(!backends_.empty(), "barrier: group '{}' has no backend", name_);
+    return (cpu_ != nullptr ? *cpu_ : *backends_.begin()->second).barrier(options);
+  });
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------

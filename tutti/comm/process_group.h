@@ -2,8 +2,8 @@
 //
 // A group holds one backend per device kind and passes each call to the backend for the device of its tensors. W is the group's
 // size, r this rank's number in it; docs/comm.md describes shapes and results of each call. Every member must make the same calls
-// in the same order; a mismatch is a UsageError on all ranks, naming two of them and the field that differs. When a peer dies,
-// leaves or is late, all other ranks throw PeerError or TimeoutError, naming it, and the group ends.
+// in the same order; a mismatch is a UsageError on all ranks, naming two of them and the field that differs, and so is a call whose
+// arguments are wrong on one rank. When a peer dies, leaves or is late, all other ranks throw PeerError or TimeoutError, naming it, and the group ends.
 //
 // Any thread of the rank may call; the calls of one group run in the order in which they are made.
 #pragma once
@@ -21,6 +21,7 @@
 #include "tutti/comm/backend.h"
 #include "tutti/comm/store/store.h"
 #include "tutti/comm/symm/group.h"
+#include "tutti/core/error.h"
 
 namespace tutti::comm {
 
@@ -115,6 +116,20 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // call n of the others, so a failed barrier does not disturb the next one.
   void monitored_barrier(std::chrono::milliseconds timeout, bool wait_all_ranks = false);
 
+  // Runs `call`, which makes collectives of this group, and returns its result. If it ends with a UsageError before its first one, as
+  // when an argument is wrong, the error is told to all ranks in the place of that collective, of the given kind: the other ranks
+  // throw as well, and the next calls meet again. The collectives above do this by themselves; it is for functions made of them.
+  template <class Call>
+  auto checked(CollectiveKind kind, const Call& call) {
+    const int64_t before = collectives_made();
+    try {
+      return call();
+    } catch (const UsageError& error) {
+      if (collectives_made() == before) refuse(kind, error.what());
+      throw;
+    }
+  }
+
   // ---- point-to-point messages; tags are below 2^31
   Work send(const Tensor& tensor, int peer, uint32_t tag = 0, const CallOptions& options = {});
   Work recv(const Tensor& tensor, int peer, uint32_t tag = 0, const CallOptions& options = {});
@@ -176,6 +191,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   friend symm::SymmGroup symm_group(ProcessGroup& group);
   Backend& backend_for(const char* op, const Tensor& tensor) const;
   Backend& backend_for(const char* op, Tensors tensors) const;
+  static int64_t collectives_made();  // by this thread, in all groups
+  void refuse(CollectiveKind kind, std::string_view why);
   void arrive_monitored(int64_t number, std::chrono::milliseconds timeout);
   void watch_arrivals(int64_t number, std::chrono::milliseconds timeout, bool wait_all_ranks);
   void inspect(CollectiveKind kind, Tensors inputs) const;

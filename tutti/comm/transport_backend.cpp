@@ -10,6 +10,8 @@
 namespace tutti::comm {
 namespace {
 
+constexpr std::chrono::milliseconds kTimeToRefuse{100};
+
 // Several collectives as one call, one after another.
 class Sequence final : public Collective {
  public:
@@ -164,6 +166,18 @@ Work TransportBackend::sequence(const CallRecord& record, std::vector<ListedTens
   if (options.async) return work;
   work.wait();
   return {};
+}
+
+// The refusal has the number of the call it stands for. This rank throws its own error soon, even when the others are still on
+// their way to the call; those that are waiting in it are answered first, in case this rank ends with its error.
+void TransportBackend::refuse(CollectiveKind kind, std::string_view why) {
+  if (size_ == 1) return;
+  CallRecord call;
+  call.kind = kind;
+  const auto state = std::make_shared<CollectiveState>(queue_, make_refusal(call, queue_->group(), rank_, size_, std::string(why)),
+                                                       std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed)), std::vector<Tensor>());
+  queue_->submit(state);
+  queue_->wait(*state, kTimeToRefuse);
 }
 
 // ---- moving ---------------------------------------------------------------------------------------------------------

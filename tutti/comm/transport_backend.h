@@ -45,6 +45,7 @@ class TransportBackend final : public Backend {
   Work all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options) override;
   Work reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options) override;
 
+  void refuse(CollectiveKind kind, std::string_view why) override;
   void abort(std::string_view reason) override { queue_->fail(reason); }
   std::string failure() const override { return queue_->transport().failure(); }
   void set_timeout(std::chrono::milliseconds timeout) override;
