@@ -45,6 +45,16 @@ Attempt lists(std::vector<Tensor> outputs, const std::vector<Tensor>& inputs, Fn
   return {outputs, [fn, split](Tensors t) { fn(t.first(split), t.subspan(split)); }};
 }
 
+// The W outputs of each input one after another.
+void gather_lists(ProcessGroup& group, Tensors outputs, Tensors inputs) {
+  std::vector<std::vector<Tensor>> lists;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensors list = outputs.subspan(i * kRanks, kRanks);
+    lists.emplace_back(list.begin(), list.end());
+  }
+  group.all_gather_coalesced(lists, inputs);
+}
+
 const std::vector<Mismatch>& mismatches() {
   using G = ProcessGroup;
   static const std::vector<Mismatch> list = {
@@ -113,6 +123,24 @@ const std::vector<Mismatch>& mismatches() {
       {"OrderOfCoalescedScatters", "the shapes of tensor 1 differ: rank 0 gives f32 [6], rank 1 gives f32 [7]", [](G& g, bool odd) -> Attempt {
          return lists(odd ? all({7, 6}) : all({6, 7}), odd ? all({21, 18}) : all({18, 21}),
                       [&g](Tensors out, Tensors in) { g.reduce_scatter_single_coalesced(out, in); });
+       }},
+      {"LaterGatherOfLists", "all_gather_coalesced of 2 tensors: the shapes of tensor 2 differ: rank 0 gives f32 [7], rank 1 gives f32 [8]", [](G& g, bool odd) -> Attempt {
+         const int64_t later = odd ? 8 : 7;
+         return lists(all({6, 6, 6, later, later, later}), all({6, later}), [&g](Tensors out, Tensors in) { gather_lists(g, out, in); });
+       }},
+      {"DtypeOfALaterGatherOfLists", "the dtypes of tensor 2 differ: rank 0 gives f32 [7], rank 1 gives i32 [7]", [](G& g, bool odd) -> Attempt {
+         std::vector<Tensor> out = all({6, 6, 6});
+         for (int p = 0; p < kRanks; ++p) out.push_back(odd ? i32({7}) : f32({7}));
+         return lists(out, {f32({6}), odd ? i32({7}) : f32({7})}, [&g](Tensors o, Tensors in) { gather_lists(g, o, in); });
+       }},
+      {"TableOfALaterGatherOfLists", "the shapes of output 2 of tensor 2 differ: rank 0 gives f32 [6], rank 1 gives f32 [7]", [](G& g, bool odd) -> Attempt {
+         return lists(all({6, 6, 6, 4, 5, odd ? 7 : 6}), {f32({6}), f32({4 + g.rank()})}, [&g](Tensors out, Tensors in) { gather_lists(g, out, in); });
+       }},
+      {"EvenAndUnevenGathersOfLists", "kinds of sizes (equal and uneven)", [](G& g, bool odd) -> Attempt {
+         return lists(all({6, 6, 6, 4, 4, odd ? 5 : 4}), all({6, 4}), [&g](Tensors out, Tensors in) { gather_lists(g, out, in); });
+       }},
+      {"NumbersOfGathersOfLists", "numbers of tensors", [](G& g, bool odd) -> Attempt {
+         return lists(odd ? all({6, 6, 6}) : all({6, 6, 6, 4, 4, 4}), odd ? all({6}) : all({6, 4}), [&g](Tensors out, Tensors in) { gather_lists(g, out, in); });
        }},
       {"SizesOfAllGather", "the sizes differ", [](G& g, bool odd) -> Attempt {
          const std::vector<Tensor> out = odd ? all({4, 5, 7}) : all({4, 5, 6});

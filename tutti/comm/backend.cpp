@@ -38,6 +38,13 @@ Work Backend::all_reduce(const Tensor&, const ReduceOp&, const CallOptions&) { u
 Work Backend::all_reduce_coalesced(Tensors, const ReduceOp&, const CallOptions&) { unsupported("all_reduce_coalesced"); }
 Work Backend::reduce(const Tensor&, int, const ReduceOp&, const CallOptions&) { unsupported("reduce"); }
 Work Backend::all_gather(Tensors, const Tensor&, const CallOptions&) { unsupported("all_gather"); }
+Work Backend::all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) {
+  std::vector<Work> works;
+  for (size_t i = 0; i < inputs.size(); ++i) works.push_back(all_gather(outputs[i], inputs[i], {.async = true, .timeout = options.timeout}));
+  Work all = all_of(std::move(works));
+  if (!options.async) all.wait();
+  return all;
+}
 Work Backend::gather(Tensors, const Tensor&, int, const CallOptions&) { unsupported("gather"); }
 Work Backend::scatter(const Tensor&, Tensors, int, const CallOptions&) { unsupported("scatter"); }
 Work Backend::reduce_scatter(const Tensor&, Tensors, const ReduceOp&, const CallOptions&) { unsupported("reduce_scatter"); }

@@ -74,6 +74,8 @@ class Backend {
   virtual Work all_reduce_coalesced(Tensors tensors, const ReduceOp& op, const CallOptions& options);
   virtual Work reduce(const Tensor& tensor, int root, const ReduceOp& op, const CallOptions& options);
   virtual Work all_gather(Tensors outputs, const Tensor& input, const CallOptions& options);
+  // outputs[i] is the list of W outputs of inputs[i]. Without an own one: all_gather() of each, started together.
+  virtual Work all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options);
   virtual Work gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options);
   virtual Work scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options);
   virtual Work reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options);

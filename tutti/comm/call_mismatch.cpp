@@ -7,7 +7,7 @@ namespace {
 
 // Whether two calls of several tensors are equal but for the tensors.
 bool differs_in_tensors_only(const CallRecord& a, const CallRecord& b) {
-  if (a.tensors < 2 || a.tensors != b.tensors || !a.same_sizes || !b.same_sizes) return false;
+  if (a.tensors < 2 || a.tensors != b.tensors || a.same_sizes != b.same_sizes) return false;
   CallRecord like_a = b;
   like_a.dtype = a.dtype;
   like_a.ndim = a.ndim;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, kNumCollectiveKinds> kNames{
     "broadcast", "all_reduce", "all_reduce_coalesced", "reduce",
-    "all_gather", "all_gather_v", "all_gather_single", "all_gather_single_coalesced",
+    "all_gather", "all_gather_v", "all_gather_coalesced", "all_gather_single", "all_gather_single_coalesced",
     "gather", "scatter",
     "reduce_scatter", "reduce_scatter_v", "reduce_scatter_single", "reduce_scatter_single_coalesced",
     "all_to_all", "all_to_all_single", "all_to_all_v_single",

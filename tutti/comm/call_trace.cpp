@@ -15,7 +15,7 @@ struct Elements {
 Elements elements_of(const CallRecord& record, int64_t ranks) {
   const int64_t n = record.numel();
   switch (record.kind) {
-    case CollectiveKind::all_gather: case CollectiveKind::all_gather_v: case CollectiveKind::all_gather_single:
+    case CollectiveKind::all_gather: case CollectiveKind::all_gather_v: case CollectiveKind::all_gather_coalesced: case CollectiveKind::all_gather_single:
     case CollectiveKind::all_gather_single_coalesced: case CollectiveKind::gather: return {n, n * ranks};
     case CollectiveKind::scatter: case CollectiveKind::reduce_scatter: case CollectiveKind::reduce_scatter_v:
     case CollectiveKind::reduce_scatter_single: case CollectiveKind::reduce_scatter_single_coalesced: return {n * ranks, n};

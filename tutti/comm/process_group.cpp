@@ -146,12 +146,12 @@ Work ProcessGroup::all_gather_single_coalesced(Tensors outputs, Tensors inputs, 
   });
 }
 
-// Everything is checked before the first byte moves: a call that is refused halfway would leave the others waiting.
 Work ProcessGroup::all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) {
-  return checked(CollectiveKind::all_gather, [&] {
+  return checked(CollectiveKind::all_gather_coalesced, [&] {
     const char* op = "all_gather_coalesced";
     TUTTI_CHECK(!inputs.empty(), "{}: no tensors given", op);
     TUTTI_CHECK(outputs.size() == inputs.size(), "{}: {} lists of outputs for {} inputs", op, outputs.size(), inputs.size());
+    Backend& backend = backend_for(op, inputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
       checks::list_length(op, "output", outputs[i].size(), size());
       checks::tensor(op, "input", inputs[i], inputs[0].device());
@@ -161,11 +161,8 @@ Work ProcessGroup::all_gather_coalesced(std::span<const std::vector<Tensor>> out
       }
       checks::same_numel(op, "input", inputs[i], "own output", outputs[i][static_cast<size_t>(rank_)]);
     }
-    std::vector<Work> works;
-    for (size_t i = 0; i < inputs.size(); ++i) works.push_back(all_gather(outputs[i], inputs[i], {.async = true, .timeout = options.timeout}));
-    Work all = all_of(std::move(works));
-    if (!options.async) all.wait();
-    return all;
+    inspect(CollectiveKind::all_gather_coalesced, inputs);
+    return backend.all_gather_coalesced(outputs, inputs, options);
   });
 }
 

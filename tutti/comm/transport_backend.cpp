@@ -18,11 +18,11 @@ class Sequence final : public Collective {
   Sequence(const CallRecord& call, std::vector<ListedTensor> list, std::vector<std::unique_ptr<Collective>> parts)
       : list_(std::move(list)), parts_(std::move(parts)) {
     record = call;
-    record.tensors = static_cast<int32_t>(list_.size());
+    record.tensors = static_cast<int32_t>(parts_.size());
     record.splits = hash_of(list_);
   }
   std::unique_ptr<Collective> inquire(const std::string& group, int ranks) const override {
-    return make_list_inquiry(record, group, list_, ranks);
+    return make_list_inquiry(record, group, list_, list_.size() / parts_.size(), ranks);
   }
   bool next(Exchange& exchange) override {
     for (; current_ < parts_.size(); ++current_) {
@@ -163,9 +163,8 @@ Work TransportBackend::sequence(const CallRecord& record, std::vector<ListedTens
                                                  std::vector<Tensor>(results.begin(), results.end()));
   queue_->submit(state);
   Work work(std::move(state));
-  if (options.async) return work;
-  work.wait();
-  return {};
+  if (!options.async) work.wait();
+  return work;
 }
 
 // The refusal has the number of the call it stands for. This rank throws its own error soon, even when the others are still on
@@ -238,6 +237,27 @@ Work TransportBackend::all_gather_single_coalesced(Tensors outputs, Tensors inpu
     parts.push_back(std::move(part));
   }
   return sequence(record_of(CollectiveKind::all_gather_single_coalesced, inputs[0]), list_of(inputs), std::move(parts), options, outputs);
+}
+
+// Where sizes differ between ranks, all must agree on the whole table of them: each rank lists the lengths of its outputs.
+Work TransportBackend::all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) {
+  CallRecord record = record_of(CollectiveKind::all_gather_coalesced, inputs[0]);
+  std::vector<std::unique_ptr<Collective>> parts;
+  std::vector<Tensor> results;
+  std::vector<ListedTensor> lengths;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    record.same_sizes = record.same_sizes && all_equal_sizes(outputs[i]);
+    auto part = std::make_unique<Move>();
+    part->begin({}, rank_, size_);
+    part->offer(DenseInput(inputs[i]));
+    part->take_list(dense<DenseOutput>(outputs[i]));
+    parts.push_back(std::move(part));
+    for (const Tensor& output : outputs[i]) {
+      results.push_back(output);
+      lengths.push_back({output.dtype(), {output.numel()}});
+    }
+  }
+  return sequence(record, record.same_sizes ? list_of(inputs) : std::move(lengths), std::move(parts), options, results);
 }
 
 Work TransportBackend::gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) {

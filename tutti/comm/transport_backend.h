@@ -30,6 +30,7 @@ class TransportBackend final : public Backend {
   Work all_reduce_coalesced(Tensors tensors, const ReduceOp& op, const CallOptions& options) override;
   Work reduce(const Tensor& tensor, int root, const ReduceOp& op, const CallOptions& options) override;
   Work all_gather(Tensors outputs, const Tensor& input, const CallOptions& options) override;
+  Work all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) override;
   Work gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) override;
   Work scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options) override;
   Work reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options) override;
@@ -73,7 +74,7 @@ class TransportBackend final : public Backend {
   Work reduction(const CallOptions& options, Tensors results, const Begin& begin) {
     return launch(&Reusable::reduction, options, results, begin);
   }
-  // `record` describes the first tensor of the list.
+  // `record` describes the first tensor of the list, in which the ranks must agree. Each part has as many entries of it.
   Work sequence(const CallRecord& record, std::vector<ListedTensor> list, std::vector<std::unique_ptr<Collective>> parts, const CallOptions& options,
                 Tensors results);
   Work messages(const CallRecord& record, std::span<const PointToPoint> operations, const CallOptions& options);

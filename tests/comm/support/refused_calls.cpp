@@ -32,6 +32,8 @@ std::function<void()> with_undefined(ProcessGroup& g, Kind kind) {
     case Kind::reduce: return [&g, none] { g.reduce(none, 0); };
     case Kind::all_gather: return [&g, holey, some] { g.all_gather(holey, some); };
     case Kind::all_gather_v: return [&g, list, none] { g.all_gather_v(list, none); };
+    case Kind::all_gather_coalesced:
+      return [&g, list, holey, some] { g.all_gather_coalesced(std::vector{list, holey}, std::vector{some, some}); };
     case Kind::all_gather_single: return [&g, some, none] { g.all_gather_single(none, some); };
     case Kind::all_gather_single_coalesced: return [&g, holey] { g.all_gather_single_coalesced(holey, holey); };
     case Kind::gather: return [&g, none] { g.gather({}, none, 0); };
@@ -54,6 +56,7 @@ std::function<void()> with_indivisible(ProcessGroup& g, Kind kind) {
   switch (kind) {
     case Kind::all_gather: return [&g, many, small] { g.all_gather(many, small); };
     case Kind::all_gather_v: return [&g, many, small] { g.all_gather_v(many, small); };
+    case Kind::all_gather_coalesced: return [&g, many, smalls] { g.all_gather_coalesced(std::vector{many, many}, smalls); };
     case Kind::all_gather_single: return [&g, small, large] { g.all_gather_single(large, small); };
     case Kind::all_gather_single_coalesced: return [&g, smalls, larges] { g.all_gather_single_coalesced(larges, smalls); };
     case Kind::gather: return [&g, many, small] { g.gather(many, small, 0); };

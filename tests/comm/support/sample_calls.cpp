@@ -67,6 +67,14 @@ class Sampler {
       case Kind::reduce: return calls([g, o, t = is_root() ? out(mine) : in(mine)] { g->reduce(t, o.root, o.op); });
       case Kind::all_gather: return calls([g, list = outs(by_rank), t = in(mine)] { g->all_gather(list, t); });
       case Kind::all_gather_v: return calls([g, list = outs(by_rank), t = in(own(me_))] { g->all_gather_v(list, t); });
+      case Kind::all_gather_coalesced: {
+        // The lengths of the second differ between ranks.
+        std::vector<std::vector<Tensor>> to;
+        to.push_back(outs(by_rank));
+        extra_ = 1;
+        to.push_back(outs(by_rank));
+        return calls([g, to, from = std::vector{in(mine), in(own(me_))}] { g->all_gather_coalesced(to, from); });
+      }
       case Kind::all_gather_single: return calls([g, to = out(n_ * mine), t = in(mine)] { g->all_gather_single(to, t); });
       case Kind::all_gather_single_coalesced:
         return calls([g, to = std::vector{out(n_ * mine), out(n_)}, from = std::vector{in(mine), in(1)}] {

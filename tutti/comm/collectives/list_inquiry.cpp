@@ -28,10 +28,12 @@ std::string describe(const Row& row) {
 
 class ListInquiry final : public Collective {
  public:
-  ListInquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, int ranks) : group_(group) {
+  ListInquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, size_t entries, int ranks)
+      : group_(group), entries_(entries) {
     record = call;
     // What is left in the record is equal on all ranks.
     record.splits = 0;
+    record.same_sizes = true;
     record.dtype = DType::u8;
     record.ndim = -1;
     for (const ListedTensor& t : list) own_.push_back(row_of(t));
@@ -59,15 +61,17 @@ class ListInquiry final : public Collective {
     for (size_t k = 0; k < own_.size(); ++k) {
       for (size_t p = 1; p < rows_.size(); ++p) {
         if (rows_[p][k] == rows_[0][k]) continue;
-        return fmt::format("collective #{} of group '{}', {} of {} tensors: the {} of tensor {} differ: rank 0 gives {}, rank {} gives {}. All ranks "
-                           "of a group must make the same calls in the same order", record.sequence, group_, name_of(record.kind), own_.size(),
-                           rows_[p][k][0] != rows_[0][k][0] ? "dtypes" : "shapes", k + 1, describe(rows_[0][k]), p, describe(rows_[p][k]));
+        const std::string output = entries_ == 1 ? "" : fmt::format("output {} of ", k % entries_);
+        return fmt::format("collective #{} of group '{}', {} of {} tensors: the {} of {}tensor {} differ: rank 0 gives {}, rank {} gives {}. All ranks "
+                           "of a group must make the same calls in the same order", record.sequence, group_, name_of(record.kind), own_.size() / entries_,
+                           rows_[p][k][0] != rows_[0][k][0] ? "dtypes" : "shapes", output, k / entries_ + 1, describe(rows_[0][k]), p, describe(rows_[p][k]));
       }
     }
     return fmt::format("collective #{} of group '{}', {}: the ranks' lists differ", record.sequence, group_, name_of(record.kind));
   }
 
   const std::string group_;
+  const size_t entries_;
   std::vector<Row> own_;
   std::vector<std::vector<Row>> rows_;  // by rank
   ConstBlock offer_;
@@ -86,8 +90,8 @@ uint64_t hash_of(const std::vector<ListedTensor>& list) {
   return hash;
 }
 
-std::unique_ptr<Collective> make_list_inquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, int ranks) {
-  return std::make_unique<ListInquiry>(call, group, list, ranks);
+std::unique_ptr<Collective> make_list_inquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, size_t entries, int ranks) {
+  return std::make_unique<ListInquiry>(call, group, list, entries, ranks);
 }
 
 }  // namespace tutti::comm

@@ -19,7 +19,8 @@ struct ListedTensor {
 };
 uint64_t hash_of(const std::vector<ListedTensor>& list);
 
-// Ends on all ranks with a UsageError that names tensor and ranks; `call` is the record of this rank's call.
-std::unique_ptr<Collective> make_list_inquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, int ranks);
+// Ends on all ranks with a UsageError that names tensor and ranks; `call` is the record of this rank's call. Each tensor of the call
+// has `entries` entries in the list: 1, or one for the output of each rank.
+std::unique_ptr<Collective> make_list_inquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, size_t entries, int ranks);
 
 }  // namespace tutti::comm

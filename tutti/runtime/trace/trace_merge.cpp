@@ -64,7 +64,7 @@ int64_t nanoseconds(const JsonValue& time) {
 // Whether no rank leaves such a call before all have come.
 bool synchronises(const std::string& name) {
   static const std::set<std::string> names{
-      "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_v", "all_gather_single", "all_gather_single_coalesced", "reduce_scatter",
+      "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_v", "all_gather_coalesced", "all_gather_single", "all_gather_single_coalesced", "reduce_scatter",
       "reduce_scatter_v", "reduce_scatter_single", "reduce_scatter_single_coalesced", "all_to_all", "all_to_all_single", "all_to_all_v_single",
       "barrier", "monitored_barrier", "all_gather_bytes"};
   return names.contains(name);
