@@ -65,6 +65,12 @@ TEST(MpiTransport, CallsThatOneRankRefusesAreErrorsOnAll) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
+TEST(MpiTransport, NodesOfShardsHaveTheBitsOfOneTree) {
+  if (!has_mpi()) return;
+  const CommandResult result = mpirun(3, "transport_program mpi nodes");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
 TEST(MpiTransport, IdleAndWaitingRanksLeaveTheProcessorAlone) {
   if (!has_mpi()) return;
   const CommandResult result = mpirun(2, "transport_program mpi idle");

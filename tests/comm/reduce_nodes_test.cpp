@@ -3,67 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cmath>
+#include <algorithm>
 #include <functional>
 
-#include "tests/comm/support/forked_ranks.h"
+#include "tests/comm/support/reduced_nodes.h"
+#include "tests/comm/support/transport_worlds.h"
 #include "tutti/comm/run_ranks.h"
+#include "tutti/comm/symm/allocation.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
-
-// Values of very different size, so that every order of adding gives other bits.
-float value_of(int64_t shard, int64_t i) {
-  const uint32_t x = static_cast<uint32_t>(shard * 977 + i * 131 + 1) * 2654435761u;
-  return std::ldexp(static_cast<float>(static_cast<int32_t>(x)), static_cast<int>(x >> 27) - 50);
-}
-
-// The sum of the shards [begin, end) that are in [0, present), by the definition of the tree.
-bool plain_tree(int64_t begin, int64_t end, int64_t present, int64_t i, float* sum) {
-  if (begin >= present) return false;
-  if (end - begin == 1) {
-    *sum = value_of(begin, i);
-    return true;
-  }
-  const int64_t middle = begin + (end - begin) / 2;
-  float right = 0;
-  plain_tree(begin, middle, present, i, sum);
-  if (plain_tree(middle, end, present, i, &right)) *sum += right;
-  return true;
-}
-
-std::vector<float> expected(int64_t shards, int64_t numel) {
-  std::vector<float> sums(static_cast<size_t>(numel));
-  for (int64_t i = 0; i < numel; ++i) plain_tree(0, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(shards))), shards, i, &sums[static_cast<size_t>(i)]);
-  return sums;
-}
-
-// The values of a node, added as a rank that runs its shards one after another adds them: by the same tree.
-Tensor node_values(ShardNode node, int64_t numel) {
-  Tensor t = Tensor::empty({numel});
-  const auto sum = [&](auto&& self, int64_t begin, int64_t end, int64_t i) -> float {
-    if (end - begin == 1) return value_of(begin, i);
-    return self(self, begin, begin + (end - begin) / 2, i) + self(self, begin + (end - begin) / 2, end, i);
-  };
-  for (int64_t i = 0; i < numel; ++i) t.data<float>()[i] = sum(sum, node.begin, node.end, i);
-  return t;
-}
-
-NodePlan consecutive(int64_t shards, int ranks) {
-  NodePlan plan;
-  for (int r = 0; r < ranks; ++r) plan.push_back(maximal_nodes(r * shards / ranks, (r + 1) * shards / ranks));
-  return plan;
-}
-
-std::vector<float> reduced(ProcessGroup& group, const NodePlan& plan, int64_t numel) {
-  std::vector<Tensor> nodes;
-  for (const ShardNode& node : plan[static_cast<size_t>(group.rank())]) nodes.push_back(node_values(node, numel));
-  const Tensor output = Tensor::empty({numel});
-  all_reduce_nodes(group, output, nodes, plan);
-  return {output.data<float>(), output.data<float>() + numel};
-}
 
 TEST(MaximalNodes, AreThoseOfTheContract) {
   using Nodes = std::vector<ShardNode>;
@@ -81,9 +31,9 @@ TEST(ReduceNodes, EveryNumberOfRanksGivesTheBitsOfOnePlainTree) {
     for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
       if (ranks > shards) continue;
       for (const int64_t numel : {0, 1, 5, 20000}) {
-        const std::vector<float> sums = expected(shards, numel);
+        const std::vector<float> sums = plain_tree_sums(shards, numel);
         run_ranks(ranks, [&](ProcessGroup& group) {
-          EXPECT_EQ(reduced(group, consecutive(shards, ranks), numel), sums) << shards << " shards, rank " << group.rank() << " of " << ranks << ", " << numel;
+          EXPECT_EQ(reduced(group, consecutive_nodes(shards, ranks), numel), sums) << shards << " shards, rank " << group.rank() << " of " << ranks << ", " << numel;
         });
       }
     }
@@ -95,21 +45,70 @@ TEST(ReduceNodes, ScatteredShardsGiveTheSameBits) {
   for (const int ranks : {2, 3, 5, 8}) {
     NodePlan plan(static_cast<size_t>(ranks));
     for (int64_t s = 0; s < 8; ++s) plan[static_cast<size_t>(s % ranks)].push_back({s, s + 1});
-    run_ranks(ranks, [&](ProcessGroup& group) { EXPECT_EQ(reduced(group, plan, 1000), expected(8, 1000)) << ranks; });
+    run_ranks(ranks, [&](ProcessGroup& group) { EXPECT_EQ(reduced(group, plan, 1000), plain_tree_sums(8, 1000)) << ranks; });
   }
 }
 
 TEST(ReduceNodes, RanksWithoutShardsTakePart) {
   const NodePlan plan{{}, maximal_nodes(0, 3), {}, maximal_nodes(3, 4)};
-  run_ranks(4, [&](ProcessGroup& group) { EXPECT_EQ(reduced(group, plan, 77), expected(4, 77)); });
+  run_ranks(4, [&](ProcessGroup& group) { EXPECT_EQ(reduced(group, plan, 77), plain_tree_sums(4, 77)); });
 }
 
 TEST(ReduceNodes, OverEveryTransport) {
-  for (const char* transport : {"shm", "gloo"}) {
-    const auto sums_are_equal = [](ProcessGroup& group) {
-      if (reduced(group, consecutive(8, 3), 4099) != expected(8, 4099)) throw InternalError("other bits");
-    };
-    for (const ForkedResult& rank : run_world(3, sums_are_equal, {.transport = transport})) EXPECT_TRUE(rank.succeeded()) << transport << ": " << rank.error;
+  for (const std::string& transport : world_transports()) run_over(transport, 3, check_reduced_nodes);
+}
+
+// Nodes and outputs that are parts of larger tensors.
+TEST(ReduceNodes, ViewsAreReadAndWrittenWhereTheyLie) {
+  run_ranks(2, [](ProcessGroup& group) {
+    const NodePlan plan = consecutive_nodes(2, 2);
+    const Tensor around = Tensor::empty({30}), values = node_values(plan[static_cast<size_t>(group.rank())][0], 10);
+    std::fill_n(around.data<float>(), 30, -1.0f);
+    std::copy_n(values.data<float>(), 10, around.data<float>() + 7);
+    const Tensor node = around.view_as({10}, {1}, 7), output = around.view_as({10}, {1}, 19);
+    all_reduce_nodes(group, output, std::vector{node}, plan);
+    const std::vector<float> sums = plain_tree_sums(2, 10);
+    for (int64_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(around.data<float>()[19 + i], sums[static_cast<size_t>(i)]);
+      EXPECT_EQ(around.data<float>()[7 + i], values.data<float>()[i]);
+    }
+    EXPECT_EQ(around.data<float>()[18], -1.0f);
+    EXPECT_EQ(around.data<float>()[29], -1.0f);
+  });
+}
+
+// In symmetric memory peers read each other's nodes, and gloo, which cannot, exchanges them.
+TEST(ReduceNodes, InSymmetricMemoryTheyHaveTheSameBits) {
+  for (const std::string& transport : world_transports()) {
+    for (const int ranks : {2, 3, 5}) {
+      run_over(transport, ranks, [&](ProcessGroup& group) {
+        const NodePlan plan = consecutive_nodes(8, ranks);
+        const int me = group.rank();
+        const Tensor memory = symm::empty_strided_p2p({2 * 5000}, {1}, DType::f32, kCpu, {.group = symm_group(group)});
+        const SymmetricBuffer buffer(group, memory);
+        const bool shares = transport == "threads" || transport == "shm";
+        TUTTI_CHECK(buffer.is_direct() == shares, "{}: is_direct() is {}", transport, buffer.is_direct());
+        for (const int64_t numel : {5000, 3, 0}) {
+          for (size_t i = 0; i < plan[static_cast<size_t>(me)].size(); ++i) {
+            const Tensor values = node_values(plan[static_cast<size_t>(me)][i], numel);
+            std::copy_n(values.data<float>(), numel, memory.data<float>() + static_cast<int64_t>(i) * numel);
+          }
+          const NodeSlice own = slice_of(numel, me, ranks);
+          const Tensor output = Tensor::empty({own.end - own.begin});
+          reduce_nodes(group, output, buffer, numel, plan);
+          const std::vector<float> sums = plain_tree_sums(8, numel);
+          for (int64_t i = own.begin; i < own.end; ++i)
+            TUTTI_CHECK(output.data<float>()[i - own.begin] == sums[static_cast<size_t>(i)], "{}: element {} of rank {}", transport, i, me);
+        }
+        std::string text;
+        try {
+          reduce_nodes(group, Tensor::empty({0}), buffer, 6000, plan);
+        } catch (const UsageError& error) {
+          text = error.what();
+        }
+        TUTTI_CHECK(ranks == 2 || text == "reduce_nodes: the buffer is [10000] f32 cpu; expected contiguous f32 with 2 nodes of 6000 elements", "{}", text);
+      });
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "tutti/comm/combine.h"
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 
 namespace tutti::comm {
 namespace {
@@ -48,21 +49,62 @@ void check_nodes(std::span<const ShardNode> nodes) {
   }
 }
 
-// One node of some rank, or its part for some owner.
+// One node of some rank, and the owner's slice of it.
 struct Part {
   ShardNode node;
-  Tensor values;
+  float* values;
 };
 
 // The elements [slice.begin, slice.end) of a contiguous tensor, in place.
-Tensor part_of(const Tensor& tensor, NodeSlice slice) { return tensor.view_as({slice.end - slice.begin}, {1}, slice.begin); }
+Tensor part_of(const Tensor& tensor, NodeSlice slice) { return tensor.view_as({slice.end - slice.begin}, {1}, tensor.offset() + slice.begin); }
 
-int64_t check_call(ProcessGroup& group, Tensors nodes, const NodePlan& plan) {
-  const auto me = static_cast<size_t>(group.rank());
+// Ranks with other plans would take bytes for what they are not.
+uint64_t key_of(const NodePlan& plan, uint64_t agreement) {
+  uint64_t key = agreement;
+  for (const auto& of_rank : plan) {
+    const uint64_t count = of_rank.size();
+    key = hash64(&count, sizeof count, key);
+    key = hash64(of_rank.data(), of_rank.size() * sizeof(ShardNode), key);
+  }
+  return key;
+}
+
+// The nodes of all ranks, ascending. Returns how many the rank with the most brings.
+size_t check_plan(const ProcessGroup& group, const NodePlan& plan, std::vector<ShardNode>& all) {
   TUTTI_CHECK(static_cast<int>(plan.size()) == group.size(), "reduce_nodes: the plan is for {} ranks and the group has {}", plan.size(), group.size());
+  size_t most = 0;
+  for (const auto& of_rank : plan) {
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+    most = std::max(most, of_rank.size());
+  }
+  TUTTI_CHECK(!all.empty(), "reduce_nodes: no rank of the plan brings a node");
+  std::sort(all.begin(), all.end());
+  check_nodes(all);
+  return most;
+}
+
+void check_output(const Tensor& output) {
+  TUTTI_CHECK(output.defined() && output.dtype() == DType::f32 && output.is_contiguous() && output.ndim() == 1,
+              "reduce_nodes: the output is {}; expected contiguous f32, 1-d", describe(output));
+}
+
+void sum_parts(std::vector<Part> parts, const Tensor& output) {
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.node < b.node; });
+  std::vector<ShardNode> nodes;
+  std::vector<float*> values;
+  for (const Part& part : parts) {
+    nodes.push_back(part.node);
+    values.push_back(part.values);
+  }
+  sum_nodes(nodes, values, output.numel(), output.data<float>());
+}
+
+// The number of elements of this rank's nodes; -1 when it brings none.
+int64_t check_own(const ProcessGroup& group, Tensors nodes, const NodePlan& plan) {
+  const auto me = static_cast<size_t>(group.rank());
   TUTTI_CHECK(nodes.size() == plan[me].size(), "reduce_nodes: rank {} gives {} tensors; the plan expects {} of it", me, nodes.size(), plan[me].size());
   for (const Tensor& node : nodes) {
-    TUTTI_CHECK(node.dtype() == DType::f32 && node.is_contiguous(), "reduce_nodes: a node is {}; expected contiguous f32", describe(node));
+    TUTTI_CHECK(node.defined() && node.dtype() == DType::f32 && node.is_contiguous(), "reduce_nodes: a node is {}; expected contiguous f32", describe(node));
     TUTTI_CHECK(node.numel() == nodes[0].numel(), "reduce_nodes: nodes have {} and {} elements; expected one number", nodes[0].numel(), node.numel());
   }
   return nodes.empty() ? -1 : nodes[0].numel();
@@ -104,51 +146,86 @@ void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values,
   }
 }
 
-void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan) {
-  const int ranks = group.size(), me = group.rank();
-  check_call(group, nodes, plan);
-  std::vector<ShardNode> all;
-  size_t rounds = 0;
-  for (const auto& of_rank : plan) {
-    all.insert(all.end(), of_rank.begin(), of_rank.end());
-    rounds = std::max(rounds, of_rank.size());
-  }
-  TUTTI_CHECK(!all.empty(), "reduce_nodes: no rank of the plan brings a node");
-  TUTTI_CHECK(output.dtype() == DType::f32 && output.is_contiguous() && output.ndim() == 1, "reduce_nodes: the output is {}; expected contiguous f32, 1-d",
-              describe(output));
-  // In round i every rank sends the slices of its i-th node, if it has one, straight from where they lie.
-  std::vector<Part> parts;
-  for (size_t round = 0; round < rounds; ++round) {
-    std::vector<Tensor> outputs, inputs;
-    for (int r = 0; r < ranks; ++r) {
-      const auto& theirs = plan[static_cast<size_t>(r)];
-      const bool brings = round < theirs.size();
-      outputs.push_back(Tensor::empty({brings ? output.numel() : 0}));
-      if (brings) parts.push_back({theirs[round], outputs.back()});
-      const bool have = round < nodes.size();
-      inputs.push_back(have ? part_of(nodes[round], slice_of(nodes[round].numel(), r, ranks)) : Tensor::empty({0}));
-      TUTTI_CHECK(!have || r != me || inputs.back().numel() == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me,
-                  output.numel(), nodes[round].numel(), inputs.back().numel());
+void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement) {
+  group.checked(CollectiveKind::all_to_all, [&] {
+    const int ranks = group.size(), me = group.rank();
+    std::vector<ShardNode> all;
+    const size_t rounds = check_plan(group, plan, all);
+    const int64_t numel = check_own(group, nodes, plan);
+    check_output(output);
+    const NodeSlice own = slice_of(numel, me, ranks);
+    TUTTI_CHECK(numel < 0 || own.end - own.begin == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me,
+                output.numel(), numel, own.end - own.begin);
+    const CallOptions options{.agreement = key_of(plan, agreement)};
+    // In round i every rank sends the slices of its i-th node, if it has one, straight from where they lie.
+    std::vector<Tensor> held;
+    std::vector<Part> parts;
+    for (size_t round = 0; round < rounds; ++round) {
+      std::vector<Tensor> outputs, inputs;
+      for (int r = 0; r < ranks; ++r) {
+        const auto& theirs = plan[static_cast<size_t>(r)];
+        const bool brings = round < theirs.size();
+        outputs.push_back(Tensor::empty({brings ? output.numel() : 0}));
+        if (brings) parts.push_back({theirs[round], outputs.back().data<float>()});
+        inputs.push_back(round < nodes.size() ? part_of(nodes[round], slice_of(numel, r, ranks)) : Tensor::empty({0}));
+      }
+      group.all_to_all(outputs, inputs, options);
+      held.insert(held.end(), outputs.begin(), outputs.end());
     }
-    group.all_to_all(outputs, inputs);
-  }
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.node < b.node; });
-  std::sort(all.begin(), all.end());
-  std::vector<float*> values;
-  for (const Part& part : parts) values.push_back(part.values.data<float>());
-  sum_nodes(all, values, output.numel(), output.data<float>());
+    sum_parts(std::move(parts), output);
+  });
 }
 
-void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan) {
-  TUTTI_CHECK(output.dtype() == DType::f32 && output.is_contiguous(), "reduce_nodes: the output is {}; expected contiguous f32", describe(output));
-  const int64_t numel = output.numel();
-  const int64_t given = check_call(group, nodes, plan);
-  TUTTI_CHECK(given < 0 || given == numel, "reduce_nodes: the output has {} elements and the nodes {}", numel, given);
-  std::vector<Tensor> slices;
-  for (int r = 0; r < group.size(); ++r) slices.push_back(part_of(output, slice_of(numel, r, group.size())));
-  const Tensor mine = Tensor::empty(slices[static_cast<size_t>(group.rank())].extents());
-  reduce_nodes(group, mine, nodes, plan);
-  group.all_gather_v(slices, mine);
+void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuffer& nodes, int64_t numel, const NodePlan& plan, uint64_t agreement) {
+  group.checked(CollectiveKind::barrier, [&] {
+    const int ranks = group.size(), me = group.rank();
+    std::vector<ShardNode> all;
+    const auto most = static_cast<int64_t>(check_plan(group, plan, all));
+    check_output(output);
+    const Tensor& memory = nodes.tensor();
+    TUTTI_CHECK(memory.dtype() == DType::f32 && memory.is_contiguous() && numel >= 0 && memory.numel() >= most * numel,
+                "reduce_nodes: the buffer is {}; expected contiguous f32 with {} nodes of {} elements", describe(memory), most, numel);
+    const NodeSlice own = slice_of(numel, me, ranks);
+    TUTTI_CHECK(own.end - own.begin == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me, output.numel(), numel,
+                own.end - own.begin);
+    if (!nodes.is_direct()) {
+      std::vector<Tensor> views;
+      for (size_t i = 0; i < plan[static_cast<size_t>(me)].size(); ++i) {
+        const auto begin = static_cast<int64_t>(i) * numel;
+        views.push_back(part_of(memory, {begin, begin + numel}));
+      }
+      return reduce_nodes(group, output, views, plan, agreement);
+    }
+    std::vector<Part> parts;
+    for (int r = 0; r < ranks; ++r) {
+      float* theirs = reinterpret_cast<float*>(nodes.handle()->data(r)) + own.begin;
+      for (const ShardNode& node : plan[static_cast<size_t>(r)]) {
+        parts.push_back({node, theirs});
+        theirs += numel;
+      }
+    }
+    // Between the barriers each slice belongs to its owner, on all ranks.
+    group.barrier({.agreement = hash64(&numel, sizeof numel, key_of(plan, agreement))});
+    sum_parts(std::move(parts), output);
+    group.barrier();
+  });
+}
+
+void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement) {
+  group.checked(CollectiveKind::all_to_all, [&] {
+    TUTTI_CHECK(output.defined() && output.dtype() == DType::f32 && output.is_contiguous(), "reduce_nodes: the output is {}; expected contiguous f32",
+                describe(output));
+    const int64_t numel = output.numel();
+    std::vector<ShardNode> all;
+    check_plan(group, plan, all);
+    const int64_t given = check_own(group, nodes, plan);
+    TUTTI_CHECK(given < 0 || given == numel, "reduce_nodes: the output has {} elements and the nodes {}", numel, given);
+    std::vector<Tensor> slices;
+    for (int r = 0; r < group.size(); ++r) slices.push_back(part_of(output, slice_of(numel, r, group.size())));
+    const Tensor mine = Tensor::empty(slices[static_cast<size_t>(group.rank())].extents());
+    reduce_nodes(group, mine, nodes, plan, agreement);
+    group.all_gather_v(slices, mine);
+  });
 }
 
 }  // namespace tutti::comm

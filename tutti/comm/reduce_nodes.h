@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/comm/process_group.h"
+#include "tutti/comm/symmetric_buffer.h"
 
 namespace tutti::comm {
 
@@ -35,10 +36,16 @@ void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values,
 
 // Every member calls it with the same plan and the values of its own nodes: plan[rank()].size() tensors in f32, contiguous, of
 // one number of elements. `output` is this rank's slice of the sum, 1-d. Each rank sends its nodes but for its own slice of
-// them, (R - 1) / R of their bytes. UsageError naming what does not fit.
-void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan);
+// them, (R - 1) / R of their bytes. `agreement` is as in CallOptions. UsageError naming what does not fit, before any byte moves;
+// on all ranks, naming two of them, when their plans or keys differ, and when the arguments of one are wrong.
+void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement = 0);
 
-// The same with the whole sum on every rank: `output` has the elements of a node.
-void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan);
+// The same for nodes in symmetric memory, f32 and contiguous: node i of each rank is at the elements [i numel, (i + 1) numel) of
+// `nodes`, which are overwritten. Where peers have access to each other's memory, the owners add in place between two barriers, and
+// nothing is copied.
+void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuffer& nodes, int64_t numel, const NodePlan& plan, uint64_t agreement = 0);
+
+// The same as the first with the whole sum on every rank: `output` has the elements of a node.
+void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement = 0);
 
 }  // namespace tutti::comm

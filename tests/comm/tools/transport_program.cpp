@@ -13,6 +13,7 @@
 
 #include "tests/comm/support/capability_checks.h"
 #include "tests/comm/support/message_agreement.h"
+#include "tests/comm/support/reduced_nodes.h"
 #include "tests/comm/support/refused_calls.h"
 #include "tests/comm/support/transport_ranks.h"
 #include "tutti/comm/store/file_store.h"
@@ -78,6 +79,12 @@ void check_messages_agree(const std::string& transport, const GroupSeat& seat) {
   check_message_agreement(group);
 }
 
+void check_nodes(const std::string& transport, const GroupSeat& seat) {
+  ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
+  group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
+  check_reduced_nodes(group);
+}
+
 void check_refusals(const std::string& transport, const GroupSeat& seat) {
   ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
   group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
@@ -87,6 +94,7 @@ void check_refusals(const std::string& transport, const GroupSeat& seat) {
 void run(const std::string& transport, std::string_view what, const GroupSeat& seat) {
   if (what == "groups") return use_groups(transport, seat);
   if (what == "can") return check_can(transport, seat);
+  if (what == "nodes") return check_nodes(transport, seat);
   if (what == "refusals") return check_refusals(transport, seat);
   if (what == "messages") return check_messages_agree(transport, seat);
   const auto t = make_transport(transport, seat);
