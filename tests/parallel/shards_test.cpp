@@ -122,15 +122,47 @@ TEST(Shards, EveryNumberOfRanksHasTheSameBits) {
   }
 }
 
-// A tree that counts instead of looking at the numbers of shards gives other bits: the test above can fail.
-TEST(Shards, MergingEqualCountsGivesOtherBits) {
-  int differing = 0;
-  for (int64_t i = 0; i < kElements; ++i) {
-    const auto at = [&](int64_t s) { return value_of(s, 0, 0, i); };
-    const float counted = (at(0) + at(1)) + ((at(2) + at(3)) + at(4)) + ((at(5) + at(6)) + at(7));
-    differing += counted != expected(8)[0][static_cast<size_t>(i)];
+// A tree that counts instead of looking at the numbers of shards gives other bits: the test above can fail. `begins` are the first
+// shards of the ranks; each rank adds its shards one by one and merges equal counts, and so do the ranks.
+float counted(const std::vector<int64_t>& begins, int64_t shards, int64_t i) {
+  struct Sum {
+    int64_t count;
+    float value;
+  };
+  const auto total = [](std::vector<Sum> stack) {
+    while (stack.size() > 1) {
+      const Sum right = stack.back();
+      stack.pop_back();
+      stack.back() = {stack.back().count + right.count, stack.back().value + right.value};
+    }
+    return stack[0];
+  };
+  const auto push = [](std::vector<Sum>& stack, Sum sum) {
+    stack.push_back(sum);
+    while (stack.size() >= 2 && stack[stack.size() - 2].count == stack.back().count) {
+      const Sum right = stack.back();
+      stack.pop_back();
+      stack.back() = {2 * right.count, stack.back().value + right.value};
+    }
+  };
+  std::vector<Sum> over_ranks;
+  for (size_t r = 0; r < begins.size(); ++r) {
+    std::vector<Sum> stack;
+    for (int64_t s = begins[r]; s < (r + 1 < begins.size() ? begins[r + 1] : shards); ++s) push(stack, {1, value_of(s, 0, 0, i)});
+    push(over_ranks, total(stack));
   }
-  EXPECT_GT(differing, 0);
+  return total(over_ranks).value;
+}
+
+TEST(Shards, MergingEqualCountsGivesOtherBits) {
+  for (const int ranks : {3, 5}) {
+    std::vector<int64_t> begins;
+    for (int r = 0; r < ranks; ++r) begins.push_back(shards_of_rank(8, r, ranks).begin);
+    int differing = 0;
+    for (int64_t i = 0; i < kElements; ++i) differing += counted(begins, 8, i) != expected(8)[0][static_cast<size_t>(i)];
+    EXPECT_GT(differing, 0) << ranks << " ranks";
+  }
+  for (int64_t i = 0; i < kElements; ++i) EXPECT_EQ(counted({0, 2, 4, 6}, 8, i), expected(8)[0][static_cast<size_t>(i)]);
 }
 
 TEST(Shards, EveryShardRunsOnceOnSomeRank) {
@@ -258,15 +290,91 @@ TEST(Shards, TellsWhatAnUnevenDivisionCosts) {
   };
   of(8, 3, [](const Shards& shards) {
     EXPECT_DOUBLE_EQ(shards.efficiency(), 8.0 / 9);
-    EXPECT_EQ(shards.advice(), "8 virtual shards on 3 ranks: some ranks run 3 of them and others 2, so that 11 % of the ranks' time passes in waiting");
+    EXPECT_EQ(shards.advice(), "8 virtual shards on 3 ranks: the efficiency V / (R ceil(V / R)) is 89 %, because some ranks run 3 shards and others 2; "
+                               "numerics.virtual_shards of 16 or more (4 for each rank) makes it 80 % or more, and is another run with other bits");
   });
   of(8, 7, [](const Shards& shards) {
     EXPECT_DOUBLE_EQ(shards.efficiency(), 4.0 / 7);
-    EXPECT_EQ(shards.advice(), "8 virtual shards on 7 ranks: some ranks run 2 of them and others 1, so that 43 % of the ranks' time passes in waiting; "
-                               "numerics.virtual_shards of 32 or more keeps it below a fifth, and is another run with other bits");
+    EXPECT_EQ(shards.advice(), "8 virtual shards on 7 ranks: the efficiency V / (R ceil(V / R)) is 57 %, because some ranks run 2 shards and others 1; "
+                               "numerics.virtual_shards of 32 or more (4 for each rank) makes it 80 % or more, and is another run with other bits");
   });
-  of(32, 5, [](const Shards& shards) { EXPECT_EQ(shards.advice().find("numerics"), std::string::npos) << shards.advice(); });
+  of(32, 5, [](const Shards& shards) {
+    EXPECT_EQ(shards.advice(), "32 virtual shards on 5 ranks: the efficiency V / (R ceil(V / R)) is 91 %, because some ranks run 7 shards and others 6");
+  });
   of(8, 4, [](const Shards& shards) { EXPECT_EQ(shards.advice(), ""); });
+}
+
+// A backward that throws has delivered some uses; the step begins again as if nothing had come.
+TEST(Shards, AnAbandonedStepLeavesNothing) {
+  for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
+    for (const int ranks : {1, 3}) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Shards shards(8, &group, parameters(), schedule);
+        add(shards, shards.mine()[0], gradients_of(7));
+        shards.sink()->use(1, 0, gradients_of(7)[1][0]);  // one of two uses of the next shard
+        shards.abandon();
+        const ShardSums sums = step_of(shards);
+        EXPECT_EQ(contents(sums.gradients), expected(8));
+        EXPECT_EQ(sums.loss, expected_loss(8));
+      });
+    }
+  }
+}
+
+// After an error in which all ranks take part they are together again.
+TEST(Shards, AfterAnErrorOfAllRanksTheStepBeginsAgain) {
+  for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
+    for (const int ranks : {3, 4}) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Shards shards(8, &group, parameters(), schedule);
+        const std::string text = message([&] {
+          for (const int64_t s : shards.mine()) {
+            UseGradients uses = gradients_of(s);
+            if (group.rank() == 1) std::swap(uses[0], uses[1]);  // as many elements
+            add(shards, s, uses);
+          }
+          shards.finish();
+        });
+        EXPECT_NE(text.find("the uses of parameters on rank 1 are not those on rank 0"), std::string::npos) << text;
+        EXPECT_EQ(contents(step_of(shards).gradients), expected(8));
+      });
+    }
+  }
+}
+
+// What one rank finds wrong by itself reaches the others in the place of the exchange.
+TEST(Shards, AnErrorOfOneRankIsToldToAll) {
+  for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
+    comm::run_ranks(3, [&](comm::ProcessGroup& group) {
+      Shards shards(8, &group, parameters(), schedule);
+      const std::string text = message([&] {
+        for (const int64_t s : shards.mine()) {
+          if (group.rank() == 1 && s != shards.mine()[0]) {
+            if (schedule == Schedule::once_a_step) break;
+            add(shards, s, {{}, gradients_of(s)[1]});
+          } else {
+            add(shards, s, gradients_of(s));
+          }
+        }
+        shards.finish();
+      });
+      const char* why = schedule == Schedule::once_a_step ? "Shards::finish: 1 of this rank's 3 shards were added" : "Shards: parameter 0 has 0 uses in shard 4 and 1 in shard 1";
+      EXPECT_NE(text.find(why), std::string::npos) << text;
+      EXPECT_EQ(text.find("rank 1 refused its call") != std::string::npos, group.rank() != 1) << text;
+      EXPECT_EQ(contents(step_of(shards).gradients), expected(8));
+    });
+  }
+}
+
+TEST(Shards, UsesOfOtherSizesThanEachOtherAreNamed) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    Shards shards(2, &group, {zeros({2})});
+    const std::string text = message([&] {
+      add(shards, shards.mine()[0], {{Tensor::of<float>({1.0f, 2.0f}), Tensor::of<float>({1.0f})}});
+      shards.finish();
+    });
+    EXPECT_NE(text.find("Shards: the uses of parameter 0 have gradients of [2] and [1]; expected one size"), std::string::npos) << text;
+  });
 }
 
 }  // namespace

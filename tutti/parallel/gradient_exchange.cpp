@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "tutti/core/error.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/inplace.h"
 
 namespace tutti::parallel {
 namespace {
@@ -14,52 +14,6 @@ namespace {
 using comm::NodePlan;
 using comm::NodeSlice;
 using comm::ShardNode;
-
-int64_t numel_of(const UseGradients& parameters) {
-  int64_t total = 0;
-  for (const auto& uses : parameters) {
-    for (const Tensor& g : uses) total += g.numel();
-  }
-  return total;
-}
-
-// All gradients as one tensor, so that ranks meet once and not once per parameter. The gradients become its parts.
-Tensor flatten(UseGradients& parameters) {
-  const Tensor flat = Tensor::empty({numel_of(parameters)});
-  int64_t at = 0;
-  for (auto& uses : parameters) {
-    for (Tensor& g : uses) {
-      const Tensor dense = to_contiguous(g);
-      if (dense.numel() > 0) std::memcpy(flat.data<float>() + at, dense.data<float>(), static_cast<size_t>(g.nbytes()));
-      g = flat.view_as(g.extents(), contiguous_strides(g.extents()), at);
-      at += g.numel();
-    }
-  }
-  return flat;
-}
-
-// The parts of a flat tensor.
-UseGradients parts_of(const Tensor& flat, const std::vector<std::vector<Extents>>& layout) {
-  UseGradients parameters;
-  int64_t at = 0;
-  for (const auto& uses : layout) {
-    parameters.emplace_back();
-    for (const Extents& sizes : uses) {
-      parameters.back().push_back(flat.view_as(sizes, contiguous_strides(sizes), at));
-      at += tutti::numel_of(sizes);
-    }
-  }
-  return parameters;
-}
-
-std::vector<std::vector<Extents>> layout_of(const UseGradients& parameters) {
-  std::vector<std::vector<Extents>> layout;
-  for (const auto& uses : parameters) {
-    layout.emplace_back();
-    for (const Tensor& g : uses) layout.back().push_back(g.extents());
-  }
-  return layout;
-}
 
 // Uses are added last, in forward order.
 std::vector<Tensor> add_uses(const UseGradients& sums) {
@@ -72,6 +26,20 @@ std::vector<Tensor> add_uses(const UseGradients& sums) {
   return grads;
 }
 
+void add_use(Tensor& sum, Tensor use) {
+  if (sum.defined()) add_(sum, use);
+  else sum = std::move(use);
+}
+
+Tensor part_of(const Tensor& flat, NodeSlice slice) { return flat.view_as({slice.end - slice.begin}, {1}, flat.offset() + slice.begin); }
+
+// Each rank brings its slice of the sum.
+void gather(comm::ProcessGroup& group, const Tensor& whole, const Tensor& slice, uint64_t agreement) {
+  std::vector<Tensor> slices;
+  for (int r = 0; r < group.size(); ++r) slices.push_back(part_of(whole, comm::slice_of(whole.numel(), r, group.size())));
+  group.all_gather_v(slices, slice, {.agreement = agreement});
+}
+
 // Where ranks bring equal subtrees in their order, adding by halving over ranks is the rest of the tree.
 bool is_tree_over_ranks(const NodePlan& plan) {
   const int64_t size = plan[0].empty() ? 0 : plan[0][0].end - plan[0][0].begin;
@@ -82,21 +50,34 @@ bool is_tree_over_ranks(const NodePlan& plan) {
   return std::has_single_bit(plan.size());
 }
 
-// The sum over ranks; it takes the place of the first node, or of a tensor like it.
-UseGradients reduce_over_ranks(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup& group) {
-  if (is_tree_over_ranks(plan)) {
-    group.all_reduce(flatten(nodes[0].uses));
-    return std::move(nodes[0].uses);
+// The sums over ranks and uses, bucket by bucket. In a tree over ranks all_reduce() adds in the right order; else the owners of slices
+// add nodes and uses, and hand out one sum whatever the number of uses.
+std::vector<Tensor> reduce_over_ranks(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup& group) {
+  const UseLayout layout = layout_of(nodes[0].uses);
+  const uint64_t agreement = hash_of(layout);
+  const bool is_tree = is_tree_over_ranks(plan);
+  FinishedGradients finished(layout);
+  for (const GradientBucket& bucket : buckets_of(layout)) {
+    const Tensor whole = finished.memory(bucket);
+    const NodeSlice own = comm::slice_of(bucket.numel, group.rank(), group.size());
+    Tensor sum;
+    for (size_t use = 0; use < bucket.uses; ++use) {
+      if (is_tree) {
+        const Tensor of_use = use == 0 ? whole : Tensor::empty({bucket.numel});
+        take_use(nodes[0].uses, bucket, use, of_use);
+        group.all_reduce(of_use, {}, {.agreement = agreement});
+        add_use(sum, of_use);
+      } else {
+        std::vector<Tensor> flat;
+        for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use));
+        const Tensor of_use = Tensor::empty({own.end - own.begin});
+        comm::reduce_nodes(group, of_use, flat, plan, agreement);
+        add_use(sum, of_use);
+      }
+    }
+    if (!is_tree) gather(group, whole, sum, agreement);
   }
-  const auto layout = layout_of(nodes[0].uses);
-  std::vector<Tensor> flat;
-  for (GradientNode& node : nodes) {
-    flat.push_back(flatten(node.uses));
-    node.uses.clear();
-  }
-  const Tensor whole = Tensor::empty(flat[0].extents());
-  comm::all_reduce_nodes(group, whole, flat, plan);
-  return parts_of(whole, layout);
+  return finished.take();
 }
 
 }  // namespace
@@ -122,51 +103,71 @@ std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const Node
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const std::vector<ShardNode>& mine = plan[group == nullptr ? 0 : static_cast<size_t>(group->rank())];
   const auto same = [](const GradientNode& node, const ShardNode& planned) { return node.shards == planned; };
-  TUTTI_CHECK(!mine.empty() && std::equal(nodes.begin(), nodes.end(), mine.begin(), mine.end(), same),
-              "reduce_gradients: the gradients of this rank end with shard {} and make {} node{}; the plan expects shards {} to {} in {}",
-              nodes.empty() ? -1 : nodes.back().shards.end - 1, nodes.size(), nodes.size() == 1 ? "" : "s", mine.empty() ? 0 : mine.front().begin,
-              mine.empty() ? -1 : mine.back().end - 1, mine.size());
+  const auto check = [&] {
+    TUTTI_CHECK(!mine.empty() && std::equal(nodes.begin(), nodes.end(), mine.begin(), mine.end(), same),
+                "reduce_gradients: the gradients of this rank end with shard {} and make {} node{}; the plan expects shards {} to {} in {}",
+                nodes.empty() ? -1 : nodes.back().shards.end - 1, nodes.size(), nodes.size() == 1 ? "" : "s", mine.empty() ? 0 : mine.front().begin,
+                mine.empty() ? -1 : mine.back().end - 1, mine.size());
+  };
+  if (group == nullptr) check();
+  else group->checked(comm::CollectiveKind::all_to_all, check);
   const bool is_alone = group == nullptr || group->size() == 1;
   TUTTI_CHECK(!is_alone || nodes.size() == 1, "reduce_gradients: one rank brings {} nodes; expected a number of shards that is a power of two", nodes.size());
-  return add_uses(is_alone ? std::move(nodes[0].uses) : reduce_over_ranks(std::move(nodes), plan, *group));
+  return is_alone ? add_uses(nodes[0].uses) : reduce_over_ranks(std::move(nodes), plan, *group);
+}
+
+void RoundExchange::begin(const UseGradients& uses) {
+  layout_ = layout_of(uses);
+  agreement_ = hash_of(layout_);
+  buckets_ = buckets_of(layout_);
+  for (const GradientBucket& bucket : buckets_) sums_.emplace_back(bucket.uses);
 }
 
 void RoundExchange::add(UseGradients* uses, int64_t shards) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
-  const int ranks = group_.size(), me = group_.rank();
-  Tensor flat;
-  if (uses != nullptr) {
-    if (next_shard_ == 0) layout_ = layout_of(*uses);
-    flat = flatten(*uses);
-    uses->clear();
-    numel_ = flat.numel();
+  if (uses != nullptr && next_shard_ == 0) begin(*uses);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    for (size_t use = 0; use < buckets_[b].uses; ++use) take_round(buckets_[b], uses, use, shards, sums_[b][use]);
   }
-  const NodeSlice own = comm::slice_of(numel_, me, ranks);
+  next_shard_ += group_.size();
+}
+
+// This rank's slice of one use in a bucket, of every shard of the round.
+void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards, NodeStack& sums) {
+  const int ranks = group_.size();
+  const NodeSlice own = comm::slice_of(bucket.numel, group_.rank(), ranks);
+  const Tensor flat = uses == nullptr ? Tensor::empty({0}) : take_use(*uses, bucket, use);
   std::vector<Tensor> taken, given;
   for (int r = 0; r < ranks; ++r) {
-    const NodeSlice theirs = uses == nullptr ? NodeSlice{} : comm::slice_of(numel_, r, ranks);
-    given.push_back(uses == nullptr ? Tensor::empty({0}) : flat.view_as({theirs.end - theirs.begin}, {1}, theirs.begin));
+    given.push_back(uses == nullptr ? flat : part_of(flat, comm::slice_of(bucket.numel, r, ranks)));
     taken.push_back(Tensor::empty({next_shard_ + r < shards ? own.end - own.begin : 0}));
   }
-  group_.all_to_all(taken, given);
-  for (int r = 0; r < ranks; ++r, ++next_shard_) {
-    if (next_shard_ < shards) sums_.push(next_shard_, std::move(taken[static_cast<size_t>(r)]), true);
-  }
+  group_.all_to_all(taken, given, {.agreement = agreement_});
+  for (int r = 0; r < ranks && next_shard_ + r < shards; ++r) sums.push(next_shard_ + r, std::move(taken[static_cast<size_t>(r)]), true);
 }
 
 std::vector<Tensor> RoundExchange::finish() {
   const MemoryCategoryScope category(MemoryCategory::gradients);
-  next_shard_ = 0;
-  const std::vector<NodeStack::Node> roots = sums_.take();
-  TUTTI_ASSERT(roots.size() == 1, "the shards of a step make {} nodes", roots.size());
-  const Tensor whole = Tensor::empty({numel_});
-  std::vector<Tensor> slices;
-  for (int r = 0; r < group_.size(); ++r) {
-    const NodeSlice slice = comm::slice_of(numel_, r, group_.size());
-    slices.push_back(whole.view_as({slice.end - slice.begin}, {1}, slice.begin));
+  FinishedGradients finished(layout_);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Tensor sum;
+    for (NodeStack& stack : sums_[b]) {
+      std::vector<NodeStack::Node> roots = stack.take();
+      TUTTI_ASSERT(roots.size() == 1, "the shards of a step make {} nodes", roots.size());
+      add_use(sum, std::move(roots[0].values));
+    }
+    gather(group_, finished.memory(buckets_[b]), sum, agreement_);
   }
-  group_.all_gather_v(slices, roots[0].values);
-  return add_uses(parts_of(whole, layout_));
+  std::vector<Tensor> gradients = finished.take();
+  clear();
+  return gradients;
+}
+
+void RoundExchange::clear() {
+  layout_.clear();
+  buckets_.clear();
+  sums_.clear();
+  next_shard_ = 0;
 }
 
 }  // namespace tutti::parallel

@@ -81,8 +81,8 @@ void GradientTree::end() {
   }
 }
 
-std::vector<std::vector<Extents>> GradientTree::layout() const {
-  std::vector<std::vector<Extents>> sizes;
+UseLayout GradientTree::layout() const {
+  UseLayout sizes;
   for (const Leaf& leaf : of_leaf_) {
     sizes.emplace_back();
     for (const size_t number : leaf.forward) sizes.back().push_back(leaf.uses[number].sizes);

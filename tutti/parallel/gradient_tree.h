@@ -7,6 +7,7 @@
 
 #include "tutti/autograd/use_sink.h"
 #include "tutti/comm/reduce_nodes.h"
+#include "tutti/parallel/gradient_buckets.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::parallel {
@@ -29,9 +30,6 @@ class NodeStack {
   std::vector<Node> nodes_;
 };
 
-// Per parameter, the f32 gradient of each of its uses, in forward order.
-using UseGradients = std::vector<std::vector<Tensor>>;
-
 // The gradients of several shards, added.
 struct GradientNode {
   comm::ShardNode shards;
@@ -53,7 +51,7 @@ class GradientTree final : public UseSink {
   // come in the order, of those of the step's first shard: what is added must be the same thing.
   void end();
   // The sizes of each use of each parameter in this step, in forward order.
-  std::vector<std::vector<Extents>> layout() const;
+  UseLayout layout() const;
   // Takes out the maximal nodes, ascending, whose uses are in forward order. Shards that follow must have the same uses.
   std::vector<GradientNode> take();
   // The step is over: the next shard may have other uses.

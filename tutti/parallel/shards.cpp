@@ -1,12 +1,12 @@
 #include "tutti/parallel/shards.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
 #include "tutti/optim/grad_norm.h"
 
 namespace tutti::parallel {
@@ -23,6 +23,29 @@ std::vector<int64_t> shards_of(int64_t count, int rank, int ranks, Schedule sche
     for (int64_t s = rank; s < count; s += ranks) mine.push_back(s);
   }
   return mine;
+}
+
+// Each rank squares its slice of each gradient, and the bins are added as integers (numerics contract, N7).
+ExactSum squares_of_slices(const std::vector<Tensor>& gradients, int rank, int ranks) {
+  std::vector<Tensor> slices;
+  for (const Tensor& g : gradients) {
+    if (!g.defined()) continue;
+    const Tensor dense = to_contiguous(g);
+    const comm::NodeSlice own = comm::slice_of(dense.numel(), rank, ranks);
+    slices.push_back(dense.view_as({own.end - own.begin}, {1}, dense.offset() + own.begin));
+  }
+  return optim::square_sum(slices);
+}
+
+// Two order-free sums in one call.
+void add_over_ranks(comm::ProcessGroup& group, ExactSum& a, ExactSum& b) {
+  constexpr size_t n = ExactSum::kWords;
+  std::array<int64_t, 2 * n> words;
+  std::ranges::copy(a.words(), words.begin());
+  std::ranges::copy(b.words(), words.begin() + n);
+  group.all_reduce_values<int64_t>(words);
+  a.set_words(std::span(words).first<n>());
+  b.set_words(std::span(words).last<n>());
 }
 
 }  // namespace
@@ -49,10 +72,10 @@ double Shards::efficiency() const {
 
 std::string Shards::advice() const {
   if (count_ % ranks_ == 0) return "";
-  std::string text = fmt::format("{} virtual shards on {} ranks: some ranks run {} of them and others {}, so that {:.0f} % of the ranks' time passes in waiting", count_,
-                                 ranks_, count_ / ranks_ + 1, count_ / ranks_, 100 * (1 - efficiency()));
-  if (efficiency() < 0.8) text += fmt::format("; numerics.virtual_shards of {} or more keeps it below a fifth, and is another run with other bits",
-                                               std::bit_ceil(static_cast<uint64_t>(4 * ranks_)));
+  std::string text = fmt::format("{} virtual shards on {} ranks: the efficiency V / (R ceil(V / R)) is {:.0f} %, because some ranks run {} shards and others {}", count_,
+                                 ranks_, 100 * efficiency(), count_ / ranks_ + 1, count_ / ranks_);
+  const auto enough = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(4 * ranks_)));
+  if (count_ < 4 * ranks_) text += fmt::format("; numerics.virtual_shards of {} or more (4 for each rank) makes it 80 % or more, and is another run with other bits", enough);
   return text;
 }
 
@@ -65,65 +88,80 @@ void Shards::add(const Tensor& losses) {
   TUTTI_CHECK(losses.dtype() == DType::f32, "Shards::add: the losses are {}; expected f32", describe(losses));
   TUTTI_CHECK(added_ < mine_.size(), "Shards::add: this rank has {} shards, {} to {}, and all were added; call finish()", mine_.size(), mine_.front(), mine_.back());
   const NoGradScope no_grad;
-  tree_.end();
+  if (!rounds_) tree_.end();
   const Tensor dense = to_contiguous(losses);
   loss_.add({dense.data<float>(), static_cast<size_t>(dense.numel())});
   ++added_;
   if (rounds_) {
-    if (added_ == 1) check_ranks();
-    std::vector<GradientNode> nodes = tree_.take();
-    UseGradients none(parameters_.size());
-    rounds_->add(nodes.empty() ? &none : &nodes[0].uses, count_);
+    meet(hash_of(tree_.layout()), [&] {
+      tree_.end();
+      std::vector<GradientNode> nodes = tree_.take();
+      UseGradients none(parameters_.size());
+      rounds_->add(nodes.empty() ? &none : &nodes[0].uses, count_);
+    });
   }
   if (added_ < mine_.size()) tree_.begin(mine_[added_]);
 }
 
-// Every rank says what it brings before anything is added: a buffer of the same size may hold other parameters.
-void Shards::check_ranks() {
-  std::string text;
-  for (const auto& uses : tree_.layout()) {
-    for (const Extents& sizes : uses) text += to_string(sizes);
-    text += ';';
+// Ranks agree on their layout in the exchange itself: it costs nothing, and where the layouts differ it is an error on all ranks before
+// anything is added. So is an error that one rank finds by itself. Then all ask whose layout it was, in one more call.
+template <class Meeting>
+void Shards::meet(uint64_t layout, const Meeting& meeting) {
+  try {
+    if (ranks_ > 1) group_->checked(comm::CollectiveKind::all_to_all, meeting);
+    else meeting();
+  } catch (const UsageError&) {
+    abandon();
+    if (ranks_ > 1) compare_layouts(layout);
+    throw;
+  } catch (...) {
+    abandon();
+    throw;
   }
+}
+
+void Shards::compare_layouts(uint64_t layout) const {
   std::vector<int64_t> layouts(static_cast<size_t>(ranks_), 0);
-  layouts[static_cast<size_t>(group_->rank())] = std::bit_cast<int64_t>(hash64(text));
+  layouts[static_cast<size_t>(group_->rank())] = std::bit_cast<int64_t>(layout);
   group_->all_reduce_values<int64_t>(layouts);
   for (size_t r = 1; r < layouts.size(); ++r)
     TUTTI_CHECK(layouts[r] == layouts[0], "Shards: the uses of parameters on rank {} are not those on rank 0, in number or size; let every shard use each parameter "
                 "equally often, with zeros where it counts for nothing", r);
 }
 
-ShardSums Shards::finish() {
-  TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size());
-  const NoGradScope no_grad;
-  if (rounds_ && static_cast<int64_t>(mine_.size()) * ranks_ < count_) rounds_->add(nullptr, count_);  // it has no shard in the last round
-  ShardSums sums;
-  ExactSum loss = std::exchange(loss_, ExactSum(ExactTerm::value));
-  if (ranks_ > 1) {
-    if (!rounds_) check_ranks();
-    auto words = loss.words();
-    group_->all_reduce_values<int64_t>(words);
-    loss.set_words(words);
-  }
-  sums.loss = loss.value();
-  if (rounds_) {
-    sums.gradients = rounds_->finish();
-  } else {
-    std::vector<GradientNode> nodes = tree_.take();
-    if (nodes.empty()) sums.gradients.resize(parameters_.size());
-    else sums.gradients = reduce_gradients(std::move(nodes), plan_, group_);
-  }
-  added_ = 0;
+void Shards::abandon() {
+  if (rounds_) rounds_->clear();
   tree_.clear();
   tree_.begin(mine_[0]);
+  added_ = 0;
+  loss_ = ExactSum(ExactTerm::value);
+}
+
+ShardSums Shards::finish() {
+  const auto check = [&] { TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size()); };
+  if (ranks_ == 1) check();
+  const NoGradScope no_grad;
+  const uint64_t layout = hash_of(tree_.layout());
+  ShardSums sums;
+  meet(layout, [&] {
+    check();
+    if (rounds_) {
+      if (static_cast<int64_t>(mine_.size()) * ranks_ < count_) rounds_->add(nullptr, count_);  // it has no shard in the last round
+      sums.gradients = rounds_->finish();
+    } else {
+      std::vector<GradientNode> nodes = tree_.take();
+      if (nodes.empty()) sums.gradients.resize(parameters_.size());
+      else sums.gradients = reduce_gradients(std::move(nodes), plan_, group_);
+    }
+  });
+  ExactSum loss = loss_;
+  abandon();  // the step is over
   for (size_t p = 0; p < parameters_.size(); ++p) {
     if (sums.gradients[p].defined()) sums.gradients[p] = autograd::apply_leaf_hooks(parameters_[p], sums.gradients[p]);
   }
-  std::vector<Tensor> defined;
-  for (const Tensor& g : sums.gradients) {
-    if (g.defined()) defined.push_back(g);
-  }
-  sums.squares = optim::square_sum(defined);
+  sums.squares = squares_of_slices(sums.gradients, rank_in(group_), ranks_);
+  if (ranks_ > 1) meet(layout, [&] { add_over_ranks(*group_, loss, sums.squares); });
+  sums.loss = loss.value();
   return sums;
 }
 

@@ -15,7 +15,11 @@
 //     ShardSums sums = shards.finish();  // the same on every rank
 //
 // A rank keeps at most as many sets of f32 gradients as its shards so far have maximal nodes, and one: log2(V / R) + 1 for powers
-// of two. One object belongs to one thread of a rank.
+// of two. Ranks exchange gradients in buckets (gradient_buckets.h). One object belongs to one thread of a rank.
+//
+// Hooks of parameters run in finish(), once a step and in the order of the parameters, on the sum over shards, ranks and uses. The grad
+// of the parameters stays as it is, and so their post-accumulate hooks do not run: a program that wants them calls
+// autograd::accumulate_grad() with the results.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +41,10 @@ enum class Schedule : uint8_t {
   every_round,  // rank r runs the shards r, R + r, ...; after each, the owners of slices take their part: the least memory when
                 // parameters are sharded too
 };
-// "once_a_step" or "every_round". UsageError for another text.
+// Parses "once_a_step" or "every_round". UsageError for another text.
 Schedule parse_schedule(std::string_view text);
 
-// What a step has come to, the same on every rank.
+// The result of a step, equal on every rank.
 struct ShardSums {
   double loss = 0;                         // the exact sum of all losses, rounded once
   std::vector<Tensor> gradients;           // one f32 tensor per parameter, after its hooks; undefined: it has no use
@@ -49,8 +53,8 @@ struct ShardSums {
 
 class Shards {
  public:
-  // `count` shards (a power of two) over the ranks of `group`, which must outlive this; null: one rank. `parameters` are the leaves
-  // whose gradients are added. UsageError.
+  // `count` shards over the ranks of `group`, which must outlive this; null: one rank. `parameters` are the leaves whose gradients are
+  // added. UsageError unless `count` is a power of two and at least the number of ranks.
   Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule = Schedule::once_a_step);
 
   int64_t count() const { return count_; }
@@ -59,22 +63,29 @@ class Shards {
   const std::vector<int64_t>& mine() const { return mine_; }
   // Takes the gradients of this rank's next shard, see BackwardOptions::sink. The same object for the life of this.
   UseSink* sink() { return &tree_; }
-  // The share of the ranks' time that shards fill when all take the same time: V / (R ceil(V / R)).
+  // The part of the ranks' time in which they run shards when all take equally long: V / (R ceil(V / R)).
   double efficiency() const;
-  // What to tell a user whose ranks wait for others; "" when none does.
+  // A sentence for the user when the efficiency is below 1, else "".
   std::string advice() const;
 
-  // The sum of `mine` over ranks, such as the number of labels that count in a step.
+  // Returns the sum of `mine` over ranks, such as the number of labels that count in a step. Collective.
   int64_t sum(int64_t mine) const;
-  // After the backward of this rank's next shard: its losses (f32, any shape). With every_round a meeting of all ranks. UsageError
-  // naming parameter and shard when the uses of a parameter are not those of the shard before, in number or size, and, on all
-  // ranks, when the uses of a rank differ from those of rank 0.
+  // Call after the backward of this rank's next shard, with its losses (f32, any shape). With every_round this call is collective.
+  // UsageError when all shards of the step were added; naming parameter and shard when the uses of a parameter are not those of the
+  // shard before, in number or size; and on all ranks when the uses of a rank differ from those of rank 0.
   void add(const Tensor& losses);
-  // After all of its shards, on every rank. UsageError when some were not added, and as add().
+  // Call on every rank after all of its shards were added; collective. UsageError when some were not, and on all ranks when the uses of a
+  // rank differ from those of rank 0.
   ShardSums finish();
+  // Drops what the shards of this step have brought, also uses of a backward that has thrown in the middle: the next shard is the
+  // first of the step again. Not collective, but all ranks must begin the same step again. An add() or finish() in which ranks
+  // communicate does this when it throws.
+  void abandon();
 
  private:
-  void check_ranks();
+  template <class Meeting>
+  void meet(uint64_t layout, const Meeting& meeting);
+  void compare_layouts(uint64_t layout) const;
 
   const int64_t count_;
   comm::ProcessGroup* const group_;
