@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <sstream>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/json_document.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm::symm {
 namespace {
 
+constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 // For each op what there is, the one for the largest sizes last.
@@ -105,11 +106,15 @@ namespace {
 TuningTable table_of_environment() {
   const char* path = std::getenv("TUTTI_SYMM_TUNING");
   if (path == nullptr || *path == '\0') return TuningTable::defaults();
-  std::ifstream file(path);
-  TUTTI_CHECK_ENV(file.good(), "TUTTI_SYMM_TUNING: cannot read {}", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return TuningTable::parse(text.str());
+  std::string text;
+  try {
+    text = read_regular_file(path, kMaxFileBytes);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("TUTTI_SYMM_TUNING: {}", error.what()));
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(fmt::format("TUTTI_SYMM_TUNING: {}", error.what()));
+  }
+  return TuningTable::parse(text);
 }
 
 // A slot of the RankContext.
