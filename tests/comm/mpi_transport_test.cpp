@@ -71,6 +71,26 @@ TEST(MpiTransport, NodesOfShardsHaveTheBitsOfOneTree) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
+TEST(MpiTransport, EveryMismatchIsNamedOnAllRanks) {
+  if (!has_mpi()) return;
+  const CommandResult result = mpirun(3, "transport_program mpi mismatches");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
+TEST(MpiTransport, GroupsThatDisagreeAreRefusedOnAllRanks) {
+  if (!has_mpi()) return;
+  const CommandResult result = mpirun(3, "transport_program mpi world");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
+TEST(MpiTransport, CompiledCollectivesHaveTheBitsOfEagerOnes) {
+  if (!has_mpi()) return;
+  for (const int ranks : {2, 3}) {
+    const CommandResult result = mpirun(ranks, "transport_program mpi compiled");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+  }
+}
+
 TEST(MpiTransport, IdleAndWaitingRanksLeaveTheProcessorAlone) {
   if (!has_mpi()) return;
   const CommandResult result = mpirun(2, "transport_program mpi idle");

@@ -5,17 +5,23 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <string_view>
 #include <thread>
 
 #include "tests/comm/support/capability_checks.h"
+#include "tests/comm/support/compiled_cases.h"
+#include "tests/comm/support/group_disagreements.h"
 #include "tests/comm/support/message_agreement.h"
+#include "tests/comm/support/mismatches.h"
 #include "tests/comm/support/reduced_nodes.h"
 #include "tests/comm/support/refused_calls.h"
 #include "tests/comm/support/transport_ranks.h"
+#include "tutti/comm/groups.h"
 #include "tutti/comm/store/file_store.h"
 #include "tutti/comm/transport_backend.h"
 #include "tutti/comm/transports.h"
@@ -67,36 +73,47 @@ std::vector<int> everyone(const GroupSeat& seat) {
   return ranks;
 }
 
-void check_can(const std::string& transport, const GroupSeat& seat) {
-  ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
-  group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
-  check_capabilities(group, true);
+// What the tests check over the other transports, with a group as a program gets it.
+using Check = void (*)(ProcessGroup&);
+
+void check_can(ProcessGroup& group) { check_capabilities(group, true); }
+
+void check_mismatches(ProcessGroup& group) {
+  for (const Mismatch& mismatch : mismatches()) check_mismatch(group, mismatch);
 }
 
-void check_messages_agree(const std::string& transport, const GroupSeat& seat) {
-  ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
-  group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
-  check_message_agreement(group);
+void check_disagreements(ProcessGroup& world) {
+  for (const Disagreement& d : disagreements()) check_disagreement(world, d);
 }
 
-void check_nodes(const std::string& transport, const GroupSeat& seat) {
-  ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
-  group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
-  check_reduced_nodes(group);
+void check_compiled(ProcessGroup& group) {
+  for (const functional::CompiledCase& c : functional::compiled_cases()) {
+    if (std::find(c.ranks.begin(), c.ranks.end(), group.size()) != c.ranks.end()) c.check(group);
+  }
 }
 
-void check_refusals(const std::string& transport, const GroupSeat& seat) {
-  ProcessGroup group(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
-  group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
-  check_refused_calls(group);
+Check check_named(std::string_view what) {
+  static const std::map<std::string_view, Check> checks = {
+      {"can", check_can}, {"messages", check_message_agreement}, {"refusals", check_refused_calls}, {"nodes", check_reduced_nodes}, {"mismatches", check_mismatches},
+      {"compiled", check_compiled},
+  };
+  const auto found = checks.find(what);
+  return found == checks.end() ? nullptr : found->second;
+}
+
+void check(const std::string& transport, const GroupSeat& seat, Check check) {
+  const auto group = std::make_shared<ProcessGroup>(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
+  group->set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
+  check(*group);
 }
 
 void run(const std::string& transport, std::string_view what, const GroupSeat& seat) {
   if (what == "groups") return use_groups(transport, seat);
-  if (what == "can") return check_can(transport, seat);
-  if (what == "nodes") return check_nodes(transport, seat);
-  if (what == "refusals") return check_refusals(transport, seat);
-  if (what == "messages") return check_messages_agree(transport, seat);
+  if (what == "world") {
+    check_disagreements(*init_process_group({.group = {.name = "0", .transport = transport}}));
+    return destroy_process_group();
+  }
+  if (const Check named = check_named(what)) return check(transport, seat, named);
   const auto t = make_transport(transport, seat);
   if (what == "rounds") {
     check_rounds(*t, 5, 20, 3'000'000);
