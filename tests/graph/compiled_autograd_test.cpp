@@ -8,6 +8,7 @@
 #include "tutti/autograd/function.h"
 #include "tutti/autograd/use_sink.h"
 #include "tutti/graph/compile.h"
+#include "tutti/graph/fused.h"
 #include "tutti/ops.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -156,6 +157,60 @@ TEST(CompiledCall, AddsTheUsesOfAnArgumentInForwardOrder) {
   };
   EXPECT_EQ(run(false), 1.0) << "(1e8 - 1e8) + 1";
   EXPECT_EQ(run(true), 1.0);
+}
+
+// The cached call runs no op in the forward of the region, and the leaf has a later use outside: it must not be finished there.
+TEST(CompiledCall, InACheckpointedRegionNamesTheLeavesItReads) {
+  const auto gradient = [](bool compiles, UseSink* sink, const Tensor& w, bool as_argument) {
+    const auto product = [](const Tensor& x, const Tensor& y) { return mul(x, y); };
+    const auto held = [w](const Tensor& x) { return mul(x, w); };
+    const Tensor x = leaf({5});
+    const Tensor inputs[] = {x};
+    const auto region = [&](auto&& f) {
+      const NoGradScope no_grad;
+      f(x), f(x);  // compiles, and looks at what it holds, so that the forward of the region only replays
+      const EnableGradScope enable;
+      const Tensor y = checkpoint([f](std::span<const Tensor> in) { return f(in[0]); }, inputs);
+      backward(mul(y, w), {}, {.sink = sink});
+    };
+    if (as_argument) {
+      if (compiles) region([f = std::make_shared<Compiled<std::decay_t<decltype(product)>>>(product, CompileOptions{.name = "f"}), w](const Tensor& t) { return (*f)(t, w); });
+      else region([product, w](const Tensor& t) { return product(t, w); });
+    } else {
+      if (compiles) region([f = std::make_shared<Compiled<std::decay_t<decltype(held)>>>(held, CompileOptions{.name = "f"})](const Tensor& t) { return (*f)(t); });
+      else region(held);
+    }
+    return grad_of(x).item();
+  };
+  for (const bool as_argument : {false, true}) {
+    for (const bool compiles : {false, true}) {
+      SCOPED_TRACE(fmt::format("as_argument {} compiles {}", as_argument, compiles));
+      const Tensor w = leaf({3});
+      EXPECT_EQ(gradient(compiles, nullptr, w, as_argument), 9.0);
+      EXPECT_EQ(grad_of(w).item(), 30.0) << "5 w^2 has the derivative 10 w";
+      const Tensor v = leaf({3});
+      Collected sink({v});
+      gradient(compiles, &sink, v, as_argument);
+      EXPECT_EQ(sink.order, (std::vector<int>{0, 0, -1})) << "the use outside, that of the region before it, and the end";
+    }
+  }
+}
+
+// Library losses run as fused functions, which are compiled functions that all callers share.
+TEST(CompiledCall, FusedFunctionsInACheckpointedRegionNameTheLeavesTheyRead) {
+  static const auto& squares = fused("squares", [](const Tensor& x, const Tensor& t) { return sum(mul(sub(x, t), sub(x, t))); });
+  const auto gradient = [](bool in_region) {
+    const Tensor w = leaf({3, 4}), target = leaf({1, 1});
+    const auto loss = [&](std::span<const Tensor> in) { return squares(in[0], w); };
+    for (int i = 0; i < 3; ++i) {
+      set_grad(w, {});
+      const Tensor inputs[] = {target};
+      const Tensor y = in_region ? checkpoint(loss, inputs) : loss(inputs);
+      backward(sum(mul(y, w)));
+    }
+    return to_string(grad_of(w));
+  };
+  EXPECT_EQ(gradient(true), gradient(false));
 }
 
 TEST(CompiledCall, LeavesHooksOfHeldLeavesToTheBackwardAround) {

@@ -63,6 +63,7 @@ std::vector<Tensor> Function::apply(std::span<const Tensor> inputs) const {
   auto node = std::make_shared<FunctionNode>(definition_);
   if (records) node->order = next_order();
   FunctionContext& context = node->context;
+  for (const Tensor& t : inputs) note_captured(t);  // the forward may return one as it came
   for (const Tensor& t : inputs) context.needs_.push_back(records && edge_of(t).wanted());
   std::vector<Tensor> results;
   {

@@ -128,11 +128,7 @@ class CapturedStage final : public Stage {
     return registered;
   }
   void handle(const OpCall& call, std::span<Tensor> outputs) override {
-    for (const Tensor& t : call.inputs) {
-      Edge edge = edge_of(t);
-      const auto same = [&](const Edge& e) { return e.node == edge.node && e.index == edge.index && e.leaf.is_same(edge.leaf); };
-      if (edge.wanted() && std::none_of(captured_here->begin(), captured_here->end(), same)) captured_here->push_back(std::move(edge));
-    }
+    for (const Tensor& t : call.inputs) note_captured(t);
     const StageScope off(0, mask());
     apply(call.op, call.inputs, call.attrs, outputs);
   }
@@ -149,6 +145,16 @@ StageMask stage() {
 
 CapturedScope::CapturedScope(std::vector<Edge>& into) : previous_(std::exchange(captured_here, &into)), stage_(CapturedStage::mask(), 0) {}
 CapturedScope::~CapturedScope() { captured_here = previous_; }
+
+void note_captured(const Tensor& t) {
+  if (captured_here == nullptr) return;
+  Edge edge = edge_of(t);
+  const auto same = [&](const Edge& e) { return e.node == edge.node && e.index == edge.index && e.leaf.is_same(edge.leaf); };
+  if (edge.wanted() && std::none_of(captured_here->begin(), captured_here->end(), same)) captured_here->push_back(std::move(edge));
+}
+
+NoCapturedScope::NoCapturedScope() : previous_(std::exchange(captured_here, nullptr)) {}
+NoCapturedScope::~NoCapturedScope() { captured_here = previous_; }
 
 Order next_order() {
   if (region_here.level == 0) {

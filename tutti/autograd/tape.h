@@ -116,6 +116,20 @@ class CapturedScope {
   std::vector<Edge>* previous_;
   StageScope stage_;
 };
+// Notes `t` in the innermost CapturedScope of this thread, if there is one. Whoever reads tensors without an op call that names
+// them must call it: a leaf that the backward meets without notice would be finished before its last gradient arrives.
+void note_captured(const Tensor& t);
+// While this object lives, the CapturedScopes around it note nothing: for traces, whose tensors only stand for those of a call.
+class NoCapturedScope {
+ public:
+  NoCapturedScope();
+  ~NoCapturedScope();
+  NoCapturedScope(const NoCapturedScope&) = delete;
+  NoCapturedScope& operator=(const NoCapturedScope&) = delete;
+
+ private:
+  std::vector<Edge>* previous_;
+};
 
 }  // namespace autograd
 

@@ -1,6 +1,7 @@
 // Functions that read elements run in segments: each ends in a read, and the value says which one is next.
 #include <cstring>
 
+#include "tutti/autograd/tape.h"
 #include "tutti/graph/specialization.h"
 #include "tutti/tensor/host_read.h"
 
@@ -33,7 +34,7 @@ std::vector<Continuations::Entry> Continuations::entries() const {
 
 void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress) {
   for (const Tensor& t : arguments.tensors) before_host_read(t);
-  for (const Captured& c : segment.captured) before_host_read(c.tensor);
+  for (const Captured& c : segment.captured) before_host_read(c.tensor), autograd::note_captured(c.tensor);
   draw_keys(segment.keys, arguments.keys, progress.keys);
   const std::vector<Tensor> made = segment.forward->run(segment.memory_of(segment.sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   progress.has_written = progress.has_written || segment.forward->writes_given();

@@ -142,8 +142,8 @@ void write_grads(const Specialization& spec, const Leaves& arguments, std::span<
 }  // namespace
 
 std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun, Progress progress) {
-  for (const Tensor& t : arguments.tensors) before_host_read(t);
-  for (const Captured& c : self->captured) before_host_read(c.tensor);
+  for (const Tensor& t : arguments.tensors) before_host_read(t), autograd::note_captured(t);
+  for (const Captured& c : self->captured) before_host_read(c.tensor), autograd::note_captured(c.tensor);
   draw_keys(self->keys, arguments.keys, progress.keys);
   std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   write_grads(*self, arguments, made);

@@ -40,6 +40,7 @@ Specializer::Specializer(const BuildOptions& options, const Leaves& arguments, R
 
 void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   const autograd::Order start = autograd::next_order();
+  const autograd::NoCapturedScope stand_ins_are_nobodys;
   std::optional<HandleNotes> notes;  // so that the next run knows of each tensor that somebody may be interested in
   if (HandleNotes::current() == nullptr) notes.emplace();
   std::vector<Tensor> results;
@@ -83,6 +84,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
 }
 
 bool Specializer::replay(const Program& program, const Outcome& recorded, const SymValues& values) {
+  const autograd::NoCapturedScope stand_ins_are_nobodys;
   trace_.keys().set_slots(recorded.keys);
   trace_.add_arguments(arguments_, stand_ins_, reach_);
   Program::Replay replay(program, trace_, values, stand_ins_);
