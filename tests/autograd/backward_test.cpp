@@ -55,6 +55,26 @@ TEST(Backward, KeepsUsesOfALeafApartInForwardOrder) {
   EXPECT_FALSE(grad_of(a).defined());
 }
 
+// The gradient of a bf16 leaf is the sum of its uses: it may not be rounded to bf16 on the way, where 512 + 1 is 512.
+TEST(Backward, AndGradAddTheUsesOfABf16LeafInF32) {
+  constexpr int kUses = 1000;
+  const Tensor w = requires_grad_(cast(Tensor::of<float>({1.0f, -2.0f, 0.5f}), DType::bf16));
+  Tensor total;
+  double expected = 0;
+  for (int i = 0; i < kUses; ++i) {
+    const double factor = 1.0 + (i % 7) / 8.0;  // exact in bf16
+    expected += factor;
+    const Tensor term = cast(mul(w, factor), DType::f32);
+    total = total.defined() ? add(total, term) : term;
+  }
+  const Tensor outputs[] = {sum(total)}, inputs[] = {w};
+  const Tensor by_grad = grad(outputs, inputs, {}, {.retain_graph = true})[0];
+  backward(outputs[0]);
+  EXPECT_EQ(by_grad.dtype(), DType::f32);
+  EXPECT_EQ(values(by_grad), std::vector<float>(3, static_cast<float>(expected))) << "every partial sum is exact in f32";
+  EXPECT_EQ(values(grad_of(w)), values(by_grad));
+}
+
 TEST(Backward, RunsTwiceOnARetainedGraphOnly) {
   const Tensor a = leaf({2});
   const Tensor y = sum(mul(a, a));

@@ -61,6 +61,7 @@ Tensor run_hooks(const HookList<Hook>& hooks, Tensor grad) {
 enum class Purpose : uint8_t {
   accumulate,  // they are added to the leaves' grads, or go where the options say
   captures,    // those that were asked for are returned
+  parts,       // the same as they came, for a backward around this one, which knows what they are gradients of
 };
 
 class Engine {
@@ -258,12 +259,10 @@ class Engine {
   // ---- leaves ----
 
   void add_use(Leaf& leaf, Contribution part) {
-    if (purpose_ == Purpose::captures) {
-      if (captured_leaves_.count(leaf.tensor.impl()) > 0) leaf.parts.push_back(std::move(part));
-      return;
-    }
+    TUTTI_ASSERT(!leaf.finished, "the leaf {} was finished, and then a gradient for it arrived from a node that had not named it", describe(leaf.tensor));
+    if (purpose_ != Purpose::accumulate && captured_leaves_.count(leaf.tensor.impl()) == 0) return;
     // The gradient of a parameter is f32 from here on, whatever its copy in use is (numerics contract, N4).
-    if (itemsize(part.grad.dtype()) < itemsize(DType::f32)) part.grad = cast(part.grad, DType::f32);
+    if (purpose_ != Purpose::parts && itemsize(part.grad.dtype()) < itemsize(DType::f32)) part.grad = cast(part.grad, DType::f32);
     if (leaf.in_sink < 0) {
       leaf.parts.push_back(std::move(part));
       return;
@@ -329,7 +328,7 @@ namespace autograd {
 
 void backward_region(const Tensor& output, const Tensor& cotangent, const Order& region, std::span<const Tensor> inputs,
                      std::span<Tensor> input_grads) {
-  Engine engine({}, Purpose::captures);
+  Engine engine({}, Purpose::parts);
   engine.stay_inside(region, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &input_grads[i]);
   engine.seed(output, cotangent);
@@ -338,7 +337,7 @@ void backward_region(const Tensor& output, const Tensor& cotangent, const Order&
 
 std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor> outputs, std::span<const Tensor> cotangents) {
   std::vector<std::pair<Edge, Contribution>> parts;
-  Engine engine({.retain_graph = true}, Purpose::captures);
+  Engine engine({.retain_graph = true}, Purpose::parts);
   engine.stop_before(start, &parts);
   for (size_t k = 0; k < outputs.size(); ++k) engine.seed(outputs[k], cotangents[k]);
   engine.run();
@@ -357,7 +356,7 @@ SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tenso
   const PhaseScope phase(TracePhase::backward);
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const NoGradScope no_grad;
-  Engine engine({}, Purpose::captures);
+  Engine engine({}, Purpose::parts);
   SplitGradients split{std::vector<Tensor>(inputs.size()), std::vector<std::vector<Tensor>>(leaves.size())};
   for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &split.inputs[i]);
   for (size_t i = 0; i < leaves.size(); ++i) engine.capture_uses(leaves[i], &split.leaves[i]);

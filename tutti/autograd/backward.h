@@ -30,7 +30,8 @@ struct BackwardOptions {
 void backward(const Tensor& output, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
 // The gradients of `outputs` with respect to `inputs`, which may be leaves or results of ops. They are returned and not added to
-// any grad. The gradient of an input that the outputs do not depend on is undefined.
+// any grad. The gradient of an input that the outputs do not depend on is undefined, and that of an f32, bf16 or f16 leaf is f32, as
+// backward() has it.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> cotangents = {}, const BackwardOptions& options = {});
 
