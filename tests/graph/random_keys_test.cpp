@@ -15,6 +15,7 @@
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/unary.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti {
 namespace {
@@ -126,6 +127,69 @@ TEST(RandomKeys, VerifiedCallsDrawOnce) {
   expect_all_same(run(compile(fn, {.verify = 1})), run(fn));
 }
 
+// Dropouts in several modules, two of them in one, and a region that is computed again.
+Tensor with_modules(const Tensor& x) {
+  Tensor y = dropout(x, 0.25);
+  for (int64_t i = 0; i < 3; ++i) {
+    const ModuleScope layer("layers", i);
+    y = dropout(mul(y, 1.5), 0.5);
+    const ModuleScope inner("mlp");
+    y = checkpoint([](std::span<const Tensor> in) { return dropout(exp(in[0]), 0.125); }, std::span(&y, 1));
+    y = dropout(y, 0.125);
+  }
+  return y;
+}
+
+// Results and gradients of steps and shards, from two callers that stand in modules of their own.
+template <class F>
+std::vector<Tensor> of_shards(const F& f, int64_t size_step = 0) {
+  seed_all(11);
+  std::vector<Tensor> all;
+  for (int64_t step = 0; step < 3; ++step) {
+    for (int64_t shard = 0; shard < 2; ++shard) {
+      const DrawScope draws(step, shard);
+      for (const char* caller : {"encoder", "decoder"}) {
+        const ModuleScope in(caller);
+        const Tensor x = requires_grad_(full({5 + step * size_step, 7}, 1.0));
+        const Tensor y = f(x);
+        backward(sum(y));
+        all.push_back(detach(y));
+        all.push_back(grad_of(x));
+      }
+      all.push_back(uniform({3}, next_random_key()));  // ordinals outside of the function are those of an eager run
+    }
+  }
+  return all;
+}
+
+TEST(RandomKeys, OfADrawScopeAreThoseOfTheModulesInTheFunction) {
+  const auto expected = of_shards(with_modules);
+  expect_all_same(of_shards(compile(with_modules)), expected);
+  const auto region = [f = compile(with_modules)](const Tensor& x) { return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1)); };
+  expect_all_same(of_shards(region), expected);
+  EXPECT_NE(to_string(expected[0]), to_string(expected[2])) << "the callers have masks of their own";
+}
+
+TEST(RandomKeys, OfADrawScopeInFunctionsOfManySizesAndInSegments) {
+  const auto f = compile(with_modules);
+  expect_all_same(of_shards(f, 2), of_shards(with_modules, 2));
+  EXPECT_GE(f.statistics().members, 1);
+  const auto reads = [](const Tensor& x) {
+    const Tensor y = with_modules(x);
+    const bool positive = gt(sum(y), 0.0).item_int() != 0;
+    const ModuleScope in("head");
+    return positive ? dropout(y, 0.5) : neg(y);
+  };
+  expect_all_same(of_shards(compile(reads, {.on_break = CompileOptions::OnBreak::segment})), of_shards(reads));
+}
+
+TEST(RandomKeys, VerifiedCallsDrawOnceInADrawScope) {
+  const auto expected = of_shards(with_modules);
+  expect_all_same(of_shards(compile(with_modules, {.verify = 1})), expected);
+  const auto region = [f = compile(with_modules, {.verify = 1})](const Tensor& x) { return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1)); };
+  expect_all_same(of_shards(region), expected);
+}
+
 TEST(RandomKeys, WhatCannotBeDrawn) {
   const Tensor x = values({4}, 1);
   const auto branch = compile([](const Tensor& t) { return cond(gt(sum(t), 0.0), [](auto in) { return dropout(in[0], 0.5); }, [](auto in) { return neg(in[0]); }, {t})[0]; });
@@ -170,6 +234,12 @@ TEST(RandomKeys, AChangedKeyIsNoArgument) {
   refuses([](RandomKey& key) { key.step = 1; });
   refuses([](RandomKey& key) { ++key.step, ++key.virtual_shard; });
   refuses([](RandomKey& key) { ++key.key, ++key.virtual_shard; });
+  const auto drawn_then_changed = compile([](const Tensor& t) {
+    RandomKey key = next_random_key();
+    key.step = 7;
+    return dropout(t, 0.5, key);
+  });
+  expect_part(error_of<CaptureError>([&] { drawn_then_changed(values({4}, 1)); }), "TUTTI-CAPTURE-034");
   const auto returned = compile([](const Tensor& t, const RandomKey& key) { return std::pair(dropout(t, 0.5, key), key); });
   expect_part(error_of<CaptureError>([&] { returned(values({4}, 1), RandomKey{.key = 1}); }), "TUTTI-CAPTURE-034 the function returns a RandomKey");
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/ops/dropout.h"
+#include "tutti/ops/keys_again.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/runtime/rank_context.h"
@@ -54,6 +55,33 @@ TEST(DrawScope, GivesTheRankItsOwnSequenceBack) {
     next_random_key();
   }
   EXPECT_TRUE(same(next_random_key(), first));
+}
+
+TEST(DrawScope, ReplaysDrawsOfModulesWhoseCodeDoesNotRunAgain) {
+  const DrawScope scope(1, 2);
+  const ModuleScope in("a");
+  EXPECT_TRUE(same(next_random_key("b.c"), random_key("a.b.c", 0, 1, 2)));
+  EXPECT_TRUE(same(next_random_key(""), random_key("a", 0, 1, 2)));
+}
+
+TEST(DrawScope, GoesBackToAMark) {
+  const auto draw = [] {
+    const ModuleScope in("a");
+    return next_random_key();
+  };
+  const auto again = [&] {
+    draw();
+    const std::function<void()> rewind = mark_random_keys();
+    const RandomKey first = draw();
+    draw();
+    rewind();
+    return same(first, draw());
+  };
+  EXPECT_TRUE(again()) << "the sequence of the rank";
+  const DrawScope scope(1, 2);
+  EXPECT_TRUE(again());
+  const KeysAgain keys({{.key = 1}, {.key = 2}, {.key = 3}}, "this test");
+  EXPECT_TRUE(again());
 }
 
 TEST(DrawScope, TakesNumbersThatFitTheCounter) {

@@ -16,11 +16,15 @@ class NotedKeys final : public KeySource {
   NotedKeys(const NotedKeys&) = delete;
   NotedKeys& operator=(const NotedKeys&) = delete;
 
-  RandomKey next_key() override {
-    KeySource::set_current(previous_);
-    keys_.push_back(next_random_key());
-    KeySource::set_current(this);
+  RandomKey next_key(std::string_view module_path) override {
+    keys_.push_back(KeySource::next_of(previous_, module_path));
     return keys_.back();
+  }
+  std::function<void()> mark() override {
+    return [this, count = keys_.size(), back = KeySource::mark_of(previous_)] {
+      keys_.resize(count);
+      back();
+    };
   }
 
  private:

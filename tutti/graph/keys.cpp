@@ -30,8 +30,15 @@ uint64_t unlikely() {
 }
 
 [[noreturn]] void refuse_changed(const OpDef& op) {
-  throw CaptureError(34, fmt::format("{}: the function changed the key, the step or the virtual shard of a RandomKey that it got as an argument; pass the "
-                                     "changed key", op.name));
+  throw CaptureError(34, fmt::format("{}: the function changed the key, the step or the virtual shard of a RandomKey that it got as an argument, or drew; "
+                                     "pass the changed key", op.name));
+}
+
+// A key that no call has.
+RandomKey unlikely_key(RandomKey key = {}) {
+  const Words words{unlikely(), unlikely()};
+  std::memcpy(static_cast<void*>(&key), &words, sizeof(words));
+  return key;
 }
 
 }  // namespace
@@ -53,7 +60,7 @@ Attrs with_keys(const Attrs& attrs, std::span<const KeyWord> words, std::span<co
 
 void draw_keys(std::span<const KeySlot> slots, std::span<const RandomKey> arguments, std::vector<RandomKey>& keys) {
   for (size_t i = keys.size(); i < slots.size(); ++i)
-    keys.push_back(slots[i].argument < 0 ? next_random_key() : arguments[static_cast<size_t>(slots[i].argument)]);
+    keys.push_back(slots[i].argument < 0 ? next_random_key(slots[i].module_path) : arguments[static_cast<size_t>(slots[i].argument)]);
 }
 
 std::vector<RandomKey> anonymous_keys(std::span<const KeySlot> slots, std::span<const RandomKey> keys) {
@@ -69,21 +76,24 @@ void refuse_returned_keys(const Leaves& results) {
   throw CaptureError(34, "the function returns a RandomKey, which is another one in each call; return what was drawn with it, or make the key outside");
 }
 
-RandomKey TraceKeys::next_key() {
+RandomKey TraceKeys::next_key(std::string_view path) {
   if (!part_.empty()) {
     throw CaptureError(34, fmt::format("'{}' draws random numbers with an anonymous key, and may run or not: which key comes next would depend on that. "
                                        "Draw outside of it", part_));
   }
-  slots_.push_back({.stand_in = {.key = unlikely()}});
+  const bool is_inside = path.size() > base_.size() && path.starts_with(base_) && path[base_.size()] == '.';
+  slots_.push_back({.stand_in = unlikely_key(), .module_path = std::string(base_.empty() ? path : is_inside ? path.substr(base_.size() + 1) : "")});
   return slots_.back().stand_in;
+}
+
+std::function<void()> TraceKeys::mark() {
+  return [this, count = slots_.size()] { slots_.resize(count); };
 }
 
 std::vector<RandomKey> TraceKeys::add_arguments(std::span<const RandomKey> keys) {
   std::vector<RandomKey> stand_ins;
   for (size_t i = 0; i < keys.size(); ++i) {
-    RandomKey key = keys[i];
-    const Words words{unlikely(), unlikely()};
-    std::memcpy(static_cast<void*>(&key), &words, sizeof(words));
+    const RandomKey key = unlikely_key(keys[i]);
     slots_.push_back({.stand_in = key, .argument = static_cast<int32_t>(i)});
     stand_ins.push_back(key);
   }
@@ -100,16 +110,14 @@ std::vector<KeyWord> TraceKeys::words_in(const OpDef& op, const Attrs& attrs) co
   };
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     const Words words = words_of(slots_[slot].stand_in);
-    const bool is_argument = slots_[slot].argument >= 0;
     for (size_t at = 0; at + 8 <= bytes.size(); at += 8) {
       const uint64_t word = word_at(at);
       const auto index = static_cast<uint16_t>(at / 8);
       if (word == words.first) {
         found.push_back({index, false, static_cast<int32_t>(slot)});
-        if (!is_argument) continue;
         if (word_at(at + 8) != words.second) refuse_changed(op);
         found.push_back({static_cast<uint16_t>(index + 1), true, static_cast<int32_t>(slot)});
-      } else if (is_argument && (static_cast<uint32_t>(word) == static_cast<uint32_t>(words.second) || word >> 32 == words.second >> 32)) {
+      } else if (static_cast<uint32_t>(word) == static_cast<uint32_t>(words.second) || word >> 32 == words.second >> 32) {
         if (at == 0 || word_at(at - 8) != words.first) refuse_changed(op);
       }
     }

@@ -14,6 +14,8 @@ namespace tutti::graph {
 struct KeySlot {
   RandomKey stand_in;
   int32_t argument = -1;  // of the keys among the arguments; -1: the next anonymous one
+  // For an anonymous one: the module of the draw, inside the module in which the function was called.
+  std::string module_path = "";
 };
 
 // A word of the attrs of a call that belongs to a key.
@@ -36,7 +38,10 @@ class TraceKeys final : public KeySource {
  public:
   // part: of a function that runs by itself, and therefore cannot draw.
   explicit TraceKeys(std::string part = "") : part_(std::move(part)) {}
-  RandomKey next_key() override;
+  RandomKey next_key(std::string_view module_path) override;
+  std::function<void()> mark() override;
+  // The module in which the function is called; paths of draws are kept inside it, because other calls come from elsewhere.
+  void set_base(std::string_view module_path) { base_ = module_path; }
   // Stand-ins for those of the arguments.
   std::vector<RandomKey> add_arguments(std::span<const RandomKey> keys);
   // Where the attrs of a call hold a stand-in. CaptureError when somebody changed one of its fields.
@@ -47,7 +52,7 @@ class TraceKeys final : public KeySource {
   void set_slots(std::vector<KeySlot> slots) { slots_ = std::move(slots); }
 
  private:
-  std::string part_;
+  std::string part_, base_;
   std::vector<KeySlot> slots_;
 };
 

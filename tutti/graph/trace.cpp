@@ -107,6 +107,7 @@ Trace::Scope::Scope(Trace& trace)
     : previous_(std::exchange(running, &trace)), stage_(capture_stage(), 0), previous_reads_(HostReads::set_current(&trace)),
       previous_slot_reads_(SlotReads::set_current(&trace)),
       previous_keys_(KeySource::set_current(&trace.keys_)), kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {
+  trace.keys_.set_base(current_module_path());
   if (trace.program_ != nullptr) symbols_.emplace(trace.program_->symbols());
 }
 Trace::Scope::~Scope() {

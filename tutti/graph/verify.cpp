@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "tutti/ops/engine/facets.h"
-#include "tutti/runtime/rank_context.h"
+#include "tutti/ops/random_key.h"
 #include "tutti/tensor/host_read.h"
 
 namespace tutti::graph {
@@ -103,7 +103,7 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
   Undo undo;
   for (const Captured& c : specialization.captured) undo.keep(c.tensor);
   const std::vector<SymInt> sizes(arguments.sizes.begin(), arguments.sizes.end());
-  const uint64_t next_draw = RankContext::current().next_draw;
+  const std::function<void()> rewind_keys = mark_random_keys();
   try {
     fn({copies_, sizes, arguments.keys}, results_);
   } catch (const CaptureError&) {
@@ -111,7 +111,7 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
   } catch (const std::exception& e) {
     thrown_ = e.what();  // the compiled call throws it, after what comes before it
   }
-  RankContext::current().next_draw = next_draw;  // the compiled call draws the same
+  rewind_keys();  // the compiled call draws the same
   for (const Captured& c : specialization.captured) held_.push_back({c.tensor, copy_of(c.tensor), copy_of(grad_of(c.tensor))});
 }
 

@@ -11,10 +11,14 @@ KeysAgain::KeysAgain(std::vector<RandomKey> keys, std::string who)
 
 KeysAgain::~KeysAgain() { KeySource::set_current(previous_); }
 
-RandomKey KeysAgain::next_key() {
+RandomKey KeysAgain::next_key(std::string_view) {
   TUTTI_CHECK(next_ < keys_.size(), "{} drew {} anonymous random keys, and draws more when it runs again; what it draws must depend on its inputs only",
               who_, keys_.size());
   return keys_[next_++];
+}
+
+std::function<void()> KeysAgain::mark() {
+  return [this, next = next_] { next_ = next; };
 }
 
 }  // namespace tutti

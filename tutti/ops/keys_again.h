@@ -16,7 +16,8 @@ class KeysAgain final : public KeySource {
   ~KeysAgain();
   KeysAgain(const KeysAgain&) = delete;
   KeysAgain& operator=(const KeysAgain&) = delete;
-  RandomKey next_key() override;
+  RandomKey next_key(std::string_view module_path) override;
+  std::function<void()> mark() override;
 
  private:
   const std::vector<RandomKey> keys_;

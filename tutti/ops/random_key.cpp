@@ -28,12 +28,33 @@ RandomKey random_key(std::string_view path, uint64_t ordinal, uint32_t step, uin
 
 KeySource* KeySource::set_current(KeySource* source) { return std::exchange(current_source, source); }
 
-RandomKey next_random_key() {
-  if (current_source != nullptr) return current_source->next_key();
+std::string_view current_module_path() {
+  const TracePlace* place = TraceContext::current().place;
+  return place == nullptr ? std::string_view() : place->module_path;
+}
+
+RandomKey KeySource::next_of(KeySource* source, std::string_view module_path) {
+  if (source != nullptr) return source->next_key(module_path);
   RankContext& context = RankContext::current();
   // No module has this path, so anonymous draws meet no named ones.
   return {.key = hash_of(context.seed, std::string_view("\0draw", 5), context.next_draw++)};
 }
+
+std::function<void()> KeySource::mark_of(KeySource* source) {
+  if (source != nullptr) return source->mark();
+  RankContext& context = RankContext::current();
+  return [&context, next = context.next_draw.load()] { context.next_draw = next; };
+}
+
+RandomKey next_random_key() { return KeySource::next_of(current_source, current_module_path()); }
+
+RandomKey next_random_key(std::string_view inside) {
+  const std::string_view here = current_module_path();
+  if (inside.empty() || here.empty()) return KeySource::next_of(current_source, inside.empty() ? here : inside);
+  return KeySource::next_of(current_source, std::string(here).append(".").append(inside));
+}
+
+std::function<void()> mark_random_keys() { return KeySource::mark_of(current_source); }
 
 static uint32_t checked_word(int64_t value, const char* what) {
   TUTTI_CHECK(value >= 0 && value <= UINT32_MAX, "DrawScope: {} is {}; expected 0 to 2^32 - 1", what, value);
@@ -49,12 +70,14 @@ DrawScope::~DrawScope() {
   TraceContext::current().keeps_places = kept_places_;
 }
 
-RandomKey DrawScope::next_key() {
-  const TracePlace* place = TraceContext::current().place;
-  const std::string_view path = place == nullptr ? std::string_view() : place->module_path;
+RandomKey DrawScope::next_key(std::string_view path) {
   auto it = next_.find(path);
   if (it == next_.end()) it = next_.emplace(path, 0).first;
   return random_key(path, it->second++, step_, virtual_shard_);
+}
+
+std::function<void()> DrawScope::mark() {
+  return [this, next = next_] { next_ = next; };
 }
 
 // `part` is cut from something that is itself a part, `whole`: both as keys, the first relative to the second.

@@ -32,16 +32,31 @@ struct RandomKey {
 // initialized with its own name as path and ordinal 0.
 RandomKey random_key(std::string_view path, uint64_t ordinal = 0, uint32_t step = 0, uint32_t virtual_shard = 0);
 
+// The path of the module that runs on this thread; "" outside of ModuleScopes that are recorded.
+std::string_view current_module_path();
+
 // The next anonymous key of this rank. Anonymous keys depend on the rank's seed and on the order of calls.
 RandomKey next_random_key();
+// The same for a draw in the module `inside` of the module that runs, as if a ModuleScope had been opened; "" is that module
+// itself. For calls that replay draws of modules whose code does not run again.
+RandomKey next_random_key(std::string_view inside);
+// Returns a function that takes the source of anonymous keys of this thread back to where it is now, so that the same keys come
+// again. It must be called on this thread, while the same source is in place.
+std::function<void()> mark_random_keys();
 
 // A source of anonymous keys that replaces that of the rank on one thread, for example a trace, which defers drawing them to its
 // calls.
 class KeySource {
  public:
-  virtual RandomKey next_key() = 0;
+  // The next key for a draw in the module `module_path`.
+  virtual RandomKey next_key(std::string_view module_path) = 0;
+  // See mark_random_keys().
+  virtual std::function<void()> mark() = 0;
   // Sets the source of this thread (null: that of the rank) and returns the previous one.
   static KeySource* set_current(KeySource* source);
+  // The next key of `source`, which may be null: that of the rank.
+  static RandomKey next_of(KeySource* source, std::string_view module_path);
+  static std::function<void()> mark_of(KeySource* source);
 
  protected:
   ~KeySource() = default;
@@ -57,7 +72,8 @@ class DrawScope final : public KeySource {
   ~DrawScope();
   DrawScope(const DrawScope&) = delete;
   DrawScope& operator=(const DrawScope&) = delete;
-  RandomKey next_key() override;
+  RandomKey next_key(std::string_view module_path) override;
+  std::function<void()> mark() override;
 
  private:
   const uint32_t step_, virtual_shard_;
