@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "tutti/io/bpe_model.h"
 #include "tutti/io/byte_alphabet.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::io {
 namespace {
@@ -21,64 +21,69 @@ const AddedToken* added_token(const BpeModel& model, std::optional<int32_t> id) 
   return found == model.added_tokens.end() ? nullptr : &*found;
 }
 
+void byte_level(JsonWriter& json) {
+  json.object().member("type", "ByteLevel").member("add_prefix_space", false).member("trim_offsets", false).member("use_regex", false).end();
+}
+
+void added_tokens(const BpeModel& model, JsonWriter& json) {
+  json.array();
+  for (const AddedToken& token : model.added_tokens) {
+    json.object().member("id", token.id).member("content", token.content).member("single_word", false).member("lstrip", false);
+    json.member("rstrip", false).member("normalized", false).member("special", token.special).end();
+  }
+  json.end();
+}
+
+void pre_tokenizer(const BpeModel& model, JsonWriter& json) {
+  json.object().member("type", "Sequence").key("pretokenizers").array();
+  for (const std::string& pattern : model.split_patterns) {
+    json.object().member("type", "Split").key("pattern").object().member("Regex", pattern).end();
+    json.member("behavior", "Isolated").member("invert", false).end();
+  }
+  byte_level(json);
+  json.end().end();
+}
+
+void vocab_and_merges(const BpeModel& model, JsonWriter& json) {
+  json.key("vocab").object();
+  for (size_t id = 0; id < model.vocab.size(); ++id) {
+    if (model.vocab[id]) json.member(vocab_key(model, id), static_cast<int64_t>(id));
+  }
+  json.end().key("merges").array();
+  const auto characters = [&](int32_t id) { return to_byte_alphabet(*model.vocab[static_cast<size_t>(id)]); };
+  for (const BpeMerge& merge : model.merges) json.value(characters(merge.left) + " " + characters(merge.right));
+  json.end();
+}
+
 }  // namespace
 
 std::string tokenizer_json_of(const BpeModel& model) {
-  using Ordered = nlohmann::ordered_json;
-  const Ordered byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
-  Ordered added = Ordered::array();
-  for (const AddedToken& token : model.added_tokens) {
-    added.push_back({{"id", token.id},       {"content", token.content}, {"single_word", false}, {"lstrip", false},
-                     {"rstrip", false},      {"normalized", false},      {"special", token.special}});
-  }
-  Ordered steps = Ordered::array();
-  for (const std::string& pattern : model.split_patterns) {
-    steps.push_back(
-        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
-  }
-  steps.push_back(byte_level);
-  // ordered_json looks keys up one by one, so a vocabulary goes in through the underlying vector.
-  Ordered vocab = Ordered::object();
-  auto& entries = vocab.get_ref<Ordered::object_t&>();
-  for (size_t id = 0; id < model.vocab.size(); ++id) {
-    if (model.vocab[id]) entries.Container::emplace_back(vocab_key(model, id), static_cast<int64_t>(id));
-  }
-  Ordered merges = Ordered::array();
-  const auto characters = [&](int32_t id) { return to_byte_alphabet(*model.vocab[static_cast<size_t>(id)]); };
-  for (const BpeMerge& merge : model.merges) merges.push_back(characters(merge.left) + " " + characters(merge.right));
-  const Ordered root = {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", model.normalizes_nfc ? Ordered{{"type", "NFC"}} : Ordered(nullptr)},
-      {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
-      {"post_processor", byte_level},
-      {"decoder", byte_level},
-      {"model",
-       {{"type", "BPE"},
-        {"dropout", nullptr},
-        {"unk_token", nullptr},
-        {"continuing_subword_prefix", nullptr},
-        {"end_of_word_suffix", nullptr},
-        {"fuse_unk", false},
-        {"byte_fallback", false},
-        {"ignore_merges", model.ignores_merges},
-        {"vocab", vocab},
-        {"merges", merges}}}};
-  return root.dump(1) + "\n";
+  JsonWriter json(1);
+  json.object().member("version", "1.0").member("truncation", nullptr).member("padding", nullptr).key("added_tokens");
+  added_tokens(model, json);
+  json.key("normalizer");
+  if (model.normalizes_nfc) json.object().member("type", "NFC").end();
+  else json.value(nullptr);
+  json.key("pre_tokenizer");
+  pre_tokenizer(model, json);
+  for (const char* key : {"post_processor", "decoder"}) byte_level(json.key(key));
+  json.key("model").object().member("type", "BPE");
+  for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) json.member(key, nullptr);
+  json.member("fuse_unk", false).member("byte_fallback", false).member("ignore_merges", model.ignores_merges);
+  vocab_and_merges(model, json);
+  return json.end().end().take() + "\n";
 }
 
 std::string tokenizer_config_json_of(const BpeModel& model) {
-  nlohmann::ordered_json root = nlohmann::ordered_json::object();
+  JsonWriter json(1);
+  json.object();
   const auto name = [&](const char* key, std::optional<int32_t> id) {
     const AddedToken* token = added_token(model, id);
-    root[key] = token ? nlohmann::ordered_json(token->content) : nlohmann::ordered_json(nullptr);
+    token ? json.member(key, token->content) : json.member(key, nullptr);
   };
   name("bos_token", model.bos_id);
   name("eos_token", model.eos_id);
-  return root.dump(1) + "\n";
+  return json.end().take() + "\n";
 }
 
 }  // namespace tutti::io

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "tutti/core/error.h"
 #include "tutti/io/utf8.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::io {
 namespace {
@@ -152,27 +152,26 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std:
 }
 
 std::string safetensors_header_bytes(const SafetensorsHeader& header) {
-  using Ordered = nlohmann::ordered_json;
-  Ordered root = Ordered::object();
-  // ordered_json looks keys up one by one; entries go in through the underlying vector, repeats are noticed here.
-  auto& members = root.get_ref<Ordered::object_t&>();
+  JsonWriter json;
+  json.object();
   std::set<std::string_view> names = {kMetadata};
   if (!header.metadata.empty()) {
+    json.key(kMetadata).object();
     for (const auto& [key, value] : header.metadata) {
       check_utf8(key);
       check_utf8(value);
+      json.member(key, value);
     }
-    members.Container::emplace_back(kMetadata, Ordered(header.metadata));
+    json.end();
   }
   for (const SafetensorsEntry& entry : header.entries) {
     check_utf8(entry.name);
     TUTTI_CHECK(names.insert(entry.name).second, "safetensors: the name '{}' is used twice or reserved", entry.name);
-    members.Container::emplace_back(entry.name,
-                                    Ordered{{"dtype", safetensors_name_of(entry.dtype)},
-                                            {"shape", std::vector<int64_t>(entry.shape.begin(), entry.shape.end())},
-                                            {"data_offsets", {entry.begin, entry.end}}});
+    json.key(entry.name).object().member("dtype", safetensors_name_of(entry.dtype)).key("shape").array();
+    for (const int64_t size : entry.shape) json.value(size);
+    json.end().key("data_offsets").array().value(entry.begin).value(entry.end).end().end();
   }
-  std::string text = root.dump();
+  std::string text = json.end().take();
   text.resize((text.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
   TUTTI_CHECK(static_cast<int64_t>(text.size()) <= kSafetensorsHeaderLimit,
               "safetensors: the header would take {} bytes, the limit is {}; write several files", text.size(),

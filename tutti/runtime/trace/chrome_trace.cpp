@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti {
 namespace {
@@ -230,12 +230,6 @@ class ChromeWriter {
 };
 
 }  // namespace
-
-std::string json_quoted(std::string_view text) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
-  if (plain) return fmt::format("\"{}\"", text);
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 void to_chrome_trace(const Trace& trace, FunctionRef<void(std::string_view)> write) { ChromeWriter(trace, write).run(); }
 

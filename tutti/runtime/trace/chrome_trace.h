@@ -20,7 +20,4 @@ std::string to_chrome_trace(const Trace& trace);
 // Writes the file atomically and creates its folder if necessary. EnvironmentError when it cannot be written.
 void write_chrome_trace(const Trace& trace, const std::string& path);
 
-// `text` as a quoted and escaped JSON string; bytes that are not UTF-8 become U+FFFD.
-std::string json_quoted(std::string_view text);
-
 }  // namespace tutti

@@ -5,17 +5,15 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr int64_t kLargestTime = int64_t{1} << 61;  // ns since 1970, until 2043; sums of them stay in 64 bits
@@ -40,18 +38,27 @@ struct RankFile {
 // A trace of a day of training has some GiB.
 constexpr JsonLimits kLimits{.depth = 32, .nbytes = (size_t{4} << 30) - 1};
 
-// For what is written again. No deeper than the limit.
-Json copy_of(const JsonValue& value) {
-  if (value.is_null()) return nullptr;
-  if (value.is_boolean()) return value.boolean();
-  if (value.is_text()) return value.string();
-  if (value.is_number()) return value.is_whole() ? Json(value.whole()) : Json(value.number());
-  Json copy = value.is_array() ? Json::array() : Json::object();
-  for (const auto& [key, inner] : value) {
-    if (value.is_array()) copy.push_back(copy_of(inner));
-    else copy[std::string(key)] = copy_of(inner);
+// Writes a value again that was read. No deeper than the limit.
+void copy(const JsonValue& value, JsonWriter& json) {
+  if (value.is_null()) json.value(nullptr);
+  else if (value.is_boolean()) json.value(value.boolean());
+  else if (value.is_text()) json.value(value.text());
+  else if (value.is_whole()) json.value(value.whole());
+  else if (value.is_number()) json.value(value.number());
+  else {
+    value.is_array() ? json.array() : json.object();
+    for (const auto& [key, inner] : value) {
+      if (value.is_object()) json.key(key);
+      copy(inner, json);
+    }
+    json.end();
   }
-  return copy;
+}
+
+std::string text_of(const JsonValue& value) {
+  JsonWriter json;
+  copy(value, json);
+  return json.take();
 }
 
 // Nanoseconds of a time that is written in microseconds with three decimals.
@@ -74,7 +81,7 @@ void note_call(RankFile& file, const JsonValue& event) {
   const JsonValue args = event.at("args");
   const int64_t sequence = args.at("Seq").whole();
   if (sequence <= 0) return;  // messages have no number that two ranks share
-  CallKey key{args.at("Process Group Name").string(), copy_of(args.at("Process Group Ranks")).dump(), sequence, 0};
+  CallKey key{args.at("Process Group Name").string(), text_of(args.at("Process Group Ranks")), sequence, 0};
   while (file.calls.contains(key)) ++std::get<3>(key);  // a group of that name was made again
   Call call{event.at("pid").whole(), event.at("tid").whole(), nanoseconds(event.at("ts")), 0};
   call.end_ns = call.begin_ns + nanoseconds(event.at("dur"));
@@ -117,20 +124,7 @@ class Merger {
 
   TraceMergeReport write(const std::string& out) {
     AtomicFile file(out);
-    Json merged = Json::array();
-    int64_t dropped = 0, world = 1;
-    for (size_t f = 0; f < files_.size(); ++f) {
-      report_.ranks.push_back({static_cast<int>(files_[f].rank()), files_[f].path, offsets_[f]});
-      merged.push_back({{"rank", files_[f].rank()}, {"clockOffsetNanoseconds", offsets_[f].ns}, {"alignedBy", name_of(offsets_[f].by)},
-                        {"matchingCollectives", offsets_[f].matches}});
-      dropped += files_[f].dropped;
-      world = std::max(world, files_[f].rank() + 1);
-    }
-    const Json head{{"schemaVersion", 1}, {"deviceProperties", Json::array()}, {"traceName", "merged"}, {"displayTimeUnit", "ms"},
-                    {"baseTimeNanoseconds", base_ns_}, {"tutti", {{"ranks", merged}, {"droppedEvents", dropped}}}};
-    text_ = head.dump();
-    text_.back() = ',';
-    text_ += "\n\"traceEvents\": [";
+    head();
     for (size_t f = 0; f < files_.size(); ++f) events(f, file);
     arrows(file);
     file.write(text_ + "\n]\n}\n");
@@ -139,9 +133,25 @@ class Merger {
   }
 
  private:
-  void put(const Json& event, AtomicFile& file) {
+  void head() {
+    JsonWriter json;
+    json.object().member("schemaVersion", 1).key("deviceProperties").array().end().member("traceName", "merged").member("displayTimeUnit", "ms");
+    json.member("baseTimeNanoseconds", base_ns_).key("tutti").object().key("ranks").array();
+    int64_t dropped = 0;
+    for (size_t f = 0; f < files_.size(); ++f) {
+      report_.ranks.push_back({static_cast<int>(files_[f].rank()), files_[f].path, offsets_[f]});
+      json.object().member("rank", files_[f].rank()).member("clockOffsetNanoseconds", offsets_[f].ns);
+      json.member("alignedBy", name_of(offsets_[f].by)).member("matchingCollectives", offsets_[f].matches).end();
+      dropped += files_[f].dropped;
+    }
+    text_ = json.end().member("droppedEvents", dropped).end().end().take();
+    text_.back() = ',';
+    text_ += "\n\"traceEvents\": [";
+  }
+
+  void put(const std::string& event, AtomicFile& file) {
     text_ += report_.events++ == 0 ? "\n" : ",\n";
-    text_ += event.dump(-1, ' ', false, Json::error_handler_t::replace);
+    text_ += event;
     if (text_.size() < kPiece) return;
     file.write(text_);
     text_.clear();
@@ -151,15 +161,22 @@ class Merger {
   void events(size_t f, AtomicFile& file) {
     int64_t largest_id = next_id_;
     for (const auto& [none, read] : files_[f].json.top().at("traceEvents")) {
-      Json event = copy_of(read);
-      if (read.at("ph").text() != "M") event["ts"] = microseconds(nanoseconds(read.at("ts")) + shift(f));
-      // Arrows of two files must not meet.
-      if (const auto id = read.find("id"); id && id->is_whole()) {
-        const int64_t moved = id->whole(-kLargestId, kLargestId) + next_id_;
-        event["id"] = moved;
-        largest_id = std::max(largest_id, moved);
+      const bool has_time = read.at("ph").text() != "M";
+      JsonWriter event;
+      event.object();
+      for (const auto& [key, value] : read) {
+        event.key(key);
+        if (key == "ts" && has_time) {
+          event.raw(microseconds(nanoseconds(value) + shift(f)));
+        } else if (key == "id" && value.is_whole()) {  // arrows of two files must not meet
+          const int64_t moved = value.whole(-kLargestId, kLargestId) + next_id_;
+          event.value(moved);
+          largest_id = std::max(largest_id, moved);
+        } else {
+          copy(value, event);
+        }
       }
-      put(event, file);
+      put(event.end().take(), file);
     }
     next_id_ = largest_id + 1;
   }
@@ -189,14 +206,17 @@ class Merger {
     ++report_.arrows;
     const int64_t id = next_id_++;
     const auto end = [&](const char* phase, const Call& call, int64_t ns) {
-      return Json{{"ph", phase}, {"cat", "collective"}, {"name", "collective"}, {"id", id}, {"pid", call.pid}, {"tid", call.tid}, {"ts", microseconds(ns)}};
+      JsonWriter json;
+      json.object().member("ph", phase).member("cat", "collective").member("name", "collective").member("id", id);
+      json.member("pid", call.pid).member("tid", call.tid).key("ts").raw(microseconds(ns));
+      if (*phase == 'f') json.member("bp", "e");
+      put(json.end().take(), file);
     };
-    put(end("s", from, from_ns), file);
-    Json finish = end("f", to, to_ns);
-    finish["bp"] = "e";
-    put(finish, file);
+    end("s", from, from_ns);
+    end("f", to, to_ns);
   }
-  static double microseconds(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+  // Exact digits, which those of a double would not be.
+  static std::string microseconds(int64_t ns) { return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000); }
 
   std::vector<RankFile> files_;
   std::vector<ClockOffset> offsets_;
