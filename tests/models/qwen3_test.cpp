@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/ops.h"
 #include "tutti/runtime/rank_context.h"
@@ -65,6 +68,42 @@ TEST(Qwen3, NamesParametersAsPublishedWeightsDo) {
   for (const char* name : {"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_norm.weight",
                            "model.layers.0.mlp.gate_proj.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"})
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+}
+
+// Built without memory, counted, and one parameter of it made real: its bits depend on seed, name and position only.
+TEST(Qwen3, OfAnySizeIsBuiltWithoutMemory) {
+  seed_all(5);
+  Allocator& allocator = RankContext::current().allocator();
+  const int64_t before = allocator.statistics().current_bytes;
+  allocator.reset_peak();
+  const auto model = make_model("qwen3", "32B", {.max_positions = 40960});
+  const auto parameters = model->named_parameters();
+  EXPECT_EQ(model->parameter_count(), parameter_count(qwen3_config("32B")));
+  EXPECT_LT(allocator.statistics().peak_bytes - before, 1 << 20);
+  for (const nn::NamedParameter& p : parameters) {
+    if (p.name != "model.layers.63.self_attn.k_proj.weight") continue;
+    p.parameter.initialize(p.name);
+    const Tensor drawn = normal({1024, 5120}, random_key("model.layers.63.self_attn.k_proj.weight"), 0.0, 0.02);
+    EXPECT_EQ(std::memcmp(p.parameter.master().raw_data(), drawn.raw_data(), static_cast<size_t>(drawn.nbytes())), 0);
+    EXPECT_LT(allocator.statistics().peak_bytes - before, 100 << 20);
+    return;
+  }
+  FAIL() << "no such parameter";
+}
+
+TEST(Models, UnknownFamilyNamesTheOnesThereAre) {
+  EXPECT_NE(message_of([] { make_model("qwen2", "tiny", {}); }).find("did you mean 'qwen3'"), std::string::npos);
+}
+
+TEST(Qwen3, DropoutActsInTrainingOnly) {
+  seed_all(1);
+  Qwen3 model(tiny(), ModelOptions{.max_positions = 32, .dropout = 0.5}), plain(tiny(), 32);
+  nn::initialize(model), nn::initialize(plain);
+  NoGradScope no_grad;
+  const auto logits = [](const Qwen3& m) { return values(m.forward(batch_of(some_tokens(20), 1))); };
+  EXPECT_NE(logits(model), logits(plain));
+  const nn::EvalScope evaluating(model);
+  EXPECT_EQ(logits(model), logits(plain));
 }
 
 TEST(Qwen3, UnknownFlavorNamesTheNearest) {
