@@ -70,7 +70,7 @@ TEST(MessageTransport, EveryDifferingFieldIsNamedOnAllRanksAndTheGroupGoesOn) {
       {"kinds of sizes", [](CallRecord& r) { r.same_sizes = false; }},
       {"numbers of dims", [](CallRecord& r) { r.describe_tensor(DType::f32, Extents{4, 1}); }},
       {"shapes", [](CallRecord& r) { r.describe_tensor(DType::f32, Extents{5}); }},
-      {"splits", [](CallRecord& r) { r.splits = 77; }},
+      {"plans (agreement keys)", [](CallRecord& r) { r.splits = 77; }},
   };
   for (const int odd_rank : {0, 1, 2}) {
     const auto net = network(3);
