@@ -30,21 +30,20 @@ struct GradientBucket {
   bool is_large = false;   // a part of one large parameter
 };
 
-// All elements of all parameters. A bucket has an eighth of them, but at least 256 KiB and at most 32 MiB. UsageError when the uses of a
+// Divides all elements of all parameters into buckets. A bucket has an eighth of them, but at least 256 KiB and at most 32 MiB. UsageError when the uses of a
 // parameter have different sizes.
 std::vector<GradientBucket> buckets_of(const UseLayout& layout);
 
-// The elements of use `use` in a bucket, written to `out` (f32, [numel], contiguous). Gradients that are not needed any more are
-// released.
+// Writes the elements of use `use` in a bucket to `out` (f32, [numel], contiguous), and releases gradients that no further bucket needs.
 void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const Tensor& out);
-// The same as a tensor, which is a view of the gradient where that is possible.
+// Returns the same as a tensor, which is a view of the gradient where that is possible.
 Tensor take_use(UseGradients& uses, const GradientBucket& bucket, size_t use);
 
 // Memory of finished gradients, which is allocated bucket by bucket.
 class FinishedGradients {
  public:
   explicit FinishedGradients(const UseLayout& layout) : layout_(layout), gradients_(layout.size()) {}
-  // Where the sum of a bucket goes: f32, [numel], contiguous. Buckets come in the order of buckets_of().
+  // Returns the memory for the sum of a bucket: f32, [numel], contiguous. Buckets come in the order of buckets_of().
   Tensor memory(const GradientBucket& bucket);
   // One gradient per parameter, undefined where it has no use.
   std::vector<Tensor> take() { return std::move(gradients_); }

@@ -19,7 +19,7 @@ struct ShardRange {
 // 1 <= ranks <= shards and 0 <= rank < ranks.
 ShardRange shards_of_rank(int64_t shards, int rank, int ranks);
 
-// The nodes of each rank that runs shards_of_rank().
+// Returns the nodes of each rank when every rank runs shards_of_rank().
 comm::NodePlan consecutive_shards(int64_t shards, int ranks);
 // Adds the nodes of all ranks by the tree, and then the uses of each parameter: one f32 gradient per parameter, undefined where it
 // has no use. `group` may be null for one rank. UsageError when `nodes` are not those of this rank in the plan, and on all ranks when

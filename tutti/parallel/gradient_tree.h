@@ -13,7 +13,7 @@
 namespace tutti::parallel {
 
 // Adds one f32 tensor per shard, like a binary counter whose digits are keyed by shard number: two sums are added when together
-// they are a node. It keeps the maximal nodes of what was pushed.
+// they are a node. Holds the maximal nodes of the shards that were pushed.
 class NodeStack {
  public:
   struct Node {
@@ -21,7 +21,8 @@ class NodeStack {
     Tensor values;
     bool is_own = false;  // nobody else has a handle on its memory
   };
-  // The tensor of `shard`, which comes after all that were pushed. It is written only when `is_own` says that it serves no other.
+  // Adds the tensor of `shard`; shards come in ascending order. The tensor is overwritten only if `is_own` says that nobody else uses
+  // its memory.
   void push(int64_t shard, Tensor values, bool is_own = false);
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node> take() { return std::exchange(nodes_, {}); }
@@ -30,7 +31,7 @@ class NodeStack {
   std::vector<Node> nodes_;
 };
 
-// The gradients of several shards, added.
+// The sums of the gradients of several shards.
 struct GradientNode {
   comm::ShardNode shards;
   UseGradients uses;
@@ -45,16 +46,17 @@ class GradientTree final : public UseSink {
   void use(int32_t leaf, int32_t position, Tensor grad) override;
   void finished(int32_t leaf) override;
 
-  // Uses that arrive from now on belong to `shard`. Shards ascend.
+  // Uses that arrive from now on belong to `shard`. Shards come in ascending order.
   void begin(int64_t shard);
-  // Every use of the shard has arrived. UsageError naming parameter and shard when its uses are not as many, or not as large, or do not
-  // come in the order, of those of the step's first shard: what is added must be the same thing.
+  // Call when every use of the shard has arrived. UsageError naming parameter and shard when its uses differ from those of the first shard
+  // of the step in number, size or order: the terms of a sum must be gradients of the same use.
   void end();
-  // The sizes of each use of each parameter in this step, in forward order.
+  // Returns the sizes of each use of each parameter in this step, in forward order.
   UseLayout layout() const;
-  // Takes out the maximal nodes, ascending, whose uses are in forward order. Shards that follow must have the same uses.
+  // Removes and returns the maximal nodes, in ascending order, with their uses in forward order. The shards that follow must have the
+  // same uses.
   std::vector<GradientNode> take();
-  // The step is over: the next shard may have other uses.
+  // Ends the step: the next shard may have other uses.
   void clear();
 
  private:

@@ -59,13 +59,13 @@ class Shards {
 
   int64_t count() const { return count_; }
   int ranks() const { return ranks_; }
-  // The shards that this rank runs, in the order in which it must run them.
+  // Returns the shards of this rank, in the order in which it must run them.
   const std::vector<int64_t>& mine() const { return mine_; }
-  // Takes the gradients of this rank's next shard, see BackwardOptions::sink. The same object for the life of this.
+  // Returns the sink for the backward of this rank's next shard, see BackwardOptions::sink. It is the same object in every step.
   UseSink* sink() { return &tree_; }
-  // The part of the ranks' time in which they run shards when all take equally long: V / (R ceil(V / R)).
+  // Returns the part of the ranks' time in which they run shards when all shards take equally long: V / (R ceil(V / R)).
   double efficiency() const;
-  // A sentence for the user when the efficiency is below 1, else "".
+  // Returns a sentence for the user when the efficiency is below 1, else "".
   std::string advice() const;
 
   // Returns the sum of `mine` over ranks, such as the number of labels that count in a step. Collective.
