@@ -19,8 +19,9 @@ using ::testing::TestWithParam;
 using ::testing::ValuesIn;
 using Kind = CollectiveKind;
 
-// Far below any deadline of a call; a busy machine takes its share of it.
-constexpr double kWithinSeconds = 10;
+// As docs/comm.md says. A busy machine takes its share of it, so a scenario that took longer is played again, up to so many times.
+constexpr double kWithinSeconds = 1;
+constexpr int kAttempts = 4;
 
 std::string name_of_parameter(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
 
@@ -31,8 +32,18 @@ std::string whole(const Played& played, int rank, const std::string& key) {
   return fmt::format("rank {}: '{}' {} {} ms; output: {}", rank, told[key + ".class"], told[key + ".text"], told[key + ".ms"], played.output);
 }
 
+double seconds_until_the_last_ended(const Played& played, int victim) {
+  double longest = 0;
+  for (int r = 0; r < kFaultRanks; ++r) {
+    if (r != victim) longest = std::max(longest, (played.ranks[static_cast<size_t>(r)].number("ended") - played.ranks[static_cast<size_t>(victim)].number("died")) / 1e9);
+  }
+  return longest;
+}
+
 // All but the victim end soon with an error that names it, the group, and one of the calls.
-void expect_named_by_all(const Played& played, int victim, const std::vector<std::string>& calls) {
+void expect_named_by_all(const std::string& transport, const std::string& scenario, const std::string& argument, int victim, const std::vector<std::string>& calls) {
+  Played played = play_over(transport, scenario, argument);
+  for (int attempt = 1; attempt < kAttempts && seconds_until_the_last_ended(played, victim) > kWithinSeconds; ++attempt) played = play_over(transport, scenario, argument);
   const Told& dead = played.ranks[static_cast<size_t>(victim)];
   ASSERT_NE(dead["died"], "") << played.output;
   for (int r = 0; r < kFaultRanks; ++r) {
@@ -59,21 +70,21 @@ TEST_P(Killed, ARankIsNamedByAllOthers) {
   // In turn: small offers right at the start, and larger ones a little later.
   const bool is_small = static_cast<int>(kind) % 2 == 0;
   const int victim = is_small ? 2 : 0;
-  expect_named_by_all(play_over(transport, "death", fmt::format("{} {} {} {}", static_cast<int>(kind), is_small ? 5 : 20'000, victim, is_small ? 0 : 2500)),
-                      victim, names_of_call(kind));
+  expect_named_by_all(transport, "death", fmt::format("{} {} {} {}", static_cast<int>(kind), is_small ? 5 : 20'000, victim, is_small ? 0 : 2500), victim,
+                      names_of_call(kind));
   EXPECT_EQ(left_behind(before), "");
 }
 
 class Mute : public TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Over, Mute, ValuesIn(transports_with("death")), name_of_parameter);
 
-TEST_P(Mute, ARankThatDiedIsNamedBySmallSends) { expect_named_by_all(play_over(GetParam(), "mute", "-"), 2, {"send #", "barrier #"}); }
+TEST_P(Mute, ARankThatDiedIsNamedBySmallSends) { expect_named_by_all(GetParam(), "mute", "-", 2, {"send #", "barrier #"}); }
 
 class Left : public TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Over, Left, ValuesIn(transports_with("leave")), name_of_parameter);
 
 TEST_P(Left, ARankIsNamedByAllOthers) {
-  for (const int victim : {0, 2}) expect_named_by_all(play_over(GetParam(), "leave", fmt::format("{}", victim)), victim, {"all_reduce #"});
+  for (const int victim : {0, 2}) expect_named_by_all(GetParam(), "leave", fmt::format("{}", victim), victim, {"all_reduce #"});
 }
 
 class Survivors : public TestWithParam<std::string> {};
@@ -102,19 +113,17 @@ TEST_P(Late, ARankIsNamedAtTheDeadline) {
   const Played played = play_over(GetParam(), "deadlines");
   const std::string late = played.ranks[kFaultRanks - 1]["name"];
   ASSERT_NE(late, "") << played.output;
-  const std::pair<const char*, double> rows[] = {{"barrier", 100}, {"all_reduce", 600}, {"recv", 100}, {"send", 100}, {"monitored_barrier", 100},
-                                                 {"monitored_barrier of all", 600}, {"split", 600}, {"shrink", 600}};
-  for (const auto& [row, limit] : rows) {
+  for (const auto& [row, limit] : deadlines()) {
     double longest = 0;
     for (int r = 0; r < kFaultRanks - 1; ++r) {
       const Told& told = played.ranks[static_cast<size_t>(r)];
-      const std::string text = told[std::string(row) + ".text"];
-      const double took = told.number(std::string(row) + ".ms");
-      EXPECT_EQ(told[std::string(row) + ".class"], "TimeoutError") << row << " of " << whole(played, r, row);
+      const std::string text = told[row + ".text"];
+      const double took = told.number(row + ".ms");
+      EXPECT_EQ(told[row + ".class"], "TimeoutError") << row << " of " << whole(played, r, row);
       // In a monitored barrier rank 0 tells the others; who does not hear from it in time names it.
       const bool named = says(text, late) || (r > 0 && says(row, "monitored") && says(text, played.ranks[0]["name"]));
       EXPECT_TRUE(named) << row << " of " << whole(played, r, row);
-      EXPECT_LE(took, told.number(std::string(row) + ".sleeper") + std::max(limit / 10, 50.0)) << row << " of " << whole(played, r, row) << " in attempt " << told[std::string(row) + ".attempts"];
+      EXPECT_LE(took, told.number(row + ".sleeper") + std::max(limit / 10, 50.0)) << row << " of " << whole(played, r, row) << " in attempt " << told[row + ".attempts"];
       longest = std::max(longest, took);
     }
     EXPECT_GE(longest, limit - 1) << row << ": the first one that came to its deadline tells the others";
@@ -166,7 +175,8 @@ TEST(MissingRows, AreOfTransportsThatThereAre) {
   for (const MissingRow& row : missing_rows()) {
     const auto all = known_transports();
     EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const TransportInfo& info) { return info.name == row.transport; })) << row.transport;
-    EXPECT_TRUE(says("death shrink", row.row)) << row.row;
+    const std::vector<std::string> rows = {"death", "shrink", "death while made", "death with the store"};
+    EXPECT_NE(std::find(rows.begin(), rows.end(), row.row), rows.end()) << row.row;
     EXPECT_STRNE(row.reason, "");
   }
 }

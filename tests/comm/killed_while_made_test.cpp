@@ -116,13 +116,10 @@ void expect_named(const std::string& what, const Scene& run, bool in_the_making)
 
 void make_again(ProcessGroup&) { new_group(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
 void split_again(ProcessGroup& world) { world.split(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
+void merge_again(ProcessGroup&) { merge({3, 1}, {2, 0}, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
+void shrink_again(ProcessGroup& world) { world.shrink({}, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
 
-// Over mpi and threads every rank makes its side of a group on its own: a death is noticed in the first call, as in any.
-std::vector<std::string> transports_made_together() {
-  std::vector<std::string> names = transports_with("death");
-  std::erase_if(names, [](const std::string& name) { return name == "mpi"; });
-  return names;
-}
+std::vector<std::string> transports_made_together() { return transports_with("death while made"); }
 
 // The victim: rank 0, which makes the memory where it is shared, and another one.
 class KilledWhileMade : public ::testing::TestWithParam<std::tuple<std::string, int>> {
@@ -146,6 +143,8 @@ TEST_P(KilledWhileMade, ARankOfANewGroupIsNamed) {
     expect_named(fmt::format("new_group, at call {} of the store", die_at), call(die_at, make_again), die_at == 1);
   }
   expect_named("split", call(1, split_again), true);
+  expect_named("merge", call(1, merge_again), true);
+  expect_named("shrink", call(1, shrink_again), true);
 }
 
 TEST_P(KilledWhileMade, ARankThatNeverCallsIsNamed) {
@@ -156,10 +155,8 @@ TEST_P(KilledWhileMade, ARankThatNeverCallsIsNamed) {
   }}, true);
 }
 
-// On other hosts nobody knows more than that the store is gone: hier has no such row.
 TEST(KilledWithTheStore, TheRankThatServesTheStoreIsNamed) {
-  for (const std::string& transport : transports_made_together()) {
-    if (transport == "hier") continue;
+  for (const std::string& transport : transports_with("death with the store")) {
     expect_named("new_group", {.transport = transport, .victim = 0, .then = [](ProcessGroup& world, DyingStore& store) {
       world.barrier();
       if (world.rank() == 0) store.arm(1);

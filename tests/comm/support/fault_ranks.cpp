@@ -159,6 +159,11 @@ const std::vector<MissingRow>& missing_rows() {
     std::vector<MissingRow> missing = {
         {"threads", "death", "SIGKILL ends the process, and with it all ranks"},
         {"threads", "shrink", "SIGKILL ends the process, and with it all ranks"},
+        {"threads", "death while made", "SIGKILL ends the process, and with it all ranks"},
+        {"threads", "death with the store", "SIGKILL ends the process, and with it all ranks"},
+        {"mpi", "death while made", "every rank makes its side of a group on its own: a death is noticed in the first call, as in any"},
+        {"mpi", "death with the store", "every rank makes its side of a group on its own: a death is noticed in the first call, as in any"},
+        {"hier", "death with the store", "on other hosts nobody knows more than that the store is gone"},
     };
     if (!mpirun_goes_on()) {
       for (const char* row : {"death", "shrink"}) missing.push_back({"mpi", row, "this mpirun has no flag --enable-recovery: it ends all ranks with the first"});

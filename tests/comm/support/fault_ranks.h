@@ -57,6 +57,13 @@ Played play_under_plain_mpirun(const std::string& scenario, const std::string& a
 void play_as_process(const std::string& transport, const std::string& scenario, const std::string& argument, const std::string& folder, int port,
                      int rank);
 
+// The rows of the scenario "deadlines", in which the last rank does not come: the call, and the milliseconds it is given.
+struct Deadline {
+  std::string row;
+  double ms;
+};
+std::vector<Deadline> deadlines();
+
 // Descriptors by which the world watches its peers, opened when it first waits for a slow one.
 inline constexpr int kWatchedPeers = 2 * kFaultRanks;
 
