@@ -41,6 +41,7 @@ TEST(Shrink, OneMoreDeathIsNamedAtOnce) {
   }, {.limit = 20s});
   EXPECT_EQ(results[0].wait_status, 0);
   EXPECT_NE(results[0].error.find("died (its process is gone) while the group '0:shrink:1:[1]' was made"), std::string::npos) << results[0].error;
+  EXPECT_EQ(results[0].error.find("rank 2 (pid "), 0u) << "as the group that shrinks calls it: " << results[0].error;
 }
 
 TEST(Shrink, AGroupThatEndedWithoutADeathIsMadeAnew) {

@@ -75,16 +75,6 @@ std::vector<std::string> described(const WorldState& state, const std::vector<in
   return names;
 }
 
-// Members on other hosts, called `ranks`; none where nothing is known of them.
-std::vector<FarMember> far_members(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks) {
-  std::vector<FarMember> far;
-  for (size_t i = 0; i < ranks.size() && !state.pids.empty(); ++i) {
-    const auto r = static_cast<size_t>(world_ranks[i]);
-    if (state.pids[r] == 0 && r < state.identities.size()) far.push_back({state.describe_rank(ranks[i], world_ranks[i]), state.hosts[r], state.identities[r].pid});
-  }
-  return far;
-}
-
 int ranks_on_my_host(const WorldState& state, int world_rank) {
   return static_cast<int>(std::count(state.hosts.begin(), state.hosts.end(), state.hosts[static_cast<size_t>(world_rank)]));
 }
@@ -118,6 +108,15 @@ std::shared_ptr<Backend> make_backend(const WorldState& state, DeviceKind kind, 
 }
 
 }  // namespace
+
+std::vector<FarMember> far_members(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks) {
+  std::vector<FarMember> far;
+  for (size_t i = 0; i < ranks.size() && !state.pids.empty(); ++i) {
+    const auto r = static_cast<size_t>(world_ranks[i]);
+    if (state.pids[r] == 0 && r < state.identities.size()) far.push_back({state.describe_rank(ranks[i], world_ranks[i]), state.hosts[r], state.identities[r].pid});
+  }
+  return far;
+}
 
 WorldState& WorldState::current() { return RankContext::current().slot<WorldState>(); }
 

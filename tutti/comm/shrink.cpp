@@ -81,9 +81,11 @@ std::shared_ptr<ProcessGroup> ProcessGroup::shrink(std::vector<int> failed_ranks
   if (own.name.empty()) own.name = fmt::format("{}:shrink:{}:[{}]", name_, ordinal, list(failed_ranks));
   if (own.description.empty()) own.description = description;
   const std::string key = fmt::format("{}/shrink/{}", key_, ordinal);
-  MemberWatch watch(*store_, own.name, pids);
-  agree(*store_, title, key, rank_, survivors, list(failed_ranks), watch, options.timeout,
-        [&](int r) { return state.describe_rank(r, world_ranks_[static_cast<size_t>(r)]); });
+  MemberWatch watch(*store_, own.name, pids, survivors, far_members(state, survivors, members));
+  watch.guard([&] {
+    agree(*store_, title, key, rank_, survivors, list(failed_ranks), watch, options.timeout,
+          [&](int r) { return state.describe_rank(r, world_ranks_[static_cast<size_t>(r)]); });
+  });
   const int rank = static_cast<int>(std::find(survivors.begin(), survivors.end(), rank_) - survivors.begin());
   auto group = make_group(state, key + "/group", rank, members, own);
   GroupRegistry::current().add(own.name, group);

@@ -12,6 +12,7 @@
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/store/rendezvous.h"
 #include "tutti/comm/transport.h"
+#include "tutti/comm/transports.h"
 
 namespace tutti::comm {
 
@@ -35,6 +36,9 @@ struct WorldState {
   std::mutex making;                        // a rank creates one group at a time
   std::map<std::string, int64_t> ordinals;  // how many groups were created per list of members; protected by `making`
 };
+
+// Returns the members on other hosts; none where nothing is known of them. Messages call them `ranks`; they are the world's `world_ranks`.
+std::vector<FarMember> far_members(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks);
 
 // Creates a group with the transport of `options`, or the best one for the hosts of its members. Collective over the members.
 // `key` is unique among the groups of the job; `rank` is this rank's number in the group.
