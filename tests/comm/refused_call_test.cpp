@@ -4,8 +4,10 @@
 #include "tests/comm/support/refused_calls.h"
 #include "tests/comm/support/sample_calls.h"
 #include "tests/comm/support/transport_worlds.h"
+#include "tutti/comm/functional/functional.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/graph/compile.h"
 
 namespace tutti::comm {
 namespace {
@@ -34,6 +36,41 @@ TEST_P(RefusedCall, IsNotReplacedByTheNextCall) {
                                              "all_reduce: a tensor is undefined"), "{}", text);
     group.all_reduce(second);
     TUTTI_CHECK(first.item() == 1 && second.item() == 20, "{} and {}", first.item(), second.item());
+  });
+}
+
+// The functions of functional.h check arguments of their own, eager and while they are traced.
+TEST_P(RefusedCall, OfAFunctionalCollectiveIsAnErrorOnAllRanks) {
+  using Function = std::function<Tensor(const Tensor& x, bool odd, ProcessGroup& group)>;
+  const std::vector<Function> functions = {
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::all_reduce(odd ? Tensor() : x, "sum", g); },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::all_gather_single(x, odd ? 3 : 0, g); },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::reduce_scatter_single(odd ? Tensor::empty({5, 2}) : x, "sum", 0, g); },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::all_to_all_single(odd ? Tensor() : x, g); },
+      [](const Tensor& x, bool odd, ProcessGroup& g) {
+        const std::vector<int64_t> splits(2, odd ? 2 : 3);
+        return functional::all_to_all_single(x, splits, splits, g);
+      },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::broadcast(odd ? Tensor() : x, 0, g); },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::permute_tensor(x, std::vector<int64_t>{1, odd ? 1 : 0}, g); },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::all_reduce_coalesced(std::vector{x, odd ? Tensor() : x}, "sum", g)[1]; },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::all_gather_single_coalesced(std::vector{x, odd ? Tensor() : x}, g)[1]; },
+      [](const Tensor& x, bool odd, ProcessGroup& g) { return functional::reduce_scatter_single_coalesced(std::vector{x, odd ? Tensor::empty({5}) : x}, "sum", g)[1]; },
+  };
+  run_over(GetParam(), 2, [&](ProcessGroup& group) {
+    const bool odd = group.rank() == 1;
+    const Tensor x = filled(0, {6, 2}, DType::f32);
+    for (size_t i = 0; i < functions.size(); ++i) {
+      for (const bool compiled : {false, true}) {
+        const auto fn = [&](const Tensor& t) { return functions[i](t, odd, group); };
+        const std::string text = message([&] { functional::wait_tensor(compiled ? compile(fn)(x) : fn(x)); });
+        TUTTI_CHECK(text != "nothing was thrown" && (text.find("rank 1 refused its call") != std::string::npos) != odd, "function {}{}: {}", i,
+                    compiled ? ", compiled" : "", text);
+        const Tensor one = Tensor::of<float>({1});
+        group.all_reduce(one);
+        TUTTI_CHECK(one.item() == 2, "function {}{}: the sum afterwards is {}", i, compiled ? ", compiled" : "", one.item());
+      }
+    }
   });
 }
 

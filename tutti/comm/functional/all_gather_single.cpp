@@ -36,9 +36,11 @@ const OpDef kAllGatherSingle{
 };
 
 Tensor all_gather_single(const Tensor& x, int64_t gather_dim, const GroupArgument& group) {
-  const Tensor input = before_gather("all_gather_single", x, gather_dim);
-  const Tensor gathered = call_op(kAllGatherSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group)}), input);
-  return after_gather("all_gather_single", gathered, x, gather_dim, group->size());
+  return group->checked(CollectiveKind::all_gather_single, [&] {
+    const Tensor input = before_gather("all_gather_single", x, gather_dim);
+    const Tensor gathered = call_op(kAllGatherSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group)}), input);
+    return after_gather("all_gather_single", gathered, x, gather_dim, group->size());
+  });
 }
 
 }  // namespace tutti::comm::functional

@@ -67,7 +67,9 @@ const OpDef kAllReduceExtremum{
 };
 
 Tensor all_reduce(const Tensor& x, const ReduceArgument& op, const GroupArgument& group) {
-  return call_op(is_extremum((*op).kind()) ? kAllReduceExtremum : kAllReduce, Attrs::of(CallAttrs{.group = GroupRef::of(group), .reduce = *op}), x);
+  return group->checked(CollectiveKind::all_reduce, [&] {
+    return call_op(is_extremum((*op).kind()) ? kAllReduceExtremum : kAllReduce, Attrs::of(CallAttrs{.group = GroupRef::of(group), .reduce = *op}), x);
+  });
 }
 
 }  // namespace tutti::comm::functional

@@ -73,15 +73,19 @@ const OpDef kAllToAllVSingle{
 };
 
 Tensor all_to_all_single(const Tensor& x, const GroupArgument& group) {
-  return call_op(kAllToAllSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group)}), x);
+  return group->checked(CollectiveKind::all_to_all_single, [&] {
+    return call_op(kAllToAllSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group)}), x);
+  });
 }
 
 Tensor all_to_all_single(const Tensor& x, Splits output_splits, Splits input_splits, const GroupArgument& group) {
-  TUTTI_CHECK(x.defined() && x.ndim() > 0, "all_to_all_single: the tensor {} has no dim 0 to split", describe(x));
-  const int64_t rows = checked_sum("output", output_splits, group->size()), given = checked_sum("input", input_splits, group->size());
-  TUTTI_CHECK(x.sizes()[0] == given, "all_to_all_single: the input splits add up to {}; dim 0 of {} has {} rows", given, describe(x), x.sizes()[0]);
-  return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x, as_tensor(output_splits),
-                 as_tensor(input_splits));
+  return group->checked(CollectiveKind::all_to_all_v_single, [&] {
+    TUTTI_CHECK(x.defined() && x.ndim() > 0, "all_to_all_single: the tensor {} has no dim 0 to split", describe(x));
+    const int64_t rows = checked_sum("output", output_splits, group->size()), given = checked_sum("input", input_splits, group->size());
+    TUTTI_CHECK(x.sizes()[0] == given, "all_to_all_single: the input splits add up to {}; dim 0 of {} has {} rows", given, describe(x), x.sizes()[0]);
+    return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x, as_tensor(output_splits),
+                   as_tensor(input_splits));
+  });
 }
 
 }  // namespace tutti::comm::functional

@@ -60,7 +60,9 @@ const OpDef kReduceToRoot{
 };
 
 Tensor broadcast(const Tensor& x, int src, const GroupArgument& group) {
-  return call_op(kBroadcast, Attrs::of(CallAttrs{.group = GroupRef::of(group), .peer = src}), x);
+  return group->checked(CollectiveKind::broadcast, [&] {
+    return call_op(kBroadcast, Attrs::of(CallAttrs{.group = GroupRef::of(group), .peer = src}), x);
+  });
 }
 
 }  // namespace tutti::comm::functional

@@ -222,33 +222,39 @@ const OpDef kReduceScatterSingleCoalesced{
 };
 
 std::vector<Tensor> all_reduce_coalesced(std::span<const Tensor> inputs, const ReduceArgument& op, const GroupArgument& group) {
-  if (inputs.empty()) return {};
-  return call_coalesced(kAllReduceCoalesced, inputs, {.group = GroupRef::of(group), .reduce = *op});
+  return group->checked(CollectiveKind::all_reduce_coalesced, [&]() -> std::vector<Tensor> {
+    if (inputs.empty()) return {};
+    return call_coalesced(kAllReduceCoalesced, inputs, {.group = GroupRef::of(group), .reduce = *op});
+  });
 }
 
 std::vector<Tensor> all_gather_single_coalesced(std::span<const Tensor> inputs, const GroupArgument& group, std::span<const int64_t> gather_dims) {
-  constexpr const char* kName = "all_gather_single_coalesced";
-  if (inputs.empty()) return {};
-  std::vector<Tensor> ready;
-  for (size_t i = 0; i < inputs.size(); ++i) ready.push_back(before_gather(kName, inputs[i], dim_of(kName, gather_dims, i, inputs.size())));
-  std::vector<Tensor> results = call_coalesced(kAllGatherSingleCoalesced, ready, {.group = GroupRef::of(group)});
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    results[i] = after_gather(kName, results[i], inputs[i], dim_of(kName, gather_dims, i, inputs.size()), group->size());
-  }
-  return results;
+  return group->checked(CollectiveKind::all_gather_single_coalesced, [&]() -> std::vector<Tensor> {
+    constexpr const char* kName = "all_gather_single_coalesced";
+    if (inputs.empty()) return {};
+    std::vector<Tensor> ready;
+    for (size_t i = 0; i < inputs.size(); ++i) ready.push_back(before_gather(kName, inputs[i], dim_of(kName, gather_dims, i, inputs.size())));
+    std::vector<Tensor> results = call_coalesced(kAllGatherSingleCoalesced, ready, {.group = GroupRef::of(group)});
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      results[i] = after_gather(kName, results[i], inputs[i], dim_of(kName, gather_dims, i, inputs.size()), group->size());
+    }
+    return results;
+  });
 }
 
 std::vector<Tensor> reduce_scatter_single_coalesced(std::span<const Tensor> inputs, const ReduceArgument& op, const GroupArgument& group,
                                                     std::span<const int64_t> scatter_dims) {
-  constexpr const char* kName = "reduce_scatter_single_coalesced";
-  if (inputs.empty()) return {};
-  std::vector<Tensor> ready;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    ready.push_back(before_scatter(kName, inputs[i], dim_of(kName, scatter_dims, i, inputs.size()), group->size()));
-  }
-  std::vector<Tensor> results = call_coalesced(kReduceScatterSingleCoalesced, ready, {.group = GroupRef::of(group), .reduce = *op});
-  for (size_t i = 0; i < inputs.size(); ++i) results[i] = after_scatter(kName, results[i], inputs[i], dim_of(kName, scatter_dims, i, inputs.size()));
-  return results;
+  return group->checked(CollectiveKind::reduce_scatter_single_coalesced, [&]() -> std::vector<Tensor> {
+    constexpr const char* kName = "reduce_scatter_single_coalesced";
+    if (inputs.empty()) return {};
+    std::vector<Tensor> ready;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ready.push_back(before_scatter(kName, inputs[i], dim_of(kName, scatter_dims, i, inputs.size()), group->size()));
+    }
+    std::vector<Tensor> results = call_coalesced(kReduceScatterSingleCoalesced, ready, {.group = GroupRef::of(group), .reduce = *op});
+    for (size_t i = 0; i < inputs.size(); ++i) results[i] = after_scatter(kName, results[i], inputs[i], dim_of(kName, scatter_dims, i, inputs.size()));
+    return results;
+  });
 }
 
 }  // namespace tutti::comm::functional

@@ -35,9 +35,11 @@ const OpDef kReduceScatterSingle{
 };
 
 Tensor reduce_scatter_single(const Tensor& x, const ReduceArgument& op, int64_t scatter_dim, const GroupArgument& group) {
-  const Tensor input = before_scatter("reduce_scatter_single", x, scatter_dim, group->size());
-  const Tensor part = call_op(kReduceScatterSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .reduce = *op}), input);
-  return after_scatter("reduce_scatter_single", part, x, scatter_dim);
+  return group->checked(CollectiveKind::reduce_scatter_single, [&] {
+    const Tensor input = before_scatter("reduce_scatter_single", x, scatter_dim, group->size());
+    const Tensor part = call_op(kReduceScatterSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .reduce = *op}), input);
+    return after_scatter("reduce_scatter_single", part, x, scatter_dim);
+  });
 }
 
 }  // namespace tutti::comm::functional
