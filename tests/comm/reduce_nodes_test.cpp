@@ -10,6 +10,7 @@
 #include "tests/comm/support/transport_worlds.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/symm/allocation.h"
+#include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tutti/comm/combine.h"
+#include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "tutti/comm/process_group.h"
-#include "tutti/comm/symmetric_buffer.h"
 
 namespace tutti::comm {
+
+class SymmetricBuffer;
 
 // The sum over the shards [begin, end): their number is a power of two and `begin` a multiple of it. A node is the sum of its
 // two halves; shards that nobody brings add nothing.
