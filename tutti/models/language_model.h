@@ -10,22 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/models/token_batch.h"
 #include "tutti/nn/module.h"
 
 namespace tutti::models {
-
-// B rows of S tokens; every tensor is [B * S] in row-major order.
-struct TokenBatch {
-  Tensor tokens;     // i32
-  Tensor positions;  // i32: the position of each token in its document
-  Tensor first_key;  // i32: the position within the row of the first token of the token's document
-  int64_t rows = 0;
-};
-
-struct ForwardOptions {
-  bool checkpoint_blocks = false;  // recompute each block in backward
-  int64_t loss_max_bytes = 0;      // losses() computes logits in chunks of at most this many bytes; 0: all logits at once
-};
 
 class LanguageModel : public nn::Module {
  public:

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tutti/io/token_stream.h"
-#include "tutti/models/language_model.h"
+#include "tutti/models/token_batch.h"
 
 namespace tutti::train {
 

@@ -7,6 +7,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/core/exact_sum.h"
 #include "tutti/io/byte_ngram.h"
+#include "tutti/models/language_model.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/train/batch.h"
 

@@ -3,7 +3,7 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/io/token_dataset.h"
-#include "tutti/models/language_model.h"
+#include "tutti/models/token_batch.h"
 
 namespace tutti::train {
 

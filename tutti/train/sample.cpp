@@ -8,6 +8,7 @@
 #include "tutti/core/hash.h"
 #include "tutti/core/philox.h"
 #include "tutti/io/token_stream.h"
+#include "tutti/models/language_model.h"
 #include "tutti/train/batch.h"
 #include "tutti/train/run_model.h"
 

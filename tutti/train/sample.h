@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tutti/io/tokenizer.h"
-#include "tutti/models/language_model.h"
+#include "tutti/models/token_batch.h"
 #include "tutti/train/config.h"
 
 namespace tutti::train {

@@ -2,6 +2,7 @@
 
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
+#include "tutti/models/language_model.h"
 #include "tutti/runtime/trace/trace_context.h"
 
 template <>

@@ -6,7 +6,7 @@
 
 #include "tutti/autograd/use_sink.h"
 #include "tutti/graph/compiled.h"
-#include "tutti/models/language_model.h"
+#include "tutti/models/token_batch.h"
 
 namespace tutti::train {
 
