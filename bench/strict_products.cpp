@@ -7,8 +7,10 @@
 #include "bench/strict_rows.h"
 #include "tutti/codegen/fast_gemm.h"
 #include "tutti/codegen/gemm.h"
+#include "tutti/ops/add_in_order.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
@@ -64,6 +66,43 @@ void add_products(StrictRows& bench) {
   add_product(bench, "matmul, A^T", size(1024), size(1024), size(4096), true, false);
 }
 
+// The gradient of a value that several projections read (q, k and v; gate and up): a product per projection, and their sum in
+// forward order (numerics contract, N5). Without that order it is one product over the joined features; "joined first" copies them
+// together before, as separate weights and cotangents would need.
+void add_branches(StrictRows& bench) {
+  constexpr const char* kOp = "dX of branches";
+  if (!bench.wanted(kOp)) return;
+  struct Case {
+    int64_t dim;
+    std::vector<int64_t> features;
+  };
+  const std::vector<Case> cases = {{192, {192, 96, 96}}, {192, {512, 512}}, {256, {2048, 1024, 1024}}, {256, {3072, 3072}}, {1024, {2048, 1024, 1024}}, {1024, {3072, 3072}}};
+  for (const Case& c : cases) {
+    const int64_t tokens = bench.size(512, 24), dim = bench.size(c.dim, 16);
+    std::vector<Tensor> grads, weights;
+    std::string shape;
+    for (const int64_t full : c.features) {
+      const int64_t features = bench.size(full, full / 16);
+      grads.push_back(strict_operand({tokens, features}));
+      weights.push_back(strict_operand({features, dim}));
+      shape += fmt::format("{}{}", shape.empty() ? "" : "+", features);
+    }
+    const Tensor all_grads = cat(grads, 1), all_weights = cat(weights, 0), result = zeros({tokens, dim});
+    const int64_t k = all_weights.extent(0);
+    const auto product = [=](const Tensor& g, const Tensor& w) {
+      codegen::gemm(tokens, dim, k, {g.raw_data(), DType::f32, k, 1}, {w.raw_data(), DType::f32, dim, 1}, {result.raw_data(), DType::f32, dim}, ContractionTree::halving(k));
+    };
+    const auto separate = [=] {
+      std::vector<Tensor> terms;
+      for (size_t i = 0; i < grads.size(); ++i) terms.push_back(matmul(grads[i], weights[i]));
+      return add_in_order(terms);
+    };
+    const double flops = 2.0 * static_cast<double>(tokens * dim) * static_cast<double>(k), bytes = 4.0 * static_cast<double>(tokens * k + k * dim + tokens * dim);
+    bench.add(kOp, fmt::format("{}x({})x{}", tokens, shape, dim), bytes, flops, separate, result, {{"one product", [=] { product(all_grads, all_weights); }}});
+    bench.add(kOp, fmt::format("{}x({})x{}", tokens, shape, dim), bytes, flops, separate, result, {{"one product, joined first", [=] { product(cat(grads, 1), cat(weights, 0)); }}});
+  }
+}
+
 // Causal: products of 256 queries with all keys that one of them sees, the softmax of a row between them.
 void add_attention(StrictRows& bench) {
   if (!bench.wanted("sdpa")) return;
@@ -100,6 +139,7 @@ void add_attention(StrictRows& bench) {
 
 void add_strict_products(StrictRows& bench) {
   add_products(bench);
+  add_branches(bench);
   add_attention(bench);
 }
 

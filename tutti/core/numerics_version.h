@@ -8,6 +8,8 @@ namespace tutti {
 //   2  cross entropy from (m, r), gelu through erfcx, sums of broadcast narrow operands rounded once
 //   3  losses of probabilities and of smoothed labels, gradients of log_softmax, binary cross entropy: nothing cancels; losses of
 //      labels, and so the runs of the trainer, have the bits of version 2
-inline constexpr int kNumericsVersion = 3;
+//   4  masks of dropout by module, step and virtual shard, also in compiled functions; gradients of narrow leaves summed in f32;
+//      runs of the trainer without dropout have the bits of version 3
+inline constexpr int kNumericsVersion = 4;
 
 }  // namespace tutti
