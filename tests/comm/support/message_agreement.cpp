@@ -138,6 +138,7 @@ void check_late(ProcessGroup& group) {
   const Tensor word = Tensor::of<float>({0});
   const auto send_refused = [&](int messages) {
     for (int i = 0; i < messages && group.rank() == kSender; ++i) group.send(Tensor::of<float>({1, 2}), kReceiver, 11);
+    group.barrier();  // a refusal that came earlier would end one of these sends
     for (int i = 0; i < messages && group.rank() == kReceiver; ++i) {
       TUTTI_CHECK(!refusal_of([&] { group.recv(word, kSender, 11); }).empty(), "message {} was taken", i);
     }
