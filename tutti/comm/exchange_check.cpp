@@ -20,7 +20,7 @@ void check_exchange(const CallRecord& call, const Exchange& exchange, int rank, 
   for (size_t p = 0; p < exchange.takes.size(); ++p) {
     TUTTI_CHECK(exchange.takes[p] >= 0, "{}: {} bytes to take from rank {}", what(), exchange.takes[p], p);
   }
-  // Of uneven calls all ranks hear, by comparing tables; sizes that follow from the record go wrong only here.
+  // All ranks hear of sizes of uneven calls that do not fit, by comparing tables; sizes that follow from the record go wrong only here.
   const bool spares_itself = exchange.offers_one_block() && exchange.take_from(rank) == 0;  // the root of a broadcast
   TUTTI_CHECK(!call.same_sizes || spares_itself || exchange.offer_to(rank).bytes == exchange.take_from(rank),
               "{}: it offers itself {} bytes and takes {}; expected the same", what(), exchange.offer_to(rank).bytes,

@@ -15,7 +15,7 @@ Tensor marked(int rank, const Extents& sizes, DType dtype = DType::f32);
 // In logical order; waits first.
 std::vector<double> values(const Tensor& t);
 void expect_same(const Tensor& actual, const Tensor& expected);
-// Of the whole storage.
+// Returns a hash of the whole storage.
 std::string bytes_of(const Tensor& t);
 
 // The text of the UsageError that fn throws.

@@ -37,7 +37,7 @@ bool reduces(CollectiveKind kind);
 
 // A tensor whose bytes tell rank and position and are legal values of any dtype.
 Tensor filled(int rank, const Extents& sizes, DType dtype);
-// Of the bytes of contiguous tensors.
+// Returns a hash of the bytes of contiguous tensors.
 uint64_t checksum(const std::vector<Tensor>& tensors);
 
 }  // namespace tutti::comm

@@ -44,10 +44,10 @@ Shape gathered_sizes(const char* op, const Tensor& x, int ranks);
 // The shape of one of `ranks` equal parts of dim 0. UsageError when there are none.
 Shape scattered_sizes(const char* op, const Tensor& x, int ranks);
 
-// What all_gather_single along `dim` gathers along dim 0, and its result from what was gathered.
+// An all_gather_single along `dim` gathers the tensor of before_gather() along dim 0; after_gather() makes its result of the gathered one.
 Tensor before_gather(const char* op, const Tensor& x, int64_t dim);
 Tensor after_gather(const char* op, const Tensor& gathered, const Tensor& x, int64_t dim, int ranks);
-// What reduce_scatter_single along `dim` scatters along dim 0, and its result from what it got.
+// A reduce_scatter_single along `dim` scatters the tensor of before_scatter() along dim 0; after_scatter() makes its result of this rank's part.
 Tensor before_scatter(const char* op, const Tensor& x, int64_t dim, int ranks);
 Tensor after_scatter(const char* op, const Tensor& part, const Tensor& x, int64_t dim);
 

@@ -24,7 +24,7 @@ struct AllRegistries {
   std::mutex mutex;
   std::vector<WorkRegistry*> list;
   std::atomic<int64_t> works{0};  // registered in all of them
-  // Of ranks that ended without destroy_process_group(). What a work belongs to ends with its rank, in no order: such
+  // Works of ranks that ended without destroy_process_group(). What a work belongs to ends with its rank, in no order: such
   // works are never destroyed.
   std::vector<std::shared_ptr<void>> leaked;
 

@@ -20,7 +20,7 @@ class BrokenPipeHeld {
     if (sigismember(&before_, SIGPIPE) == 1) return;
     sigset_t pending;
     sigpending(&pending);
-    // What was sent to the process by somebody else stays.
+    // A signal that somebody else sent to the process stays pending.
     takes_ = sigismember(&pending, SIGPIPE) == 0;
   }
   ~BrokenPipeHeld() {

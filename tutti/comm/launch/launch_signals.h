@@ -16,7 +16,7 @@ class LaunchSignals {
   LaunchSignals& operator=(const LaunchSignals&) = delete;
 
   int fd() const { return fd_; }
-  // What was blocked before: the mask that ranks start with.
+  // The signal mask from before, with which ranks start.
   const sigset_t& old_mask() const { return old_; }
   std::optional<int> take() const;
 

@@ -1,4 +1,4 @@
-// What happens on the nodes of a job during one attempt, as one list in one order that every launcher reads.
+// The events on the nodes of a job during one attempt: one list in one order, which every launcher reads.
 //
 // Each launcher appends: a rank failed here, a signal came, my ranks have ended. Node 0 appends for a node that no longer
 // gives a sign of life. The attempt is over when the list has an end for every node, and since all read the same list, all

@@ -6,7 +6,7 @@ namespace tutti::comm {
 
 Rendezvous rendezvous(const std::string& url, RendezvousOptions) { throw_left_out(fmt::format("the meeting of processes at '{}'", url)); }
 
-// Of ranks that are threads.
+// This serves ranks that are threads.
 Rendezvous rendezvous(std::shared_ptr<Store> store, int rank, int world_size) {
   TUTTI_CHECK(store != nullptr, "rendezvous: the store is nullptr");
   TUTTI_CHECK(world_size >= 1 && rank >= 0 && rank < world_size, "rendezvous: the rank is {} and the world size {}; ranks count from 0", rank,

@@ -6,7 +6,7 @@
 
 namespace tutti::comm {
 
-// Of files as well as of sockets.
+// These serve files as well as sockets.
 UniqueFd::~UniqueFd() {
   if (fd_ >= 0) close(fd_);
 }

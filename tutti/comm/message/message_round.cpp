@@ -104,7 +104,7 @@ void MessageRound::arrived(const PacketHead& head, Packet&& packet) {
       return;
     }
     default:
-      // Of a round that has ended, it says nothing new.
+      // A grant for a round that has ended says nothing new.
       if (phase_ == Phase::moving && head.number == number_) peer.granted = std::max(peer.granted, head.offset);
       line_.recycle(std::move(packet));
   }

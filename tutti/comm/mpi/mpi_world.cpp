@@ -319,7 +319,7 @@ class World final : public MpiWorld {
     for (const auto& [group, inbox] : inboxes_) inbox->lost(world_rank, why);
   }
 
-  // Of the progress thread.
+  // These belong to the progress thread.
   MPI_Comm comm_ = MPI_COMM_NULL;
   bool started_here_ = false;
   std::deque<Outgoing> sends_;

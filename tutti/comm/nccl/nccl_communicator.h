@@ -56,7 +56,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   const NcclApi& nccl() const { return *options_.nccl; }
   const GpuApi& gpu() const { return *options_.gpu; }
 
-  // What a call gives to NCCL between group_start and group_end. Each result goes through check().
+  // A call makes its calls of NCCL with this, between group_start and group_end. Each result goes through check().
   struct Launch {
     NcclApi::Comm comm;
     NcclApi::Stream stream;

@@ -11,7 +11,7 @@
 
 namespace tutti::comm::detail {
 
-// What one rank says about one group.
+// The records of one rank about one group.
 struct Member {
   const FlightDump* dump = nullptr;
   const FlightGroupStatus* status = nullptr;

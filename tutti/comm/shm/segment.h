@@ -37,14 +37,14 @@ enum class OfferMode : uint8_t {
   direct,   // where they are: peers read them there
 };
 
-// Where an offer that is read in place lies: byte `offset` of region `region` (ShmTransport::add_region), or address
+// The place of an offer that is read in place: byte `offset` of region `region` (ShmTransport::add_region), or address
 // `offset` of the common address space.
 struct DirectBlock {
   uint64_t region;
   uint64_t offset;
 };
 
-// What a rank publishes at one meeting. Meeting k uses lines[k % 2]: a rank that reaches meeting k+2 has seen every rank at
+// Each rank publishes a Line at each meeting. Meeting k uses lines[k % 2]: a rank that reaches meeting k+2 has seen every rank at
 // k+1, so all have read the lines of meeting k.
 struct alignas(128) Line {
   std::atomic<uint64_t> meeting;  // written last

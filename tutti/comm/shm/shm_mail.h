@@ -48,7 +48,7 @@ class ShmMail {
     uint64_t number = 0;  // among the frames of the ring
   };
   enum class End : uint64_t { whole, withdrawn };  // behind the payload
-  // What is being read from a peer's ring.
+  // The state of the message that is being read from a peer's ring.
   struct Incoming {
     bool in_frame = false;
     Frame frame;
@@ -62,7 +62,7 @@ class ShmMail {
     Frame frame;
     std::vector<std::byte> data;
   };
-  // What is being written to a peer's ring.
+  // The state of the messages that are being written to a peer's ring.
   struct Outgoing {
     std::deque<Message*> queue;
     bool header_sent = false;

@@ -18,11 +18,11 @@ class FileStore::Shared {
   Shared(std::string path, int64_t world_size, std::chrono::milliseconds timeout);
   ~Shared();
 
-  // What a change is in the file; the bodies are those of the requests in wire.h.
+  // The kind of a change, which precedes it in the file; the bodies are those of the requests in wire.h.
   enum class Change : uint8_t { kJoin = 1, kQuit, kSet, kAppend, kDelete, kMultiSet, kArrive, kLeave };
   static WireWriter change(Change kind);
 
-  // What fn may do while it holds the file.
+  // The operations of fn while it holds the file.
   class Access {
    public:
     KeyTable& table() { return shared_.table_; }

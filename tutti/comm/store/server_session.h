@@ -19,7 +19,7 @@ namespace tutti::comm {
 
 class ServerSession {
  public:
-  // What became of the client after its bytes were handled.
+  // The state of the client after its bytes were handled.
   enum class State {
     kGreeting,  // has not said or proved who it is
     kReady,

@@ -1,4 +1,4 @@
-// What TcpStoreServer does with the requests of its clients: the table, and who waits for what. Knows no sockets.
+// Carries out the requests of TcpStoreServer's clients. It holds the table and the clients that wait, and knows no sockets.
 //
 // Used by one thread. A client has at most one request at a time.
 #pragma once

@@ -59,7 +59,7 @@ class Block {
   int64_t nbytes = 0;
 };
 
-// What the ranks have told each other about themselves before they exchange memory.
+// A rank's description of itself, which all ranks read before they exchange memory.
 struct Peer {
   pid_t pid = 0;
   std::string process;  // a random number of the process: equal for threads of one

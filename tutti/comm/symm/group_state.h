@@ -40,7 +40,7 @@ class GroupState {
   std::chrono::milliseconds timeout;
 
   std::mutex collective;
-  // Of this group among those this rank made under the key, from 1; 0 until the first meeting. Under `collective`.
+  // The number of this group among those that this rank made under the key, from 1; 0 until the first meeting. Protected by `collective`.
   int64_t incarnation = 0;
   int64_t meetings = 0;      // number of the last rendezvous; under `collective`
   std::vector<std::string> stale_keys;  // that a failed meeting left in the store. Under `collective`.
