@@ -90,3 +90,13 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where) {
 }
 
 }  // namespace tutti
+
+fmt::appender fmt::formatter<tutti::Shape>::format(const tutti::Shape& shape, fmt::format_context& context) const {
+  const std::string text = tutti::to_string(shape);
+  return std::copy(text.begin(), text.end(), context.out());
+}
+
+fmt::appender fmt::formatter<tutti::Extents>::format(const tutti::Extents& extents, fmt::format_context& context) const {
+  const std::string text = tutti::to_string(extents);
+  return std::copy(text.begin(), text.end(), context.out());
+}

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "tutti/core/error.h"
+#include "tutti/core/plain_formatter.h"
 #include "tutti/core/symint.h"
 
 namespace tutti {
@@ -106,11 +107,11 @@ template <>
 struct is_range<tutti::Extents, char> : std::false_type {};
 FMT_END_NAMESPACE
 
-template <class T>
-  requires std::same_as<T, tutti::Shape> || std::same_as<T, tutti::Extents>
-struct fmt::formatter<T> : fmt::formatter<std::string_view> {
-  template <class Context>
-  auto format(const T& v, Context& ctx) const {
-    return fmt::formatter<std::string_view>::format(tutti::to_string(v), ctx);
-  }
+template <>
+struct fmt::formatter<tutti::Shape> : tutti::PlainFormatter {
+  fmt::appender format(const tutti::Shape& shape, fmt::format_context& context) const;
+};
+template <>
+struct fmt::formatter<tutti::Extents> : tutti::PlainFormatter {
+  fmt::appender format(const tutti::Extents& extents, fmt::format_context& context) const;
 };

@@ -1,5 +1,6 @@
 #include "tutti/core/symfloat.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "tutti/core/error.h"
@@ -85,3 +86,8 @@ SymFloat maximum(SymFloat a, SymFloat b) { return binary(SymOp::real_maximum, a,
 SymFloat sqrt(SymFloat a) { return binary(SymOp::real_sqrt, a, a); }
 
 }  // namespace tutti
+
+fmt::appender fmt::formatter<tutti::SymFloat>::format(tutti::SymFloat value, fmt::format_context& context) const {
+  const std::string text = value.to_string();
+  return std::copy(text.begin(), text.end(), context.out());
+}

@@ -53,9 +53,6 @@ SymFloat sqrt(SymFloat a);
 }  // namespace tutti
 
 template <>
-struct fmt::formatter<tutti::SymFloat> : fmt::formatter<std::string_view> {
-  template <class Context>
-  auto format(tutti::SymFloat v, Context& ctx) const {
-    return fmt::formatter<std::string_view>::format(v.to_string(), ctx);
-  }
+struct fmt::formatter<tutti::SymFloat> : tutti::PlainFormatter {
+  fmt::appender format(tutti::SymFloat value, fmt::format_context& context) const;
 };

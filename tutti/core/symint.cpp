@@ -1,5 +1,6 @@
 #include "tutti/core/symint.h"
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -100,3 +101,8 @@ SymInt minimum(SymInt a, SymInt b) { return binary(SymOp::minimum, a, b); }
 SymInt maximum(SymInt a, SymInt b) { return binary(SymOp::maximum, a, b); }
 
 }  // namespace tutti
+
+fmt::appender fmt::formatter<tutti::SymInt>::format(tutti::SymInt value, fmt::format_context& context) const {
+  const std::string text = value.to_string();
+  return std::copy(text.begin(), text.end(), context.out());
+}

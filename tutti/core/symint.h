@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-#include <fmt/format.h>
+#include "tutti/core/plain_formatter.h"
 
 namespace tutti {
 
@@ -105,9 +105,6 @@ SymInt maximum(SymInt a, SymInt b);
 }  // namespace tutti
 
 template <>
-struct fmt::formatter<tutti::SymInt> : fmt::formatter<std::string_view> {
-  template <class Context>
-  auto format(tutti::SymInt v, Context& ctx) const {
-    return fmt::formatter<std::string_view>::format(v.to_string(), ctx);
-  }
+struct fmt::formatter<tutti::SymInt> : tutti::PlainFormatter {
+  fmt::appender format(tutti::SymInt value, fmt::format_context& context) const;
 };
