@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -36,8 +35,8 @@ std::string quoted_list(const std::vector<std::string>& texts) {
 std::string facts_of(const KernelInfo& info) {
   std::string ops;
   for (const KernelOp& op : info.ops) {
-    fmt::format_to(std::back_inserter(ops), "{}{{\"name\": {}", ops.empty() ? "" : ", ", json_quoted(op.name));
-    if (op.node >= 0) fmt::format_to(std::back_inserter(ops), ", \"node\": {}", op.node);
+    ops += fmt::format("{}{{\"name\": {}", ops.empty() ? "" : ", ", json_quoted(op.name));
+    if (op.node >= 0) ops += fmt::format(", \"node\": {}", op.node);
     ops += '}';
   }
   return fmt::format("\"kernel_id\": {}, \"ops\": [{}], \"choice\": {}, \"specialization\": {}", json_quoted(info.kernel_id), ops,
@@ -71,7 +70,7 @@ class ChromeWriter {
   template <class... Args>
   void put(fmt::format_string<Args...> format, Args&&... args) {
     text_ += std::exchange(first_, false) ? "\n" : ",\n";
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += fmt::format(format, std::forward<Args>(args)...);  // format_to() would compile fmt's engine in this file
     if (text_.size() < kPiece) return;
     write_(text_);
     text_.clear();
@@ -81,13 +80,13 @@ class ChromeWriter {
   static std::string duration(int64_t ns) { return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000); }
 
   void head() {
-    fmt::format_to(std::back_inserter(text_),
-                   "{{\n\"schemaVersion\": 1,\n\"deviceProperties\": [],\n\"traceName\": {},\n\"displayTimeUnit\": \"ms\",\n"
-                   "\"baseTimeNanoseconds\": {},\n\"distributedInfo\": {{\"backend\": \"tutti\", \"rank\": {}, \"world_size\": {}}},\n"
-                   "\"tutti\": {{\"clock\": {}, \"host\": {}, \"monotonicNanoseconds\": {}, \"droppedEvents\": {}, \"otherSessions\": {}}},\n"
-                   "\"traceEvents\": [",
-                   json_quoted(trace_.name), trace_.start_ns + trace_.wall_offset_ns, trace_.rank, trace_.world_size,
-                   json_quoted(trace_.clock), json_quoted(trace_.host), trace_.start_ns, trace_.dropped, quoted_list(trace_.other_sessions));
+    text_ += fmt::format(
+        "{{\n\"schemaVersion\": 1,\n\"deviceProperties\": [],\n\"traceName\": {},\n\"displayTimeUnit\": \"ms\",\n"
+        "\"baseTimeNanoseconds\": {},\n\"distributedInfo\": {{\"backend\": \"tutti\", \"rank\": {}, \"world_size\": {}}},\n"
+        "\"tutti\": {{\"clock\": {}, \"host\": {}, \"monotonicNanoseconds\": {}, \"droppedEvents\": {}, \"otherSessions\": {}}},\n"
+        "\"traceEvents\": [",
+        json_quoted(trace_.name), trace_.start_ns + trace_.wall_offset_ns, trace_.rank, trace_.world_size,
+        json_quoted(trace_.clock), json_quoted(trace_.host), trace_.start_ns, trace_.dropped, quoted_list(trace_.other_sessions));
   }
 
   // "debug_handle", "kernel_id", ... of the call; empty for what is no kernel.
@@ -170,7 +169,7 @@ class ChromeWriter {
         "\"Collective name\": {}, \"In msg nelems\": {}, \"Out msg nelems\": {}, \"dtype\": {}, \"Group size\": {}, \"Process Group Name\": {}, "
         "\"Process Group Description\": {}, \"Process Group Ranks\": [{}], \"Seq\": {}", json_quoted(e.name), e.values[0], e.values[1],
         json_quoted(e.text), e.group->ranks.size(), json_quoted(e.group->name), json_quoted(e.group->description), fmt::join(e.group->ranks, ", "), e.values[2]);
-    if (e.values[3] >= 0) fmt::format_to(std::back_inserter(args), ", \"Root or Peer\": {}", e.values[3]);
+    if (e.values[3] >= 0) args += fmt::format(", \"Root or Peer\": {}", e.values[3]);
     if (e.kernel != nullptr) (args += ", ") += kernel_args(e);
     complete(e, row, e.name, args);
   }
