@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kWorthStreaming = int64_t{1} << 18;
 // Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet in the cache.
 constexpr int64_t kFewRows = 2, kMostRows = 16;
-// Of B with neighbouring k: with a fourth, transposing B in registers saves nothing against packing it.
+// The rows up to which a B with neighbouring k is streamed: with a fourth, transposing it in registers saves nothing against packing.
 constexpr int64_t kMostLeafRows = 3;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
@@ -27,22 +27,22 @@ constexpr int64_t kFewestColumns = 64, kLeafColumns = 64;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 18;
 
+// Types of B that are streamed: narrow ones only into f32. A product in f64 of a narrow B is rare, and its loops would take
+// as long to compile as those of all other types.
+bool has_loops(const GemmProblem& p) { return p.compute != DType::f64 || p.b.dtype == DType::f64; }
+
 template <class Fn>
-void visit_types(DType compute, DType stored, Fn&& fn) {
-  const auto with = [&]<class T>() {
-    switch (stored) {
-      case DType::f32: return fn.template operator()<T, float>();
-      case DType::bf16: return fn.template operator()<T, bfloat16>();
-      case DType::f16: return fn.template operator()<T, float16>();
-      default: break;
-    }
-    if constexpr (std::is_same_v<T, double>) fn.template operator()<double, double>();
-  };
-  compute == DType::f64 ? with.template operator()<double>() : with.template operator()<float>();
+void visit_types(DType stored, Fn&& fn) {
+  switch (stored) {
+    case DType::f64: return fn.template operator()<double, double>();
+    case DType::bf16: return fn.template operator()<float, bfloat16>();
+    case DType::f16: return fn.template operator()<float, float16>();
+    default: return fn.template operator()<float, float>();
+  }
 }
 
 GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree) {
-  if (p.m > kMostRows || p.k * p.n < kWorthStreaming) return GemmStream::none;
+  if (p.m > kMostRows || p.k * p.n < kWorthStreaming || !has_loops(p)) return GemmStream::none;
   if (p.b.column_stride == 1 && p.n >= kFewestColumns) {
     return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
@@ -140,7 +140,7 @@ void StreamRun::run(GemmStream stream, ThreadPool& pool) {
   const void* a = static_cast<const std::byte*>(p_.a.data) + index_ * p_.batch.a_stride * itemsize(p_.a.dtype);
   void* x = gemm_workspaces().a.reserve((p_.m * p_.k + kPackSlack) * size_);
   pack({a, p_.a.dtype, p_.a.column_stride, p_.a.row_stride}, p_.k, p_.m, p_.compute, x, p_.m);
-  visit_types(p_.compute, p_.b.dtype, [&]<class T, class S>() {
+  visit_types(p_.b.dtype, [&]<class T, class S>() {
     stream == GemmStream::columns ? run_columns<T, S>(static_cast<const T*>(x), pool) : run_leaves<T, S>(static_cast<const T*>(x), pool);
   });
 }

@@ -1,4 +1,4 @@
-// Products with a few rows, which take as long as reading B does: B is read once, where it lies, nothing of it is copied.
+// Products with a few rows, which take as long as reading B: B is read once, in place, without copying.
 // Private to the GEMM.
 //
 // Neighbouring columns (the weight of x W): rows of B are added to sums that stay in the first-level cache, a few k at a

@@ -68,8 +68,10 @@ struct ColumnBlock {
       const int64_t some = std::min<int64_t>(kK, length - done);
       int64_t row = 0;
       for (; row + kLargest <= rows; row += kLargest) add_rows<kLargest, kK>(k + done, some, row, sums);
-      if (row + 2 == rows) add_rows<2, kK>(k + done, some, row, sums);
-      if (row + 1 == rows) add_rows<1, kK>(k + done, some, row, sums);
+      if constexpr (kLargest == 3) {  // the others divide their numbers of rows
+        if (row + 2 == rows) add_rows<2, kK>(k + done, some, row, sums);
+        if (row + 1 == rows) add_rows<1, kK>(k + done, some, row, sums);
+      }
     }
   }
 

@@ -17,7 +17,7 @@ namespace tutti::codegen::stream {
 // Bytes of B that are asked for ahead, of the columns that come next.
 inline constexpr int64_t kBytesAhead = 16 << 10;
 
-// Where the lanes of a group begin. Usually a fixed distance apart, which takes a few registers instead of a table.
+// The starting addresses of the lanes of a group. Usually they are a fixed distance apart, which takes a few registers instead of a table.
 template <class S, int64_t kLanes>
 struct EvenLanes {
   const S* first;
@@ -89,7 +89,7 @@ class LeafLanes {
   int64_t leaf_of(int64_t lane) const { return std::min(lane, last_lane()) % leaves_; }
   int64_t column_of(int64_t lane) const { return std::min(lane, last_lane()) / leaves_; }
 
-  // Where the lanes of a unit begin, from its first column, when it has `columns` of them.
+  // Computes the offsets at which the lanes of a unit of `columns` columns begin, relative to its first column.
   void find_lanes(int64_t column_stride, int64_t columns, std::vector<int64_t>& offsets) const {
     for (int64_t lane = 0; lane < groups_ * kLanes; ++lane) {
       const int64_t first_k = first_k_[static_cast<size_t>(leaf_of(lane))];
@@ -122,12 +122,15 @@ class LeafLanes {
             return fits;
           };
           // Leaves of k = 2^i, of k = 3 * 2^i, of any k, and columns side by side.
-          static_cast<void>(walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf>>()) || walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf / 4 * 3>>()) ||
-                            walked_as(std::type_identity<EvenLanes<S, kLanes>>()) || walked_as(std::type_identity<AnyLanes<S, kLanes>>()));
+          bool done = false;
+          if constexpr (std::is_same_v<T, float> && !std::is_same_v<S, float16>) {  // the common types are worth two more loops
+            done = walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf>>()) || walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf / 4 * 3>>());
+          }
+          static_cast<void>(done || walked_as(std::type_identity<EvenLanes<S, kLanes>>()) || walked_as(std::type_identity<AnyLanes<S, kLanes>>()));
         }
       }
       for (int64_t j = 0; j < unit_columns_; ++j)
-        for (int64_t r = 0; r < kRows; ++r) combine<kRows>(sums.data(), j, r, b, column_stride, first, columns, pending.data(), y + r * y_stride);
+        for (int64_t r = 0; r < kRows; ++r) combine(sums.data(), j, r, b, column_stride, first, columns, pending.data(), y + r * y_stride);
     }
   }
 
@@ -163,6 +166,7 @@ class LeafLanes {
     for (; k + kLine <= whole; k += kLine) {
       prefetch(left, k + ahead);
       prefetch(right, k + ahead);
+#pragma GCC unroll 1
       for (int64_t part = k; part < k + kLine; part += kLanes) {
         add_square<kRows>(left, part, 0, x, a);
         add_square<kRows>(right, part, 0, right_x, b);
@@ -183,15 +187,14 @@ class LeafLanes {
   }
 
   // The trees of column `j` of each unit, side by side; leaves that are longer than the shortest go on alone.
-  template <int kRows>
   void combine(const T* sums, int64_t j, int64_t row, const S* b, int64_t column_stride, int64_t first, int64_t columns, T* pending, T* y) const {
-    const int64_t unit_size = groups_ * kLanes * kRows;
+    const int64_t unit_size = groups_ * kLanes * rows_;
     alignas(64) T group[kLanes * kLanes];  // of lanes: element u of row i is lane i of unit u
     for (int64_t leaf = 0; leaf < leaves_; ++leaf) {
       const int64_t item = j * leaves_ + leaf;
       if (leaf == 0 || item % kLanes == 0) {
         typename Block::Vector block[kLanes];
-        for (int64_t u = 0; u < kLanes; ++u) block[u] = Block::load(sums + u * unit_size + (item / kLanes * kRows + row) * kLanes);
+        for (int64_t u = 0; u < kLanes; ++u) block[u] = Block::load(sums + u * unit_size + (item / kLanes * rows_ + row) * kLanes);
         Block::transpose(block);
         for (int64_t i = 0; i < kLanes; ++i) Block::store(group + i * kLanes, block[i]);
       }
@@ -200,7 +203,7 @@ class LeafLanes {
       for (int64_t k = begin + length_; k < begin + tree_.leaf_lengths[static_cast<size_t>(leaf)]; ++k) {
         for (int64_t u = 0; u < kLanes; ++u) {
           const int64_t column = std::min(first + u * unit_columns_ + j, columns - 1);
-          mine[u] = std::fma(x_[k * kRows + row], static_cast<T>(simd::widen(b[column * column_stride + k])), mine[u]);
+          mine[u] = std::fma(x_[k * rows_ + row], static_cast<T>(simd::widen(b[column * column_stride + k])), mine[u]);
         }
       }
       typename Block::Vector sum = Block::load(mine);
