@@ -20,9 +20,11 @@ function(tutti_precompile target)
 endfunction()
 
 # One room = one static library made of the .cpp files of its folder, with the alias Tutti::<room>.
-# DEPS are rooms below it; LIBS are third-party targets its .cpp files use; OPTIONS are compile options of its own.
+# DEPS are rooms below it; LIBS are third-party targets its .cpp files use; OPTIONS are compile options of its own; PRECOMPILED
+# is the room, with the same options, whose precompiled header it shares (core by default); a room with OPTIONS or HEADERS and
+# without PRECOMPILED has one of its own, to which HEADERS are added.
 function(tutti_room name)
-  cmake_parse_arguments(ROOM "" "" "DEPS;LIBS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "PRECOMPILED" "DEPS;LIBS;OPTIONS;HEADERS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   if(NOT sources)
     add_library(tutti_${name} INTERFACE)
@@ -32,9 +34,11 @@ function(tutti_room name)
     set(scope PUBLIC)
     tutti_compile_options(tutti_${name})
     target_link_libraries(tutti_${name} PRIVATE ${ROOM_LIBS})
-    if(ROOM_OPTIONS)
-      target_compile_options(tutti_${name} PRIVATE ${ROOM_OPTIONS})
-      tutti_precompile(tutti_${name})
+    target_compile_options(tutti_${name} PRIVATE ${ROOM_OPTIONS})
+    if(ROOM_PRECOMPILED)
+      tutti_precompile(tutti_${name} OWNER tutti_${ROOM_PRECOMPILED})
+    elseif(ROOM_OPTIONS OR ROOM_HEADERS)
+      tutti_precompile(tutti_${name} HEADERS ${ROOM_HEADERS})
     else()
       tutti_precompile(tutti_${name} OWNER tutti_core)
     endif()
@@ -76,10 +80,11 @@ function(tutti_define_places)
 endfunction()
 
 # One test program per room: every tests/<room>/*_test.cpp, run by ctest under the label <room>, but
-# for TUTTI_TESTS_LEFT_OUT, paths below the folder of tests. Tests spend their time in the library: they compile with less
+# for TUTTI_TESTS_LEFT_OUT, paths below the folder of tests. PRECOMPILED is the suite, with the same options, whose precompiled
+# header it shares (core by default); a suite with OPTIONS and without PRECOMPILED has one of its own. Tests spend their time in the library: they compile with less
 # optimization, which takes a quarter off their build.
 function(tutti_test_suite room)
-  cmake_parse_arguments(SUITE "" "" "LIBS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(SUITE "" "PRECOMPILED" "LIBS;OPTIONS" ${ARGN})
   set(test_headers <gtest/gtest.h> ${PROJECT_SOURCE_DIR}/tutti/tensor/tensor.h)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/*_test.cpp)
   file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/support/*.cpp)
@@ -96,8 +101,10 @@ function(tutti_test_suite room)
   target_include_directories(${room}_test PRIVATE ${PROJECT_SOURCE_DIR})
   tutti_define_places(${sources} ${helpers})
   target_link_libraries(${room}_test PRIVATE ${SUITE_LIBS} GTest::gtest GTest::gtest_main)
-  if(SUITE_OPTIONS)
-    target_compile_options(${room}_test PRIVATE ${SUITE_OPTIONS})
+  target_compile_options(${room}_test PRIVATE ${SUITE_OPTIONS})
+  if(SUITE_PRECOMPILED)
+    tutti_precompile(${room}_test OWNER ${SUITE_PRECOMPILED}_test)
+  elseif(SUITE_OPTIONS)
     tutti_precompile(${room}_test HEADERS ${test_headers})
   else()
     tutti_precompile(${room}_test OWNER core_test HEADERS ${test_headers})
