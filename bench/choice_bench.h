@@ -10,7 +10,7 @@
 namespace tutti::bench {
 
 struct ChoiceTiming {
-  std::string mode;  // plain: one bucket, one dear predicate; indexed: buckets, four predicates from cheap to dear
+  std::string mode;  // plain: one bucket, one dear predicate; indexed: buckets, four predicates from cheapest to most expensive
   std::string call;  // first or second
   int64_t candidates, predicate_calls, left;  // predicate calls of this call; candidates that can serve it
   Timing time;

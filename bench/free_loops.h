@@ -19,7 +19,7 @@ struct FreeLoops {
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* y);
 };
 
-// Those of the instruction set that Tutti's kernels use here.
+// The loops for the instruction set that Tutti's kernels use on this machine.
 const FreeLoops& free_loops();
 
 }  // namespace tutti::bench

@@ -116,7 +116,7 @@ float exp_row(const float* x, float scale_of, int64_t n, float* y) {
   return sum;
 }
 
-// Of blocks that stay in the first-level cache: their maximum first, then the exponentials, so memory is read once.
+// Works on blocks that stay in the first-level cache: first their maximum, then the exponentials, so memory is read once.
 float logsumexp(const float* x, int64_t n) {
   constexpr int64_t kBlock = 2048;
   float most = -__builtin_inff(), total = 0;

@@ -76,13 +76,13 @@ void add_bench_train(CLI::App& bench, Action& action);                          
 
 void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = app.add_subcommand("bench", "Measure this machine: minimum and median, beside a baseline of the same run");
+  CLI::App* verb = app.add_subcommand("bench", "Measure this machine: minimum and median, compared with a baseline measured in the same run");
   verb->require_subcommand(1);
   const auto common = [flags](CLI::App* sub) {
     sub->add_option("--threads", flags->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
     sub->add_flag("--json", flags->json, "One object per line: op, shape, dtype, threads, mode, min_us, median_us, gbps, gflops (gemm: also peak_gflops, verified, how)");
   };
-  CLI::App* ops = verb->add_subcommand("ops", "Eager ops beside a memory copy; milliseconds per compiled kernel");
+  CLI::App* ops = verb->add_subcommand("ops", "Eager ops compared with a memory copy; milliseconds per compiled kernel");
   common(ops);
   ops->add_option("--only", flags->only, "Only ops whose name contains this");
   ops->add_flag("--cpu-time", flags->cpu_time, "Processor time of the thread, for a machine that does other things too; needs --threads 1");
@@ -97,7 +97,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   CLI::App* trace = verb->add_subcommand("trace", "What profiling costs: a span and a small op, without a session and with one");
   trace->add_flag("--json", flags->json, "One object per line: what, session, min_ns, median_ns");
   trace->callback([flags, &action] { action = [flags] { return print_trace_costs(flags->json); }; });
-  CLI::App* gemm = verb->add_subcommand("gemm", "Matrix product beside the peak of the machine");
+  CLI::App* gemm = verb->add_subcommand("gemm", "Matrix product compared with the peak of the machine");
   common(gemm);
   gemm->add_option("--m", flags->m, "Rows")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_option("--n", flags->n, "Columns")->check(CLI::Range(1, 1 << 20))->capture_default_str();

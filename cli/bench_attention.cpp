@@ -39,7 +39,7 @@ void add_bench_attention(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<AttentionFlags>();
   bench::AttentionCase& p = flags->problem;
   p.key_heads = p.keys = 0;
-  CLI::App* sub = bench.add_subcommand("attention", "Attention beside matmul, softmax, matmul; forward and with backward, beside the peak of the machine");
+  CLI::App* sub = bench.add_subcommand("attention", "Attention compared with matmul, softmax, matmul; forward and with backward, with the peak of the machine");
   sub->add_option("--threads", p.threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--batch", p.batch, "Sequences")->check(CLI::Range(1, 1 << 16))->capture_default_str();
   sub->add_option("--heads", p.heads, "Query heads")->check(CLI::Range(1, 4096))->capture_default_str();

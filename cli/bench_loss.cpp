@@ -40,14 +40,14 @@ void print(const bench::LossRow& r, const LossFlags& flags) {
 void add_bench_loss(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<LossFlags>();
   bench::LossCase& p = flags->problem;
-  CLI::App* sub = bench.add_subcommand("loss", "Projection and cross entropy in chunks beside linear and cross_entropy: time and memory, forward and with gradients");
+  CLI::App* sub = bench.add_subcommand("loss", "Projection and cross entropy in chunks compared with linear and cross_entropy: time and memory, forward and with gradients");
   sub->add_option("--threads", p.threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--tokens", p.tokens, "Rows")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   sub->add_option("--features", p.features, "Features of a row")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   sub->add_option("--vocab", p.vocab, "Classes")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   sub->add_option("--dtype", flags->dtype, "f32, f64, bf16 or f16")->capture_default_str();
   sub->add_option("--max-bytes", p.max_bytes, "Bound on the memory of the loss in chunks, bytes")->check(CLI::Range(int64_t{1}, int64_t{1} << 50))->capture_default_str();
-  sub->add_option("--gradients", flags->gradients, "Gradients of the loss in chunks: recomputed, or in-forward, measured beside it")
+  sub->add_option("--gradients", flags->gradients, "Gradients of the loss in chunks: recomputed, or in-forward, measured alongside")
       ->check(CLI::IsMember({"recomputed", "in-forward"}))->capture_default_str();
   sub->add_option("--repeats", p.repeats, "Timed calls of each row")->check(CLI::Range(1, 1000))->capture_default_str();
   sub->add_option("--only", p.only, "Only passes whose name contains this: forward, all gradients, frozen weight, frozen input");

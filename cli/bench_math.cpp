@@ -37,7 +37,7 @@ void print(const bench::MathRow& r, const MathFlags& flags) {
 void add_bench_math(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<MathFlags>();
   bench::MathCase& p = flags->problem;
-  CLI::App* sub = bench.add_subcommand("math", "Nanoseconds per element of exp, sin, pow and the others, beside the functions of the C library, in turns; f32 and f64");
+  CLI::App* sub = bench.add_subcommand("math", "Nanoseconds per element of exp, sin, pow and the others, compared with the functions of the C library, in turns; f32 and f64");
   sub->add_option("--threads", p.threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--only", p.only, "Only functions whose name contains this");
   sub->add_flag("--cpu-time", flags->cpu_time, "Processor time of the thread, for a machine that does other things too; needs --threads 1");

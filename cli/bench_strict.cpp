@@ -36,7 +36,7 @@ void print(const bench::StrictRow& r, const StrictFlags& flags) {
 void add_bench_strict(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<StrictFlags>();
   bench::StrictCase& p = flags->problem;
-  CLI::App* sub = bench.add_subcommand("strict", "What sums of one order cost: ops beside the fastest loops that promise none, in turns; f32");
+  CLI::App* sub = bench.add_subcommand("strict", "The cost of a fixed summation order: ops compared with the fastest loops that have none, in turns; f32");
   sub->add_option("--threads", p.threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--only", p.only, "Only ops whose name contains this");
   sub->add_flag("--cpu-time", flags->cpu_time, "Processor time of the thread, for a machine that does other things too; needs --threads 1");

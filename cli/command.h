@@ -13,7 +13,7 @@ class ParseError;
 
 namespace tutti::cli {
 
-// What the chosen verb does; returns the exit status.
+// Runs the chosen verb; returns the exit status.
 using Action = std::function<int()>;
 
 void add_train(CLI::App& app, Action& action, int argc, char** argv);

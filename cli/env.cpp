@@ -72,7 +72,7 @@ std::vector<Part> parts() {
   for (const codegen::GemmLibrary* library : codegen::gemm_libraries()) all.push_back({library->name, true, "products that numerics.mode = \"fast\" may take"});
   for (const std::string& why : codegen::closed_gemm_libraries()) all.push_back({"products of a library", false, why});
   if (codegen::gemm_libraries().empty() && codegen::closed_gemm_libraries().empty())
-    all.push_back({"products of other libraries", false, "neither libtutti_onednn.so nor libtutti_openblas.so lies beside the program or in lib/: their packages were missing when this was built, or they were not installed"});
+    all.push_back({"products of other libraries", false, "neither libtutti_onednn.so nor libtutti_openblas.so is next to the program or in lib/: their packages were missing when this was built, or they were not installed"});
   all.push_back({"GPU kernels (cuda)", false, "not part of this version; nccl moves GPU tensors that a program brings"});
   all.push_back({"mock device", true, "for tests"});
   return all;

@@ -1,4 +1,4 @@
-// What `tutti diff` and `tutti replay` print about two runs, and the exit status that says it.
+// Prints the comparison of two runs for `tutti diff` and `tutti replay`, and returns the exit status for it.
 #pragma once
 
 #include <functional>

@@ -108,7 +108,7 @@ std::vector<ResumeCase> resume_cases() {
       {"Fresh", "nothing, with `--fresh`: starts from the beginning", equal, "", {}, "--fresh"},
       {"FreshWithoutData", "the data is missing, with `--fresh`", refused, "data path 'data' does not exist", remove("data"), "--fresh"},
       // The text.
-      {"DataMoved", "the data was moved to another folder", equal, "the file data/a.jsonl lies at moved/a.jsonl now",
+      {"DataMoved", "the data was moved to another folder", equal, "the file data/a.jsonl was moved to moved/a.jsonl",
        [](const Workplace& w) { rename(w, "data", "moved"); }, "--data moved"},
       {"FilesListed", "`--data` lists the files instead of naming their folder", equal, "", {}, "--data data/a.jsonl data/b.jsonl data/c.txt"},
       {"FileRenamed", "a file was renamed, and the order of the files is the same", equal, "the file data/b.jsonl is called data/bb.jsonl now",

@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ReadTwice", {file("data/a", 1), file("data/b", 2), file("data/c", 3), file("data/c", 3)},
              "the file data/c (10 bytes, hash 0000000000000003) is read once more, at place 4"},
         Case{"Moved", {file("new/data/a", 1), file("new/data/b", 2), file("new/data/c", 3)},
-             "the file data/a lies at new/data/a now (10 bytes, hash 0000000000000001)"},
+             "the file data/a was moved to new/data/a (10 bytes, hash 0000000000000001)"},
         Case{"MovedAndChanged", {file("new/a", 1), file("new/b", 2), file("new/c", 4)},
              "the file new/c changed: it had 10 bytes, hash 0000000000000003, and has 10 bytes, hash 0000000000000004"},
         Case{"MovedAndAdded", {file("new/a", 1), file("new/b", 2), file("new/c", 3), file("new/sub/d", 4)},

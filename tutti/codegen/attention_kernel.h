@@ -1,8 +1,8 @@
-// Kernels of attention that stand between its matrix products, on tiles of scores that stay in cache.
+// Attention kernels that run between its matrix products, on tiles of scores that stay in cache.
 //
-// Forward tiles lie with keys down and queries across, so that the softmax monoid of every query runs in a lane of its
-// own; backward tiles lie with queries down and keys across. Elements are of the compute dtype, f32 or f64. What a lane
-// gets depends on its column alone: bits do not depend on the instruction set or on what else is in the tile.
+// In forward tiles, rows are keys and columns are queries, so that the softmax monoid of each query runs in its own
+// lane; in backward tiles, rows are queries and columns are keys. Elements have the compute dtype, f32 or f64. The result
+// of a lane depends on its column alone: bits do not depend on the instruction set or on what else is in the tile.
 #pragma once
 
 #include <cstdint>

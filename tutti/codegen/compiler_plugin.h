@@ -1,4 +1,4 @@
-// libtutti_llvm.so: found beside the program or library that asks, opened when the first kernel has to be compiled.
+// libtutti_llvm.so: installed next to the program or library that loads it, opened when the first kernel has to be compiled.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tutti::codegen {
 
-// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so in: the folder of this library, of the program, lib/ beside it, the
+// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so in: the folder of this library, the folder of the program, lib/ next to it, the
 // dynamic linker's search path. EnvironmentError listing the places when there is none.
 std::string compiler_plugin_path();
 

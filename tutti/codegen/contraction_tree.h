@@ -6,7 +6,7 @@
 //
 // A tree is stored in postfix order: after leaf i, the newest pending partial sum is added in front of the current one
 // merges[i] times; what results is pending until a later leaf takes it. Trees of neighbouring ranges therefore compose:
-// whoever holds one subtree's k computes that subtree's value, and the values combine to the bits of the whole.
+// a rank that holds one subtree's k computes that subtree's value, and the values combine to the bits of the whole.
 #pragma once
 
 #include <cstdint>

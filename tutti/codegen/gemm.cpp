@@ -37,7 +37,7 @@ void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResu
   }
 }
 
-// Of A, made for a walk that does not pack each of its rows once: what is made at a time, and by one thread at least.
+// The number of elements of A that a walk which does not pack each row once makes at a time, and the least for a thread.
 constexpr int64_t kProducedBytes = int64_t{4} << 20, kWorthProducing = int64_t{1} << 16;
 
 // Rows [first_row, first_row + rows) of A.

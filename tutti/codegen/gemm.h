@@ -2,7 +2,7 @@
 //
 // Each element of C depends on its row of A, its column of B and the tree, and on nothing else: not on m, n, strides,
 // tiling, threads or instruction set. Arithmetic is f32, or f64 when an operand is f64; bf16 and f16 operands are
-// widened exactly, and the result is rounded once when it is stored. (Which NaN a NaN is, is left open.) In fast mode
+// widened exactly, and the result is rounded once when it is stored. NaN payloads are unspecified. In fast mode
 // (runtime/numerics.h) a large product may be a library's, in an order of its own (fast_gemm.h).
 #pragma once
 
@@ -22,7 +22,7 @@ namespace tutti::codegen {
 
 class GemmChooser;
 
-// Element (i, j) lies at data[i * row_stride + j * column_stride], in elements of dtype (f64, f32, bf16, f16). Any
+// Element (i, j) is data[i * row_stride + j * column_stride], in elements of dtype (f64, f32, bf16, f16). Any
 // strides: a transpose swaps them, 0 repeats. `data` of A is not used beside GemmOptions::producer.
 struct GemmOperand {
   const void* data;
@@ -53,8 +53,8 @@ struct GemmBlock {
 };
 using GemmConsumer = FunctionRef<void(const GemmBlock&)>;
 
-// A part of A that is wanted: rows as those of a GemmBlock, elements of A's dtype. One of the strides is 1: that of the
-// rows when it is so in A, else that of the columns.
+// A requested part of A: rows are numbered as in a GemmBlock, elements have A's dtype. One of the strides is 1: the row
+// stride if it is 1 in A, otherwise the column stride.
 struct GemmOperandBlock {
   int64_t first_row, rows, first_k, length;
   void* data;
@@ -65,7 +65,7 @@ using GemmProducer = FunctionRef<void(const GemmOperandBlock&)>;
 struct GemmOptions {
   CpuTarget target = cpu_target();
   ThreadPool* pool = nullptr;  // null: ThreadPool::current()
-  GemmChooser* chooser = nullptr;  // of tiles, packing and tasks, never of bits; null: as TUTTI_GEMM_CHOICE says
+  GemmChooser* chooser = nullptr;  // chooses tiles, packing and tasks; never affects bits; null: as TUTTI_GEMM_CHOICE says
   // Called with the parts of A as they are packed, from the threads that pack them. Together with a consumer it is called for
   // rows of A after others of C were handed on. It must not call gemm().
   const GemmProducer* producer = nullptr;

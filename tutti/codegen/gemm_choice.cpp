@@ -44,7 +44,7 @@ int64_t vectors_of(const GemmProblem& p) {
   return (p.n + lanes - 1) / lanes;
 }
 
-// Of the cuts that mean the same for a call, the one with the smallest numbers: EvenSplit makes 3 strips of 7 of 21 rows
+// Among the cuts that mean the same for a call, the one with the smallest numbers: EvenSplit makes 3 strips of 7 of 21 rows
 // whether 7 or 8 are allowed.
 GemmCut smallest_equal(const GemmCut& cut, const GemmProblem& p) {
   GemmCut same = cut;

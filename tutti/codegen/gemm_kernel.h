@@ -13,7 +13,7 @@ namespace tutti::codegen {
 
 struct GemmKernelSpec {
   DType compute;    // f32 or f64: A, accumulators, C; i32: A and B are pairs of 16-bit integers, sums and C are i32
-  DType b_storage;  // B as it lies in memory; bf16 and f16 are widened when loaded
+  DType b_storage;  // the dtype of B in memory; bf16 and f16 are widened when loaded
   int32_t rows;
   int32_t vectors;  // columns in registers
 
@@ -37,7 +37,7 @@ struct GemmTileCall {
   const int32_t* leaf_lengths;
   const uint8_t* merges;
   int64_t leaves;   // in this call, at least one
-  int64_t is_last;  // 1 when the final leaf of this call is that of the tree: C is written
+  int64_t is_last;  // 1 when the final leaf of this call is the tree's final leaf: C is written
 };
 
 using GemmTileEntry = void (*)(const GemmTileCall*);

@@ -10,14 +10,14 @@
 
 namespace tutti::codegen {
 
-// A rectangle of k x lanes: element (p, lane) lies at data[p * k_stride + lane * lane_stride].
+// A rectangle of k x lanes: element (p, lane) is data[p * k_stride + lane * lane_stride].
 struct PackSource {
   const void* data;
   DType dtype;  // f64, f32, bf16, f16, or i8 for pairs
   int64_t k_stride, lane_stride;
 };
 
-// What pack() may write behind the packed rectangle, in elements.
+// The number of elements that pack() may write behind the packed rectangle.
 inline constexpr int64_t kPackSlack = 8;
 
 // packed[p * width + lane] = element (p, lane) widened to `compute` (f32 or f64), for p < k and lane < lanes <= width.

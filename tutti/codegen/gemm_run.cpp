@@ -13,7 +13,7 @@ namespace {
 // Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks of rows, or of
 // rows and k.
 constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 20;
-// Of all tiles of a block of rows, which wait while k goes on: so many more rows share each packed panel of B.
+// The sums of all tiles of a block of rows wait while k goes on, so that more rows share each packed panel of B.
 constexpr int64_t kWaitingBytes = int64_t{64} << 20;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 18;

@@ -10,7 +10,7 @@ namespace {
 
 // Rows of a k-major A that stay in the first-level cache while strip after strip takes its part.
 constexpr int64_t kNearK = 32;
-// Of A that a producer writes before it is packed: what it read is still near, and so is what it wrote.
+// The part of A that a producer writes before it is packed: what it read is still in a near cache, and so is what it wrote.
 constexpr int64_t kProducedBytes = int64_t{32} << 10;
 
 const std::byte* moved(const void* data, int64_t nbytes) { return static_cast<const std::byte*>(data) + nbytes; }

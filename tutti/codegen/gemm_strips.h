@@ -31,7 +31,7 @@ class GemmStrips {
   const std::byte* strip(size_t chunk_index, int64_t strip) const { return packed_ + packed_offset(chunk_index, strip) * size_; }
 
  private:
-  // Where a part of A lies.
+  // The location of a part of A.
   struct Part {
     const void* data;
     int64_t row_stride, column_stride;

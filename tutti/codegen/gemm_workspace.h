@@ -31,7 +31,7 @@ struct GemmWorkspaces {
   Workspace a, b, stack, tile, block, waiting, produced;
 };
 
-// Those of the calling thread.
+// The workspaces of the calling thread.
 GemmWorkspaces& gemm_workspaces();
 
 }  // namespace tutti::codegen

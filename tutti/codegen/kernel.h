@@ -93,7 +93,7 @@ struct KernelSpec {
   std::string key() const;
 };
 
-// What a kernel reports in KernelCall::error.
+// Errors that a kernel reports in KernelCall::error.
 inline constexpr uint32_t kDividedByZero = 1;
 inline constexpr uint32_t kIndexOutOfRange = 2;
 

@@ -1,4 +1,4 @@
-// What every KernelSpec must satisfy before the code generator sees it.
+// The rules that every KernelSpec must satisfy before the code generator sees it.
 #pragma once
 
 #include "tutti/codegen/kernel.h"

@@ -1,5 +1,5 @@
-// Libraries that are opened when they are first needed: the code generator, products of other libraries. They lie beside the
-// program or library that asks.
+// Libraries that are opened when they are first needed: the code generator and the matrix products of other libraries. They are
+// installed next to the program or library that loads them.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@ namespace tutti::codegen {
 
 struct PluginSearch {
   std::optional<std::string> path;
-  std::string places;  // that were looked at, for messages
+  std::string places;  // the places that were searched, for messages
 };
 
-// The first file of that name in: the folder of this library, of the program, lib/ beside it, the dynamic linker's search path.
+// The first file of that name in: the folder of this library, the folder of the program, lib/ next to it, the dynamic linker's search path.
 PluginSearch find_plugin_file(const char* file_name);
 
 }  // namespace tutti::codegen

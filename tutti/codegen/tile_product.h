@@ -40,7 +40,7 @@ struct TileProductCall {
   // than one, and by more calls than one.
   void* stack = nullptr;
   int64_t depth = 0, pending = 0;
-  // Null: all of k. What lies outside must be products with 0; several leaves are taken whole or not at all. A tile of C
+  // Null: all of k. Products outside it must have a factor 0; several leaves are taken whole or not at all. A tile of C
   // without any part is not written.
   const TilePartOf* part = nullptr;
 };

@@ -61,7 +61,7 @@ class Comparison {
       if (const std::string text = at(i); !text.empty()) return text;
     }
     for (size_t i = 0; i < now_.size(); ++i) {
-      if (before_[i].path != now_[i].path) return fmt::format("the file {} lies at {} now ({})", before_[i].path, now_[i].path, content_of(now_[i]));
+      if (before_[i].path != now_[i].path) return fmt::format("the file {} was moved to {} ({})", before_[i].path, now_[i].path, content_of(now_[i]));
     }
     return "";
   }

@@ -14,7 +14,7 @@ namespace tutti::io {
 
 struct NpyHeader {
   DType dtype = DType::f32;
-  bool swapped = false;  // the byte order differs from that of this machine
+  bool swapped = false;  // the byte order is not this machine's
   bool fortran_order = false;
   Extents shape;
   int64_t data_start = 0;  // bytes from the start of the file

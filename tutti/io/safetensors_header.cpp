@@ -108,7 +108,7 @@ class Reader {
     entry.end = (*++offset).value.whole(0, INT64_MAX);
     const int64_t data_nbytes = static_cast<int64_t>(file_.size()) - header_.data_start;
     check(entry.begin <= entry.end && entry.end <= data_nbytes,
-          "tensor '{}' lies at bytes [{}, {}) of {} bytes of data; the file may be cut short", name, entry.begin, entry.end,
+          "tensor '{}' is said to occupy bytes [{}, {}) of {} bytes of data; the file may be cut short", name, entry.begin, entry.end,
           data_nbytes);
     const std::optional<int64_t> expected = nbytes_of(entry);
     check(expected == entry.end - entry.begin, "tensor '{}' {} {} has {} bytes of data, expected {}", name, entry.shape,

@@ -41,7 +41,7 @@ class TokenStream {
   int64_t row_count() const { return pair_ends_.empty() ? 0 : pair_ends_.back() / sequence_length_; }
   int64_t pair_count() const { return pair_ends_.empty() ? 0 : pair_ends_.back(); }
   std::span<const int64_t> documents() const { return documents_; }
-  // How many documents, counted from the first, have a pair in the first `rows` rows.
+  // The number of documents, counted from the first, that have a pair in the first `rows` rows.
   int64_t documents_in_rows(int64_t rows) const;
   // Writes one row; each span has sequence_length elements.
   void read_row(int64_t row, std::span<int32_t> inputs, std::span<int32_t> labels, std::span<int32_t> positions) const;

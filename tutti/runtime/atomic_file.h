@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-// What a committed file must survive. Waiting for the disk (power_cut) takes tens of milliseconds, or more when it is busy.
+// The failures that a committed file must survive. Waiting for the disk (power_cut) takes tens of milliseconds, or more when it is busy.
 enum class Outlives { power_cut, process };
 
 // Used by one thread at a time. Every failure is an EnvironmentError naming the path and the system's reason.

@@ -166,7 +166,7 @@ DLManagedTensor* to_dlpack_legacy(const Tensor& t, const DlpackOptions& options)
 Tensor from_dlpack(DLManagedTensorVersioned* managed) {
   TUTTI_CHECK(managed != nullptr, "from_dlpack: a null pointer");
   std::unique_ptr<DLManagedTensorVersioned, CallDeleter<DLManagedTensorVersioned>> owner(managed);
-  // Of another major version only the version and the deleter may be touched.
+  // If the major version differs, only the version and the deleter may be touched.
   TUTTI_CHECK(
       managed->version.major == kMajorVersion,
       "from_dlpack: the structure has DLPack version {}.{}, this library knows {}.{}; major versions must agree",

@@ -30,7 +30,7 @@ class ExtensionKind {
 class TensorExtension {
  public:
   virtual ~TensorExtension() = default;
-  // What an alias of the tensor, which is another tensor with the same elements, gets; null: nothing.
+  // The extension that an alias of the tensor (another tensor with the same elements) receives; null: none.
   virtual std::unique_ptr<TensorExtension> for_alias() const { return nullptr; }
 
  private:

@@ -32,7 +32,7 @@ class HandleNotes {
   ~HandleNotes();
   HandleNotes(const HandleNotes&) = delete;
   HandleNotes& operator=(const HandleNotes&) = delete;
-  static HandleNotes* current();  // that of this thread, or null
+  static HandleNotes* current();  // the current one of this thread, or null
   // While it lives, copies of handles are not recorded.
   class Pause {
    public:

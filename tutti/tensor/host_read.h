@@ -1,4 +1,4 @@
-// What happens before the host reads the elements of a tensor through item(), to_string(), copies or to_contiguous().
+// Steps taken before the host reads the elements of a tensor through item(), to_string(), copies or to_contiguous().
 //
 // A read of a pending storage waits until it is present, and a trace may answer a read of a tensor that it stands for. Reading
 // through data() or raw_data() does neither.

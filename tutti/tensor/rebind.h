@@ -6,7 +6,7 @@
 namespace tutti {
 
 // `target` takes storage, sizes, strides and offset of `source`; the two remain separate tensors. Existing views of `target`
-// keep the old memory. UsageError when dtypes or devices differ, or `target` has extensions, such as that of autograd. The caller must exclude
+// keep the old memory. UsageError when dtypes or devices differ, or `target` has extensions, such as autograd's. The caller must exclude
 // concurrent use.
 void rebind(const Tensor& target, const Tensor& source);
 

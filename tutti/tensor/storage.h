@@ -23,11 +23,11 @@ using TensorQuestion = bool (*)(const Tensor& t, const Shape& about);
 
 // Where the bytes of a storage are.
 enum class StorageState : uint8_t {
-  present,   // in its memory
-  pending,   // in its memory once somebody has written them, such as a collective in progress
+  present,   // in memory
+  pending,   // in memory as soon as a writer, such as a collective in progress, has finished
   traced,    // nowhere: the tensor stands for one that exists when a trace's graph runs
   released,  // nowhere: the memory was given back and may be restored
-  sharded,   // on several ranks, of which this one holds a part; whoever placed them can gather them
+  sharded,   // spread over several ranks, this one holding a part; the room that placed them can gather them
 };
 const char* name_of(StorageState state);
 
@@ -82,9 +82,9 @@ class Storage {
   void restore_memory();
   bool has_memory() const { return !placeholder_; }
   StorageState state() const;
-  // From now on whoever reads the bytes on the host waits for `writer` first; null: they are written. May be called from any thread.
+  // From now on, host reads of the bytes wait for `writer` first; null: the bytes are written. May be called from any thread.
   void set_pending(PendingWriter* writer) { writer_.store(writer, std::memory_order_release); }
-  // Waits until the bytes are written. Throws why they cannot be.
+  // Waits until the bytes are written. Throws the writer's error if they cannot be.
   void wait() {
     if (PendingWriter* const writer = writer_.load(std::memory_order_acquire)) [[unlikely]] writer->wait(*this);
   }

@@ -18,8 +18,8 @@ namespace tutti {
 
 class Tensor {
  public:
-  // Undefined: stands for a missing value, such as the gradient of a tensor that nothing depends on. Whoever asks it for
-  // anything but defined() gets an UndefinedTensorError.
+  // Undefined: stands for a missing value, such as the gradient of a tensor that nothing depends on.
+  // Every member except defined() throws UndefinedTensorError.
   Tensor() = default;
 
   // A tensor in new, uninitialized memory; empty() is dense and row-major. Strides count elements.
@@ -101,7 +101,7 @@ class Tensor {
   uint32_t version() const { return impl_->storage->version(); }
   StageMask stages() const { return impl_->stages; }
   TensorImpl* impl() const { return impl_.get(); }  // null: undefined
-  // What other rooms and users attached to this tensor.
+  // Extensions that other rooms and users have attached to this tensor.
   TensorExtensions& extensions() const { return impl_->extensions; }
 
   // Another view of the same storage, not recorded by autograd, unlike the view ops in tutti/ops.

@@ -21,12 +21,12 @@ class TensorSlot {
   virtual std::string description() const = 0;
 };
 
-// Is told on its thread which slots are read, while it is current.
+// Observes which slots its thread reads, while it is current.
 class SlotReads {
  public:
-  // Returns what the reader of `slot` gets.
+  // Returns the tensor to hand to the reader of `slot`.
   virtual Tensor read(const std::shared_ptr<const TensorSlot>& slot) = 0;
-  static SlotReads* current();  // that of this thread, or null
+  static SlotReads* current();  // the current one of this thread, or null
   // Returns the previous one.
   static SlotReads* set_current(SlotReads* reads);
 
@@ -34,7 +34,7 @@ class SlotReads {
   ~SlotReads() = default;
 };
 
-// The tensor that `slot` holds, told to the thread's SlotReads.
+// The tensor that `slot` holds; the thread's SlotReads sees the read and may replace it.
 Tensor read_slot(const std::shared_ptr<const TensorSlot>& slot);
 
 }  // namespace tutti

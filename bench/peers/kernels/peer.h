@@ -1,4 +1,4 @@
-// What the programs of this folder share: each reads cases from its input, one a line ("gemm 1024 1024 1024 f32 kn"), runs them with the clock of
+// The code that the programs of this folder share. Each reads cases from its input, one a line ("gemm 1024 1024 1024 f32 kn"), runs them with the clock of
 // `tutti bench` and answers with one JSON object a line; results are compared with loops in double precision.
 #pragma once
 
@@ -118,7 +118,7 @@ Elements<T> random_elements(long count, uint64_t state) {
   return out;
 }
 
-// Of 61 elements of C = A B: how far from the sum in double precision, against a millionth of the sum of absolute values and, where C is
+// Checks 61 elements of C = A B: how far they are from the sum in double precision, against a millionth of the sum of absolute values and, where C is
 // narrower than 32 bits, one part in 128 of it.
 template <class T, class Sum>
 double product_error(const Case& c, const Elements<T>& a, const Elements<T>& b, const Elements<Sum>& result) {
@@ -153,7 +153,7 @@ inline double softmax_of_row(const float* row, long columns, long column) {
   return std::exp(static_cast<double>(row[column])) / sum;
 }
 
-// Of a layer norm with eps 1e-5, before its weight and bias.
+// An element of a layer norm with eps 1e-5, before weight and bias.
 inline double normed_of_row(const float* row, long columns, long column) {
   double sum = 0, squares = 0;
   for (long i = 0; i < columns; ++i) sum += row[i], squares += static_cast<double>(row[i]) * row[i];

@@ -1,7 +1,7 @@
 // The choice engine: which of many candidates serves a call.
 //
-// 1. The candidates of the call's bucket are walked once. Each is held against the predicates, from cheap to dear, up to
-//    the first that does not hold; the classifier puts what is left into classes (or drops it). Kept by the full signature.
+// 1. The candidates of the call's bucket are walked once. Each is tested by the predicates, from cheapest to most expensive, up
+//    to the first that fails; the classifier sorts the rest into classes (or drops them). The result is kept by the full signature.
 // 2. What is left is ranked by the rules' cost, which looks at the call and never at a clock. heuristic: the first wins.
 // 3. measure: the first max_candidates are timed and the winner is kept on disk, so that the next process does not.
 // 4. The decision is kept by the full signature; a repeated call takes a look-up and calls no predicate.
@@ -36,7 +36,7 @@ struct Predicate {
 // All of these are called from any thread and must depend on nothing but their arguments.
 template <class Candidate>
 struct ChoiceRules {
-  std::vector<Predicate<Candidate>> predicates;                             // from cheap to dear
+  std::vector<Predicate<Candidate>> predicates;                             // from cheapest to most expensive
   std::function<int(const Candidate&, const Signature&)> classify;          // the class, below signature.classes; -1: drop it
   std::function<double(const Candidate&, const Signature&)> cost;           // the smallest is chosen; equal: the earlier one
   std::function<std::string(const Candidate&)> name;                        // unique in a bucket, the same in every process

@@ -1,4 +1,4 @@
-// How a choice is made. Defined here once; every engine takes this struct and no engine has options of its own.
+// The options of a choice. They are defined here once; every engine takes this struct and none has options of its own.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tutti::codegen::choice {
 // heuristic: the candidate that the rules rank first. measure: the fastest of the first few, timed on the first call.
 enum class ChoiceMode : uint8_t { heuristic, measure };
 
-// How many candidates are measured: a number from 1, or all of them. No number means "all".
+// The number of candidates to measure: at least 1, or all of them. No number means "all".
 class CandidateLimit {
  public:
   static constexpr CandidateLimit all() { return CandidateLimit(Kind::all, 0); }

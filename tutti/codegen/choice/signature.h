@@ -20,7 +20,7 @@ struct TensorSignature {
   DType dtype = DType::f32;
   uint8_t ndim = 0;
   uint16_t alignment = 0;  // the address is a multiple of it; a power of two up to 64, 0: no data
-  uint32_t filler = 0;     // makes the bytes of equal signatures equal: they are hashed as they lie
+  uint32_t filler = 0;     // makes the bytes of equal signatures equal: their bytes are hashed
   std::array<int64_t, kMaxDims> sizes{}, strides{};
 
   bool operator==(const TensorSignature&) const = default;
@@ -39,7 +39,7 @@ struct EpilogueStep {
   bool operator==(const EpilogueStep&) const = default;
 };
 
-// Where the factors of a scaled product stand.
+// The location of the factors of a scaled product.
 enum class ScaleMode : uint8_t { none, per_tensor, per_row, per_block };
 
 struct Signature {
@@ -47,7 +47,7 @@ struct Signature {
   std::array<TensorSignature, 3> operands;  // a, b, c
   DType accumulator = DType::f32;
   ScaleMode scale_mode = ScaleMode::none;
-  uint16_t arch = 0;      // instruction set or compute capability, numbered by whoever owns the candidates
+  uint16_t arch = 0;      // instruction set or compute capability, numbered by the owner of the candidates
   uint16_t classes = 1;   // how many the classifier tells apart
   uint16_t threads = 1;
   std::vector<EpilogueStep> epilogue;

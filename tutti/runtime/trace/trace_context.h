@@ -1,6 +1,6 @@
 // TraceContext: the phase of training, the module and the source lines of the running code, which are attached to events.
 //
-// Each thread has a context; pool workers have that of the loop they work on (thread_pool.h). Places are
+// Each thread has a context; pool workers use the context of the loop they work on (thread_pool.h). Places are
 // stored once per process and never freed, because events refer to them by pointer.
 #pragma once
 

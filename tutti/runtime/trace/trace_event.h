@@ -38,7 +38,7 @@ struct TraceEvent {
   int64_t begin_ns = 0, end_ns = 0;  // from trace_now_ns(); equal for an instant
   const TraceKernel* kernel = nullptr;
   int64_t call = -1;              // number of the kernel's call, from 0
-  double bytes = -1, flops = -1;  // work of this call; -1: that of the kernel
+  double bytes = -1, flops = -1;  // work of this call; -1: the kernel's
   const TraceGroup* group = nullptr;
   const char* text = "";  // collective: name of the dtype; memory: category
   // collective: elements in, elements out, sequence number (0 for messages, which have none), peer or root (-1: none).
