@@ -170,7 +170,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     return flags;
   };
   std::vector<Layout> rows{
-      {"one-rank", ranks(1), {}},
+      {kReference, ranks(1), {}},
       {"two-threads", ranks(1, "2"), {}},
       {"two-ranks", with(ranks(2), {"--runtime.transport=shm"}), {}},
       {"two-ranks-gloo", with(ranks(2), {"--runtime.transport=gloo"}), {}},
@@ -201,6 +201,12 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({"memory-budget", with(ranks(1), {"--training.compile=true", "--activation_checkpoint.mode=memory_budget", "--activation_checkpoint.memory_budget=0"}), {}});
     rows.push_back({"recomputed-compiled", with(ranks(2), {"--training.compile=true", "--activation_checkpoint.mode=full"}), {}});
     rows.push_back({"no-kernel-cache", ranks(1), {"TUTTI_CACHE_LIMIT_MB=0"}});
+    // Another dtype has other bits, and a reference of its own.
+    const std::string bf16 = "--training.mixed_precision_param=bfloat16", bf16_base = "bf16-one-rank";
+    rows.push_back({.name = bf16_base, .flags = with(ranks(1), {bf16}), .variables = {}, .base = bf16_base});
+    rows.push_back({.name = "bf16-two-ranks", .flags = with(ranks(2), {bf16}), .variables = {}, .base = bf16_base});
+    if (codegen::cpu_target() == codegen::CpuTarget::avx512)
+      rows.push_back({.name = "bf16-avx2-two-ranks-compiled", .flags = with(ranks(2), {bf16, "--training.compile=true"}), .variables = {"TUTTI_CPU=avx2"}, .base = bf16_base});
     rows.push_back({"killed-then-gloo", with(ranks(2), {"--training.compile=true"}), {}, with(ranks(4), {"--runtime.transport=gloo"})});
   }
   const auto config = configuration_of(problem);

@@ -20,6 +20,8 @@ struct LayoutsProblem {
   bool all = false;                    // the rows beyond the usual ones, too
 };
 
+inline constexpr const char* kReference = "one-rank";
+
 struct Layout {
   std::string name;
   std::vector<std::string> flags;      // of tutti train
@@ -28,9 +30,10 @@ struct Layout {
   std::vector<std::string> resumed_with = {};
   bool is_control = false;
   std::string why_not = {};  // why it cannot run here
+  std::string base = kReference;  // the row it is compared with; its own name: nothing
 };
 
-// The reference first, controls last. UsageError for a configuration that cannot be read.
+// The reference first, controls last; every row stands behind its base. UsageError for a configuration that cannot be read.
 std::vector<Layout> layouts_of(const LayoutsProblem& problem);
 
 struct LayoutResult {

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -31,9 +32,10 @@ std::string where_it_parts(const train::RunDiff& diff) {
   return fmt::format("differs in {} at step {}", diff.differing[0].name, diff.differing[0].step);
 }
 
-std::string verdict(const bench::Layout& layout, const bench::LayoutResult& result, bool is_reference) {
-  if (is_reference) return "the reference";
-  if (result.diff.same_bits()) return layout.is_control ? "same bits, but must differ" : "same bits";
+std::string verdict(const bench::Layout& layout, const bench::LayoutResult& result) {
+  const bool has_usual_base = layout.base == bench::kReference;
+  if (layout.name == layout.base) return has_usual_base ? "the reference" : "the reference of its dtype";
+  if (result.diff.same_bits()) return layout.is_control ? "same bits, but must differ" : has_usual_base ? "same bits" : "same bits as " + layout.base;
   return where_it_parts(result.diff) + (layout.is_control ? ", as it must" : "");
 }
 
@@ -76,21 +78,21 @@ class EndOnSignal {
 int run_layouts(const LayoutsFlags& flags) {
   RunsFolder folder(flags.keep, "tutti-layouts");
   const EndOnSignal end(folder);
-  if (!flags.json) fmt::print("{:<26} {:<16} {:<22} {:<16} {:>8}  {}\n", "layout", "last loss", "gradient norm", "digest", "step_ms", "beside one-rank");
+  if (!flags.json) fmt::print("{:<26} {:<16} {:<22} {:<16} {:>8}  {}\n", "layout", "last loss", "gradient norm", "digest", "step_ms", "compared with one-rank");
   size_t layouts = 0, losses = 0, controls = 0, broken = 0, equal_controls = 0;
   int64_t tensors = 0;
-  std::filesystem::path reference;
+  std::map<std::string, std::filesystem::path> runs;
   for (const bench::Layout& layout : bench::layouts_of(flags.problem)) {
     if (!layout.why_not.empty()) {
       if (!flags.json) fmt::print("{:<26} not run: {}\n", layout.name, layout.why_not);
       continue;
     }
-    const bench::LayoutResult result = bench::run_layout(flags.problem, layout, folder.path(), reference);
-    print(layout, result, verdict(layout, result, reference.empty()), flags.json);
+    const bench::LayoutResult result = bench::run_layout(flags.problem, layout, folder.path(), runs[layout.base]);
+    print(layout, result, verdict(layout, result), flags.json);
+    runs[layout.name] = result.run;
     (layout.is_control ? equal_controls : broken) += !result.is_as_promised;
-    if (reference.empty()) reference = result.run;
-    else if (layout.is_control) ++controls;
-    else ++layouts, losses += result.diff.steps.size(), tensors += result.diff.tensors;
+    if (layout.is_control) ++controls;
+    else if (layout.name != layout.base) ++layouts, losses += result.diff.steps.size(), tensors += result.diff.tensors;
   }
   if (flags.json) {
     const nlohmann::ordered_json sums = {{"layouts", layouts}, {"losses", losses}, {"tensors", tensors}, {"controls", controls}, {"not_as_promised", broken + equal_controls}};
@@ -112,7 +114,7 @@ void add_bench_layouts(CLI::App& bench, Action& action) {
                                                   "exit status 1 when one differs. Any key as --section.key=value");
   sub->add_option("config", flags->problem.config, "Configuration, e.g. configs/quickstart.toml")->required();
   sub->add_option("--steps", flags->problem.steps, "Steps of each run")->check(CLI::Range(2, 100000))->capture_default_str();
-  sub->add_flag("--all", flags->problem.all, "More layouts");
+  sub->add_flag("--all", flags->problem.all, "More layouts, and bf16 with a reference of its own");
   sub->add_option("--keep", flags->keep, "An empty folder for the runs, which stay there");
   sub->add_flag("--json", flags->json, "One object per line: layout, control, loss_hex, grad_norm_hex, digest, step_ms, losses, tensors, verdict, as_promised; sums in the last");
   sub->allow_extras();

@@ -16,27 +16,32 @@ namespace {
 TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
   Workplace work;
   write_tiny_run(work);
-  const Output output = work.tutti("bench layouts run.toml --steps 4 --json --keep runs-of-it --model.flavor=tiny");
+  const Output output = work.tutti("bench layouts run.toml --all --steps 4 --json --keep runs-of-it --model.flavor=tiny");
   ASSERT_EQ(output.status, 0) << output.out << output.err;
   std::istringstream lines(output.out);
-  int same = 0, controls = 0;
+  int same = 0, same_in_bf16 = 0, controls = 0;
   nlohmann::json last;
   for (std::string line; std::getline(lines, line);) {
     last = nlohmann::json::parse(line);
     if (!last.contains("layout")) continue;
     EXPECT_EQ(last["as_promised"], true) << line;
     controls += last["control"] == true;
-    same += last["verdict"] == "same bits";
-    if (last["verdict"] != "same bits") continue;
+    const bool in_bf16 = last["verdict"] == "same bits as bf16-one-rank";
+    same_in_bf16 += in_bf16;
+    same += last["verdict"] == "same bits" || in_bf16;
+    EXPECT_EQ(in_bf16, last["layout"].get<std::string>().starts_with("bf16-") && last["layout"] != "bf16-one-rank") << line;
+    if (last["verdict"] != "same bits" && !in_bf16) continue;
     EXPECT_EQ(last["losses"], 4) << line;
     EXPECT_GT(last["tensors"], 0) << line;
   }
-  EXPECT_GE(same, 11);
+  EXPECT_GE(same, 24);
+  EXPECT_GE(same_in_bf16, 1);
   EXPECT_EQ(controls, 2);
   EXPECT_EQ(last["layouts"], same);
   EXPECT_EQ(last["losses"], 4 * same);
   EXPECT_EQ(last["controls"], 2);
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/killed-then-two-ranks").status, 0);
+  EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/bf16-one-rank").status, 1);
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/control-token-grain").status, 1);
 }
 

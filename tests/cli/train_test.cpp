@@ -20,6 +20,19 @@ struct Quickstart : testing::Test {
   Output train(const std::string& name, const std::string& more = "", const std::string& shell = "") {
     return work.tutti("train " + std::string(kQuickstart) + "--run.name=" + name + " " + more, shell);
   }
+  struct Way {
+    std::string name, flags, shell;
+  };
+  // Each way of running has the losses, gradient norms, weights and sample of one rank; `common` are flags of all.
+  void expect_equal(const std::string& common, const std::vector<Way>& ways) {
+    ASSERT_EQ(train("one", common).status, 0) << work.read("err.txt");
+    for (const Way& way : ways) {
+      ASSERT_EQ(train(way.name, way.flags + common, way.shell).status, 0) << work.read("err.txt");
+      for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric("one", key), work.metric(way.name, key)) << way.name << " " << key;
+      EXPECT_EQ(work.digest("one"), work.digest(way.name)) << way.name;
+      EXPECT_EQ(work.read("runs/one/sample.txt"), work.read("runs/" + way.name + "/sample.txt"));
+    }
+  }
   // Polls until a file exists or the process ended.
   bool wait_for(const std::filesystem::path& path) const {
     for (int i = 0; i < 6000 && !std::filesystem::exists(path); ++i) usleep(10'000);
@@ -50,18 +63,16 @@ TEST_F(Quickstart, LossesAreThoseOfTheGoldenFile) {
 }
 
 TEST_F(Quickstart, NumbersAreEqualOnAnyRanksThreadsAndInstructionSet) {
-  ASSERT_EQ(train("one").status, 0) << work.read("err.txt");
-  struct Way {
-    const char *name, *flags, *shell;
-  };
-  for (const Way& way : {Way{"two", "-n 2", ""}, Way{"three", "-n 3", ""}, Way{"rank_threads", "-n 3 --runtime.transport=threads", ""}, Way{"four", "-n 4", ""}, Way{"threads", "", "TUTTI_THREADS=2"},
-                         Way{"avx2", "", "TUTTI_CPU=avx2"}, Way{"recomputed", "--activation_checkpoint.mode=full", ""},
-                         Way{"chunks", "--training.loss_max_bytes=200000", ""}, Way{"compiled_chunks", "--training.compile=true --training.loss_max_bytes=200000", ""}}) {
-    ASSERT_EQ(train(way.name, way.flags, way.shell).status, 0) << work.read("err.txt");
-    for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric("one", key), work.metric(way.name, key)) << way.name << " " << key;
-    EXPECT_EQ(work.digest("one"), work.digest(way.name)) << way.name;
-    EXPECT_EQ(work.read("runs/one/sample.txt"), work.read(std::string("runs/") + way.name + "/sample.txt"));
-  }
+  expect_equal("", {{"two", "-n 2", ""}, {"three", "-n 3", ""}, {"rank_threads", "-n 3 --runtime.transport=threads", ""}, {"four", "-n 4", ""}, {"threads", "", "TUTTI_THREADS=2"},
+                    {"avx2", "", "TUTTI_CPU=avx2"}, {"recomputed", "--activation_checkpoint.mode=full", ""},
+                    {"chunks", "--training.loss_max_bytes=200000", ""}, {"compiled_chunks", "--training.compile=true --training.loss_max_bytes=200000", ""}});
+}
+
+// Forward and backward compute in bf16; the gradients, the optimizer and its state stay f32.
+TEST_F(Quickstart, NumbersInBf16AreEqualOnAnyRanksThreadsAndInstructionSet) {
+  expect_equal(" --training.mixed_precision_param=bfloat16",
+               {{"two", "-n 2", ""}, {"three", "-n 3 --runtime.transport=threads", ""}, {"threads", "", "TUTTI_THREADS=2"}, {"avx2", "", "TUTTI_CPU=avx2"},
+                {"avx2_two", "-n 2", "TUTTI_CPU=avx2"}, {"compiled", "-n 2 --training.compile=true", ""}, {"avx2_compiled", "--training.compile=true", "TUTTI_CPU=avx2"}});
 }
 
 // Whoever multiplies, the model learns the same: sums in another order differ in the last bits.
