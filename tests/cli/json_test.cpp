@@ -1,5 +1,5 @@
 // The verbs that read JSON from outside, with files that nobody should have written: an error in one line that names the
-// file, status 2, and no other end.
+// file, status 2 (125 of diff and replay), and no other end.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +20,10 @@ struct Reading {
   const char* file;       // that is replaced
   const char* arguments;  // of the verb that reads it
   bool has_length = false;  // its JSON stands behind its length
+  int status = 2;
 };
+
+constexpr int kCannotTell = 125;  // diff and replay, for `git bisect run`
 
 const Reading kReadings[] = {
     {"TrainWithATokenizer", "hostile.json", "--data.tokenizer=hostile.json"},
@@ -34,7 +37,14 @@ const Reading kReadings[] = {
     {"TraceWhy", "flight_0", "trace why flight_0"},
     {"TraceMerge", "rank-0.json", "trace merge out.json rank-0.json"},
     {"CheckpointVerify", "runs/run/checkpoint/step-2/state.json", "checkpoint verify runs/run"},
-    {"CheckpointLs", "runs/run/checkpoint/step-2/model.safetensors", "checkpoint ls runs/run", true}};
+    {"CheckpointLs", "runs/run/checkpoint/step-2/model.safetensors", "checkpoint ls runs/run", true},
+    {"CheckpointLsWithDigests", "runs/run/checkpoint/step-2/model.safetensors", "checkpoint ls runs/run --digest", true},
+    {"DiffOfMetrics", "runs/run/metrics.jsonl", "diff runs/run runs/run", false, kCannotTell},
+    {"DiffOfStates", "runs/run/checkpoint/step-2/state.json", "diff runs/run/checkpoint/step-2 runs/run/checkpoint/step-2", false, kCannotTell},
+    {"DiffOfWeights", "runs/run/checkpoint/step-2/model.safetensors", "diff runs/run runs/run", true, kCannotTell},
+    {"DiffOfFiles", "other.jsonl", "diff runs/run/metrics.jsonl other.jsonl", false, kCannotTell},
+    {"ReplayOfMetrics", "runs/run/metrics.jsonl", "replay runs/run --from 0", false, kCannotTell},
+    {"ReplayOfAState", "runs/run/checkpoint/step-2/state.json", "replay runs/run --from 0", false, kCannotTell}};
 
 constexpr size_t kDeep = 100'000;
 
@@ -47,7 +57,7 @@ struct ForeignJson : testing::Test {
   }
   void expect_refused(const Reading& reading, const std::string& what) {
     const Output output = work.tutti(command_of(reading));
-    EXPECT_EQ(output.status, 2) << reading.name << ", " << what << ": " << output.err;
+    EXPECT_EQ(output.status, reading.status) << reading.name << ", " << what << ": " << output.err;
     EXPECT_NE(output.err.find("tutti: error: "), std::string::npos) << reading.name << ", " << what << ": " << output.err;
     EXPECT_NE(output.err.find(fs::path(reading.file).filename().string()), std::string::npos) << reading.name << ", " << what << ": " << output.err;
   }
