@@ -3,8 +3,8 @@
 //   AnomalyScope scope;
 //   backward(loss(model, batch));  // NanError: sqrt made the first NaN ...
 //
-// While the scope lives, every op that runs on this thread is followed by a look at its results, which costs a pass over them. Ops
-// inside compiled functions are not seen, so run what makes NaNs without compile().
+// While the scope lives, every op that runs on this thread has its results checked, which costs a pass over them. Ops inside compiled
+// functions are not seen, so run what makes NaNs without compile().
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ namespace autograd {
 
 struct Node;
 
-// Where the caller stands, while an AnomalyScope lives on this thread; else null.
+// The call site of the caller while an AnomalyScope lives on this thread; else null.
 std::shared_ptr<const CallSite> site_in_anomaly_mode();
 
 // Ops on this thread compute the gradient of `node` while it lives.

@@ -57,7 +57,7 @@ Tensor run_hooks(const HookList<Hook>& hooks, Tensor grad) {
   return grad;
 }
 
-// What becomes of the gradients of leaves.
+// The fate of the gradients of leaves.
 enum class Purpose : uint8_t {
   accumulate,  // they are added to the leaves' grads, or go where the options say
   captures,    // those that were asked for are returned
@@ -123,7 +123,7 @@ class Engine {
       work_.erase(it);
       run_node(*work.node, work.parts);
     }
-    // Of nodes that said less than they sent.
+    // Leaves that a node sent a gradient to without having named them.
     for (TensorImpl* const impl : met_) finish(leaves_.at(impl));
   }
 

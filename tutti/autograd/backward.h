@@ -66,7 +66,7 @@ struct SplitGradients {
 SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tensor> cotangents, std::span<const Tensor> inputs,
                           std::span<const Tensor> leaves);
 
-// What the hooks of `leaf` make of its finished gradient. For training loops that finish gradients themselves.
+// Applies the hooks of `leaf` to its finished gradient and returns the result. For training loops that finish gradients themselves.
 Tensor apply_leaf_hooks(const Tensor& leaf, Tensor grad);
 // Adds `grad` to that of `leaf` and calls its post-accumulate hooks.
 void accumulate_grad(const Tensor& leaf, const Tensor& grad);

@@ -99,7 +99,7 @@ std::vector<Tensor> Function::apply(std::span<const Tensor> inputs) const {
     node->metas.push_back({t.dtype(), t.sizes()});
   }
   for (size_t k = 0; k < results.size(); ++k) {
-    // What is returned as it came, or has a history of its own, is another tensor from here on.
+    // A result that is an input, or has a history of its own, becomes another tensor here.
     const bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& t) { return t.is_same(results[k]); });
     if (is_input || requires_grad(results[k])) results[k] = detached(results[k]);
     if (is_floating(results[k].dtype()) && !is_constant[k]) set_history(results[k], node, static_cast<int>(k));

@@ -24,7 +24,7 @@
 
 namespace tutti::autograd {
 
-// What one call of a Function keeps for its backward.
+// State that one call of a Function saves for its backward.
 class FunctionContext {
  public:
   // Keeps inputs, outputs or intermediate results. Writing one in place before the backward is an error that names the function.

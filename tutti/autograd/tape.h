@@ -54,7 +54,7 @@ class RegionScope {
 
 struct Node;
 
-// Where the cotangent of an input goes: output `index` of `node`, or a leaf (node null).
+// The destination of an input's cotangent: output `index` of `node`, or a leaf (node null).
 struct Edge {
   std::shared_ptr<Node> node;
   int index = 0;
@@ -73,7 +73,7 @@ struct Node : std::enable_shared_from_this<Node> {
   const TracePlace* place = nullptr;  // where it was recorded, for traces
   std::shared_ptr<const CallSite> site = {};  // the same, while an AnomalyScope lives
   std::vector<Edge> edges;
-  // Of a node that learns in run() to whom it sends cotangents (send_from()): every leaf and outer value that it may send to.
+  // For a node that chooses its targets in run() (see send_from()): every leaf and outer value that it may send cotangents to.
   // A leaf is finished only when the nodes that may still send to it have run.
   std::vector<Edge> captured;
   int num_outputs = 1;
@@ -81,10 +81,10 @@ struct Node : std::enable_shared_from_this<Node> {
   std::vector<HookList<Hook>> hooks;  // per output
 };
 
-// Whether a backward has released tensors that a backward from `t` would need, so that it would be an error.
+// True when a backward has released tensors that another one from `t` would need, which would be an error.
 bool is_used_up(const Tensor& t);
 
-// What autograd stores with a tensor.
+// The state that autograd stores with a tensor.
 struct Meta : TensorExtension {
   bool requires_grad = false;  // a leaf that wants its gradient
   std::shared_ptr<Node> node;  // the node that computed it; null for a leaf

@@ -22,7 +22,7 @@ class UseSink {
   // leaf that have arrived in this backward: 0 when it comes before all of them. The memory of `grad` may serve others, too, and
   // must not be written.
   virtual void use(int32_t leaf, int32_t position, Tensor grad) = 0;
-  // The leaf has no further uses in this backward. Leaves that the output does not depend on are not heard of.
+  // The leaf has no further uses in this backward. It is not called for leaves that the output does not depend on.
   virtual void finished(int32_t leaf) = 0;
 };
 

@@ -109,7 +109,7 @@ struct CompiledNode final : autograd::Node {
     return list;
   }
 
-  // Of all memory that the function may read when it runs again.
+  // The versions of all memory that the function may read when it runs again.
   std::vector<uint32_t> read_versions() const {
     std::vector<uint32_t> list;
     for (const Tensor& t : arguments) list.push_back(t.version());

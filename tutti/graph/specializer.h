@@ -9,7 +9,7 @@
 
 namespace tutti::graph {
 
-// What a traced function left behind, in tensors of the trace.
+// The results and effects of a traced function, in tensors of the trace.
 struct Outcome {
   std::vector<ResultSource> results;
   std::vector<GradWrite> grad_writes;

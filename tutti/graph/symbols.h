@@ -22,7 +22,7 @@ struct DynamicDim {
   int64_t multiple_of = 1;
 };
 
-// For CompileOptions::dynamic.
+// An entry of CompileOptions::dynamic.
 inline DynamicDim dynamic(int tensor, int dim, int64_t min = 2, int64_t max = std::numeric_limits<int64_t>::max(), int64_t multiple_of = 1) {
   return {tensor, dim, min, max, multiple_of};
 }

@@ -159,7 +159,7 @@ class Trace : private HostReads, private SlotReads {
   void refuse_answer(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs, const Origin* origin);
   void record_symbolic(const OpCall& call, std::span<Tensor> outputs);
-  // What a tensor with symbolic sizes stands for in the traced call; others are themselves.
+  // The tensor of the traced call that one with symbolic sizes stands for; others stand for themselves.
   Tensor as_called(const Tensor& t) const { return program_ != nullptr && is_traced(t) ? program_->as_called(t) : t; }
   std::shared_ptr<const CallSite> site_of(const TraceContext& context);
   Value captured_value(const Tensor& t);

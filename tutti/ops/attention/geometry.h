@@ -34,9 +34,9 @@ struct Rows {
   char* at(int64_t row) const;
 };
 Rows rows_of(const Tensor& t, int64_t b, int64_t kv, int64_t group);
-// Of a [B, Sq, Hq] tensor: rows of one element.
+// The rows of a [B, Sq, Hq] tensor, of one element each.
 Rows statistics_of(const Tensor& t, int64_t b, int64_t kv, int64_t group);
-// Of a mask [B | 1, Hq | 1, Sq | 1, Sk]: rows of Sk elements.
+// The rows of a mask [B | 1, Hq | 1, Sq | 1, Sk], of Sk elements each.
 Rows mask_rows(const Tensor& mask, int64_t b, int64_t kv, const Sizes& n);
 
 // One head of keys or values.

@@ -22,7 +22,7 @@ struct Operands {
   const Tensor* mask;
   Sizes n = sizes_of(q, k);
 
-  // Of a call whose q is input `at`, whose bounds begin at `bounds` and whose mask, if it has one, follows them.
+  // The operands of a call whose q is input `at`, whose bounds begin at `bounds` and whose mask, if it has one, follows them.
   Operands(const OpCall& c, size_t at, size_t bounds)
       : call(c), q(c[at]), k(c[at + 1]), first_key(c[bounds]), last_key(c[bounds + 1]), mask(c.inputs.size() > bounds + 2 ? &c[bounds + 2] : nullptr) {}
 

@@ -11,7 +11,7 @@ namespace tutti::chunked_loss {
 // sums, and takes the rest once where not; one part alone goes straight to the result.
 class PendingSums {
  public:
-  // Of `rows` rows like those of `result`, over `parts`.
+  // Sums `rows` rows like those of `result` over `parts`.
   PendingSums(const Tensor& result, int64_t rows, const std::vector<TreePart>& parts, DType dtype);
   // Where the value of a part goes; `result` are the rows it counts for, which begin at row `begin` of these sums.
   Tensor slot(const Tensor& result, int64_t begin, int pending) const;
@@ -25,7 +25,7 @@ class PendingSums {
   Tensor room_;
 };
 
-// Of x: sums over chunks of classes. `call` and `result` outlive it.
+// The gradient of x, a sum over chunks of classes. `call` and `result` outlive it.
 class InputGradient {
  public:
   // For `rows` rows at once.
@@ -40,7 +40,7 @@ class InputGradient {
   PendingSums sums_;
 };
 
-// Of weight and bias, where they are needed: sums over chunks of rows. `call` and results outlive it.
+// The gradients of weight and bias, where they are needed: sums over chunks of rows. `call` and results outlive it.
 class ParameterGradients {
  public:
   // For `classes` classes at once.

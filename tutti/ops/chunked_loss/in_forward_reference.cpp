@@ -20,7 +20,7 @@ void reference_loss_with_gradients(const OpCall& call, std::span<const Tensor> o
 
 void reference_taken_gradients(const OpCall& call, std::span<const Tensor> outputs) { compute(call, call[kCotangent], {}, outputs); }
 
-// Those of the gradients of labels, with their cotangents as the guess; classes are never cut.
+// The samples of gradients of labels, with their cotangents as the guess; classes are never cut.
 std::vector<Sample> samples_with_gradients() {
   std::vector<Sample> list;
   for (Sample& s : samples(SampleOf::gradients)) {

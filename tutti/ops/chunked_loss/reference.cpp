@@ -38,7 +38,7 @@ Row row_of(const OpCall& call, int64_t n) {
   return row;
 }
 
-// Of z, for row n.
+// The gradient of z for row n.
 std::vector<double> gradient_of(const OpCall& call, int64_t n) {
   const LossAttrs& attrs = attrs_of(call);
   const Row row = row_of(call, n);

@@ -11,7 +11,7 @@ namespace tutti::chunked_loss {
 void check_labels(const OpCall& call);
 // UsageError when the target or what it is mixed by wants a gradient.
 void check_constants(const VjpCall& call);
-// Of what `call` asks for: bits of Need.
+// The gradients that `call` asks for, as bits of Need.
 uint8_t needs_of(const VjpCall& call);
 // The inputs of the loss in a sharding rule: x [aF], weight [CF], labels [a1] and so on; what is absent has letters of its own.
 std::string sharding_of_inputs(const OpCall& call);

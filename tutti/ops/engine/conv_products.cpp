@@ -12,7 +12,7 @@
 namespace tutti::facets {
 namespace {
 
-// Of an image and a group: columns [C / groups * taps, P], weight [O / groups, C / groups * taps], y [O / groups, P].
+// The matrices of an image and a group are columns [C / groups * taps, P], weight [O / groups, C / groups * taps], y [O / groups, P].
 
 // An image and a group, and the addresses that belong to them; all tensors dense.
 struct Place {

@@ -166,7 +166,7 @@ void run_strips(const LoopNest& nest, int outer_end, const KernelRun& run, int64
 
 }  // namespace
 
-// Of the inner loop of a kernel over columns, in blocks of 64 elements.
+// Pieces of the inner loop of a kernel over columns, in blocks of 64 elements.
 constexpr int64_t kLongPiece = 16;
 
 uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {

@@ -55,7 +55,7 @@ LoopNest picked_nest(const OpCall& call, std::span<const Tensor> outputs, const 
   return nest;
 }
 
-// Of the elements that are written to one place the last one in row-major order stays. They differ in their position
+// Where several elements are written to one place, the last one in row-major order stays. They differ in their position
 // along `dim` alone, so this loop is never shared out between threads nor reordered: it is the innermost of the outer
 // loops and goes to one thread as a chain, or it is the inner loop itself, whose vectors are stored in lane order.
 // Returns whether it is the inner loop; `chain` is its length when it is not.
