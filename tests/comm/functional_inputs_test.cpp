@@ -6,8 +6,10 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/work_registry.h"
+#include "tutti/comm/group_registry.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
+#include "tutti/graph/compile.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/copy.h"
@@ -127,6 +129,50 @@ TEST(FunctionalArguments, BackwardAfterTheGroupIsGoneSaysSo) {
     EXPECT_REFUSED("all_reduce: the process group 'pair' it was called with is already destroyed", backward(y, ones({1})));
     group.barrier();
   });
+}
+
+TEST(FunctionalArguments, BackwardAfterTheNameIsGoneSaysSo) {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto pair = new_group({0, 1}, {.name = "pair"});
+    const Tensor x = requires_grad_(ones({1})), y = wait_tensor(all_reduce(x, "sum", pair));
+    GroupRegistry::current().remove("pair");
+    EXPECT_REFUSED("all_reduce: the process group 'pair' it was called with is not registered on this rank", backward(y, ones({1})));
+    group.barrier();
+  });
+}
+
+TEST(FunctionalArguments, GroupsThatNobodyRegisteredAreFoundAgain) {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto first = new_group({0, 1}, {.name = "pair"});
+    GroupRegistry::current().remove("pair");
+    const auto second = new_group({1, 0}, {.name = "pair"});
+    for (const auto& pair : {first, second}) {
+      const Tensor x = requires_grad_(full({1}, group.rank() + 1.0));
+      const Tensor y = wait_tensor(all_gather_single(x, 0, pair));
+      expect_same(detach(y), pair == first ? Tensor::of<float>({1, 2}) : Tensor::of<float>({2, 1}));
+      backward(y, ones({2}));
+      expect_same(grad_of(x), full({1}, 2));
+    }
+    group.barrier();
+  });
+}
+
+// The graph names the group, and each rank finds its own.
+TEST(FunctionalArguments, RanksThatAreThreadsShareACompiledFunction) {
+  const auto f = compile([](const Tensor& x) {
+    const Tensor y = mul(x, 2.0);
+    return std::pair(wait_tensor(all_reduce(y, "sum", "pair")), wait_tensor(all_gather_single(y, 0, "pair")));
+  });
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto pair = new_group({0, 1}, {.name = "pair"});
+    for (int i = 0; i < 3; ++i) {
+      const auto [sum, all] = f(full({3}, group.rank() + 1.0));
+      expect_same(sum, full({3}, 6));
+      expect_same(all, Tensor::of<float>({2, 2, 2, 4, 4, 4}));
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(f.statistics().compiles, 1);
 }
 
 TEST(FunctionalArguments, WhatCannotBeIsRefusedBeforeAnythingIsSent) {

@@ -34,6 +34,40 @@ TEST(CommonSpace, RowsMustBeTheSame) {
   EXPECT_EQ(graph::common_space({{6, 4, 8}, {}}, {{6, 32}, {1}})->row, (Dims{1, 2}));
 }
 
+// A list that was longer once keeps the elements behind its end.
+TEST(MergeEqual, DoesNotLookBehindTheEndOfAList) {
+  const auto f = compile([](const Tensor& x) {
+    Shape sizes = {3, 4};
+    sizes.pop_back();
+    return add(mul(x, exp(full(sizes, 2.0))), exp(full({3}, 2.0)));
+  });
+  const Tensor x = values({3}, 1);
+  graph_test::expect_same(f(x), add(mul(x, exp(full({3}, 2.0))), exp(full({3}, 2.0))));
+  EXPECT_EQ(f.statistics().last.merged, 2) << f.explain();
+}
+
+struct DumpAttrs {
+  int64_t dim;
+  double eps;
+  static constexpr auto fields() { return field_list(field::number<&DumpAttrs::dim>("dim"), field::number<&DumpAttrs::eps>("eps")); }
+};
+
+TEST(Dump, ShowsTheAttrsOfEachCall) {
+  graph::Graph g;
+  const graph::Value x{.buffer = 0, .dtype = DType::f32, .sizes = {3}, .strides = {1}}, y{.buffer = 1, .dtype = DType::f32, .sizes = {3}, .strides = {1}};
+  g.nodes.push_back({.op = &find_op("exp"), .attrs = Attrs::of(DumpAttrs{2, 0.5}), .inputs = {x}, .outputs = {y}});
+  g.nodes.push_back({.op = &find_op("exp"), .inputs = {x}, .outputs = {y}});
+  const std::string text = graph::to_string(g);
+  EXPECT_NE(text.find("exp(b0:f32[3]) {dim: 2, eps: 0.5}\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("exp(b0:f32[3])\n"), std::string::npos) << text;
+}
+
+TEST(Dump, ExplainsCallsWithTheirAttrs) {
+  const auto f = compile([](const Tensor& x) { return matmul(x, x); });
+  f(values({5, 5}, 1));
+  EXPECT_NE(f.explain().find("{out_dtype: f32, axis: 0, is_broadcast: [false, false]}"), std::string::npos) << f.explain();
+}
+
 TEST(PlanMemory, WhatLivesTogetherDoesNotOverlap) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {

@@ -8,6 +8,7 @@
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/number.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/engine/binary_row.h"
 #include "tutti/ops/engine/dispatch.h"
 
 namespace tutti::testing {
@@ -85,7 +86,7 @@ TEST(NumberProtocol, ATensorAndANumberAnswerAsPython) {
     if (c.op == NumberOp::pow && c.b < 0) return std::nullopt;  // refused: tests/ops/binary_test.cpp
     const OpDef& op = find_op(fmt::format("{}_scalar", op_name(c.op)));
     return answer_of([&] {
-      return element(call_op(op, Attrs::of(Scalar(c.b)), Tensor::scalar(c.a)), 0);
+      return element(call_op(op, Attrs::of(pointwise::ScalarAttrs{Scalar(c.b)}), Tensor::scalar(c.a)), 0);
     });
   };
   EXPECT_GT(expect_answers(rows(), &NumberRow::wrapped, evaluate), 7000);
@@ -95,7 +96,7 @@ TEST(NumberProtocol, ANumberAndATensorAnswerAsPython) {
   const NumberEvaluator evaluate = [](const NumberCase& c) -> std::optional<NumberAnswer> {
     if (!has_answer(c.op) || is_unary(c.op)) return std::nullopt;
     const OpDef& op = find_op(fmt::format("{}_of_scalar", op_name(c.op)));
-    return answer_of([&] { return element(call_op(op, Attrs::of(Scalar(c.a)), Tensor::scalar(c.b)), 0); });
+    return answer_of([&] { return element(call_op(op, Attrs::of(pointwise::ScalarAttrs{Scalar(c.a)}), Tensor::scalar(c.b)), 0); });
   };
   EXPECT_GT(expect_answers(rows(), &NumberRow::wrapped, evaluate), 7000);
 }

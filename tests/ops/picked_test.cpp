@@ -8,6 +8,7 @@
 #include "tutti/codegen/kernel.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/embedding.h"
+#include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/gather.h"
@@ -77,9 +78,7 @@ void expect_equal(const Tensor& actual, const Tensor& expected) {
   EXPECT_EQ(std::memcmp(actual.raw_data(), expected.raw_data(), static_cast<size_t>(actual.nbytes())), 0);
 }
 
-struct DimAttrs {
-  int64_t dim;
-};
+
 
 // Large enough to be shared between threads, with dozens of writes to each place.
 TEST(Picked, ThreadsWriteInTheOrderOfTheReference) {

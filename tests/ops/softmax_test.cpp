@@ -6,6 +6,7 @@
 
 #include "tests/support/same_bits.h"
 #include "tutti/ops/copy.h"
+#include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/softmax.h"
@@ -83,8 +84,8 @@ TEST(SoftmaxGradient, OverAnyDimHasTheBitsOfRowsAlongMemory) {
       for (const char* name : {"softmax_backward", "log_softmax_backward"}) {
         const OpDef& op = find_op(name);
         const auto turned = [&](const Tensor& t) { return contiguous(transpose(t, c.dim, -1)); };
-        const Tensor rows = call_op(op, Attrs::of(int64_t{y.ndim() - 1}), turned(g), turned(y));
-        expect_same_bits(call_op(op, Attrs::of(c.dim), g, y), transpose(rows, c.dim, -1), fmt::format("{} over {} of {}", name, c.dim, to_string(c.sizes)));
+        const Tensor rows = call_op(op, Attrs::of(DimAttrs{y.ndim() - 1}), turned(g), turned(y));
+        expect_same_bits(call_op(op, Attrs::of(DimAttrs{c.dim}), g, y), transpose(rows, c.dim, -1), fmt::format("{} over {} of {}", name, c.dim, to_string(c.sizes)));
       }
     }
   }

@@ -9,6 +9,10 @@ struct DeliveryAttrs {
   UseSink* sink;
   int32_t leaf;
   int32_t position;
+  static constexpr auto fields() {
+    return field_list(field::handle<&DeliveryAttrs::sink>("sink"), field::number<&DeliveryAttrs::leaf>("leaf"),
+                      field::number<&DeliveryAttrs::position>("position"));
+  }
 };
 
 const DeliveryAttrs& attrs_of(const OpCall& call) { return call.attrs.as<DeliveryAttrs>(); }

@@ -132,6 +132,7 @@ std::string Executable::to_string() const {
       const CallStep& call = std::get<CallStep>(step);
       text += fmt::format("{} {}", call.check_only ? "check" : "call", call.op->name);
       for (const Value& v : call.outputs) text += " " + graph::to_string(v);
+      if (!call.attrs.empty()) text += " " + call.attrs.to_string();
       if (call.prologue) {
         const KernelStep& kernel = call.prologue->kernel;
         text += fmt::format(", its first operand from {}: {} operands, {:.0f} bytes", kernel.ops, kernel.operands.size(), kernel.bytes);

@@ -32,7 +32,7 @@ struct CallStep {
   std::shared_ptr<const ControlStep> control = nullptr;  // what runs in the place of the op's kernel
   std::optional<BlockStep> prologue = {}, epilogue = {}; // what makes the blocks of inputs[0], and runs on those of the output
   const TraceKernel* trace = nullptr;                    // where the call comes from, when it has one of them
-  std::vector<KeyWord> keys = {};                        // words of attrs that each call has anew
+  std::vector<int32_t> keys = {};                        // slots of the random keys that each call has anew
 };
 
 using Step = std::variant<KernelStep, BatchStep, CallStep>;

@@ -49,7 +49,8 @@ std::string to_string(const Graph& graph) {
   std::string text;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    text += fmt::format("{:4}{} {} = {}({})\n", n, node.origin.phase == TracePhase::backward ? "'" : " ", joined(node.outputs), node.op->name, joined(node.inputs));
+    text += fmt::format("{:4}{} {} = {}({}){}{}\n", n, node.origin.phase == TracePhase::backward ? "'" : " ", joined(node.outputs), node.op->name,
+                        joined(node.inputs), node.attrs.empty() ? "" : " ", node.attrs.to_string());
     if (node.control) text += to_string(*node.control);
   }
   return text + fmt::format("     return {}\n", joined(graph.results));

@@ -64,7 +64,7 @@ struct Node {
   Origin origin;
   std::vector<Value> after = {};  // values that must be complete before it runs, although it does not read them
   std::shared_ptr<const ControlBody> control = nullptr;  // for a control flow node, see control_body.h
-  std::vector<KeyWord> keys = {};  // words of the attrs that differ from call to call
+  std::vector<int32_t> keys = {};  // slots of the random keys among the attrs, which differ from call to call
   Fails fails = Fails::never;
 };
 

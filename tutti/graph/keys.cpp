@@ -1,7 +1,6 @@
 #include "tutti/graph/keys.h"
 
 #include <atomic>
-#include <cstring>
 
 #include "tutti/core/hash.h"
 #include "tutti/graph/capture_error.h"
@@ -10,23 +9,10 @@
 namespace tutti::graph {
 namespace {
 
-// The key itself, then step and virtual shard.
-struct Words {
-  uint64_t first, second;
-};
-
-Words words_of(const RandomKey& key) {
-  static_assert(offsetof(RandomKey, key) == 0 && offsetof(RandomKey, step) == 8 && offsetof(RandomKey, virtual_shard) == 12);
-  Words words{};
-  std::memcpy(&words, &key, sizeof(words));
-  return words;
-}
-
-// A number that attrs do not hold by chance.
-uint64_t unlikely() {
-  static std::atomic<uint64_t> count{0};
-  const uint64_t n = count++;
-  return hash64(&n, sizeof(n), 0x5eed'0f7a'11e5'0000) | 0x8000'0001'8000'0001;
+// Numbers for stand-ins, each used once in the process.
+int64_t next_number() {
+  static std::atomic<int64_t> last{0};
+  return ++last;
 }
 
 [[noreturn]] void refuse_changed(const OpDef& op) {
@@ -34,26 +20,35 @@ uint64_t unlikely() {
                                      "pass the changed key", op.name));
 }
 
-// A key that no call has.
-RandomKey unlikely_key(RandomKey key = {}) {
-  const Words words{unlikely(), unlikely()};
-  std::memcpy(static_cast<void*>(&key), &words, sizeof(words));
+// A key that stands for another one in each call, and that no call has.
+RandomKey stand_in_for(RandomKey key) {
+  const int64_t number = next_number();
+  const auto word = [&](uint64_t which) {
+    const int64_t words[] = {number, static_cast<int64_t>(which)};
+    return hash64(words, sizeof(words), 0x5eed'0f7a'11e5'0000);
+  };
+  key.key = word(0);
+  key.step = static_cast<uint32_t>(word(1)) | 0x8000'0000;
+  key.virtual_shard = static_cast<uint32_t>(word(2)) | 0x8000'0000;
+  key.stand_in = number;
   return key;
 }
 
+bool is_same_draw(const RandomKey& a, const RandomKey& b) { return a.key == b.key && a.step == b.step && a.virtual_shard == b.virtual_shard; }
+
 }  // namespace
 
-Attrs with_keys(const Attrs& attrs, std::span<const KeyWord> words, std::span<const RandomKey> keys) {
+Attrs with_keys(const Attrs& attrs, std::span<const int32_t> slots, std::span<const RandomKey> keys) {
   Attrs result = attrs;
-  uint16_t at = 0;
-  result.replace_words([&](int64_t word) {
-    for (const KeyWord& w : words) {
-      if (w.word != at) continue;
-      const Words of_key = words_of(keys[static_cast<size_t>(w.slot)]);
-      word = static_cast<int64_t>(w.is_second ? of_key.second : of_key.first);
-    }
-    ++at;
-    return word;
+  size_t next = 0;
+  result.visit_keys([&](RandomKey& key) {
+    const int32_t slot = slots[next++];
+    if (slot < 0) return;
+    const RandomKey& now = keys[static_cast<size_t>(slot)];
+    key.key = now.key;
+    key.step = now.step;
+    key.virtual_shard = now.virtual_shard;
+    key.stand_in = now.stand_in;
   });
   return result;
 }
@@ -82,7 +77,7 @@ RandomKey TraceKeys::next_key(std::string_view path) {
                                        "Draw outside of it", part_));
   }
   const bool is_inside = path.size() > base_.size() && path.starts_with(base_) && path[base_.size()] == '.';
-  slots_.push_back({.stand_in = unlikely_key(), .module_path = std::string(base_.empty() ? path : is_inside ? path.substr(base_.size() + 1) : "")});
+  slots_.push_back({.stand_in = stand_in_for({}), .module_path = std::string(base_.empty() ? path : is_inside ? path.substr(base_.size() + 1) : "")});
   return slots_.back().stand_in;
 }
 
@@ -93,35 +88,29 @@ std::function<void()> TraceKeys::mark() {
 std::vector<RandomKey> TraceKeys::add_arguments(std::span<const RandomKey> keys) {
   std::vector<RandomKey> stand_ins;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const RandomKey key = unlikely_key(keys[i]);
+    const RandomKey key = stand_in_for(keys[i]);
     slots_.push_back({.stand_in = key, .argument = static_cast<int32_t>(i)});
     stand_ins.push_back(key);
   }
   return stand_ins;
 }
 
-std::vector<KeyWord> TraceKeys::words_in(const OpDef& op, const Attrs& attrs) const {
-  std::vector<KeyWord> found;
-  const std::span<const std::byte> bytes = attrs.bytes();
-  const auto word_at = [&](size_t at) {
-    uint64_t word = 0;
-    if (at + 8 <= bytes.size()) std::memcpy(&word, bytes.data() + at, 8);
-    return word;
-  };
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    const Words words = words_of(slots_[slot].stand_in);
-    for (size_t at = 0; at + 8 <= bytes.size(); at += 8) {
-      const uint64_t word = word_at(at);
-      const auto index = static_cast<uint16_t>(at / 8);
-      if (word == words.first) {
-        found.push_back({index, false, static_cast<int32_t>(slot)});
-        if (word_at(at + 8) != words.second) refuse_changed(op);
-        found.push_back({static_cast<uint16_t>(index + 1), true, static_cast<int32_t>(slot)});
-      } else if (static_cast<uint32_t>(word) == static_cast<uint32_t>(words.second) || word >> 32 == words.second >> 32) {
-        if (at == 0 || word_at(at - 8) != words.first) refuse_changed(op);
-      }
+std::vector<int32_t> TraceKeys::slots_in(const OpDef& op, const Attrs& attrs) const {
+  std::vector<int32_t> found;
+  bool any = false;
+  Attrs(attrs).visit_keys([&](RandomKey& key) {
+    int32_t& slot = found.emplace_back(-1);
+    for (size_t i = 0; i < slots_.size() && slot < 0; ++i) {
+      const RandomKey& stand_in = slots_[i].stand_in;
+      const bool is_it = key.stand_in == stand_in.stand_in;
+      // One that was made from a stand-in's numbers, field by field.
+      const bool is_like = key.key == stand_in.key || key.step == stand_in.step || key.virtual_shard == stand_in.virtual_shard;
+      if ((is_it || is_like) && !is_same_draw(key, stand_in)) refuse_changed(op);
+      if (is_it || is_like) slot = static_cast<int32_t>(i);
     }
-  }
+    any = any || slot >= 0;
+  });
+  if (!any) found.clear();
   return found;
 }
 

@@ -18,15 +18,8 @@ struct KeySlot {
   std::string module_path = "";
 };
 
-// A word of the attrs of a call that belongs to a key.
-struct KeyWord {
-  uint16_t word;
-  bool is_second;  // step and virtual shard; else the key itself
-  int32_t slot;
-};
-
-// Attrs for a call with these keys, per slot.
-Attrs with_keys(const Attrs& attrs, std::span<const KeyWord> words, std::span<const RandomKey> keys);
+// Attrs for a call with these keys, per slot; `slots` are those of the random keys among the attrs, in the order of the fields.
+Attrs with_keys(const Attrs& attrs, std::span<const int32_t> slots, std::span<const RandomKey> keys);
 
 // Adds the keys that a call has for the slots behind those that it has already.
 void draw_keys(std::span<const KeySlot> slots, std::span<const RandomKey> arguments, std::vector<RandomKey>& keys);
@@ -44,11 +37,12 @@ class TraceKeys final : public KeySource {
   void set_base(std::string_view module_path) { base_ = module_path; }
   // Stand-ins for those of the arguments.
   std::vector<RandomKey> add_arguments(std::span<const RandomKey> keys);
-  // Where the attrs of a call hold a stand-in. CaptureError when somebody changed one of its fields.
-  std::vector<KeyWord> words_in(const OpDef& op, const Attrs& attrs) const;
+  // Per random key among the attrs of a call its slot here, or -1 for a key that is none of this trace's stand-ins; empty when all
+  // are such. CaptureError when somebody changed the key, the step or the virtual shard of a stand-in.
+  std::vector<int32_t> slots_in(const OpDef& op, const Attrs& attrs) const;
 
   const std::vector<KeySlot>& slots() const { return slots_; }
-  // Those of the trace whose calls are traced again.
+  // Takes the slots of the trace whose calls are traced again.
   void set_slots(std::vector<KeySlot> slots) { slots_ = std::move(slots); }
 
  private:

@@ -1,7 +1,6 @@
 #include "tutti/graph/program.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tutti/graph/trace.h"
 #include "tutti/ops/engine/dispatch.h"
@@ -10,10 +9,7 @@ namespace tutti::graph {
 
 Attrs with_values(const Attrs& attrs, const SymGraph& symbols, FunctionRef<int64_t(SymInt)> value_of) {
   Attrs result = attrs;
-  result.replace_words([&](int64_t word) {
-    const SymInt size = SymInt::of_raw(word);
-    return size.is_symbolic() && symbols.has_name(word) ? value_of(size) : word;
-  });
+  result.map_sizes([&](SymInt size) { return symbols.has_name(size.raw()) ? SymInt(value_of(size)) : size; });
   return result;
 }
 

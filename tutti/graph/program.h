@@ -86,7 +86,7 @@ class Program {
     // False when a fact does not hold for these sizes.
     bool forward();
     bool backward();
-    // What `t`, of the recorded trace, is in this one.
+    // The tensor that stands in this trace for `t` of the recorded one.
     Tensor at(const Tensor& t) const;
 
    private:

@@ -304,7 +304,7 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* 
   op.infer(call, metas);
   begin_writes(call);
   Node node{.op = &op, .attrs = call.attrs, .origin = given != nullptr ? *given : origin()};
-  node.keys = keys_.words_in(op, call.attrs);
+  node.keys = keys_.slots_in(op, call.attrs);
   if (outer_ != nullptr) refuse_outer_keys(call);
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();

@@ -32,7 +32,7 @@ void Trace::refuse_outer_writes(const OpCall& call) {
 
 void Trace::refuse_outer_keys(const OpCall& call) const {
   for (const Trace* t = outer_; t != nullptr; t = t->outer_) {
-    if (t->keys_.words_in(call.op, call.attrs).empty()) continue;
+    if (t->keys_.slots_in(call.op, call.attrs).empty()) continue;
     throw CaptureError(34, fmt::format("{}: '{}' draws random numbers with a key of the function around it; draw outside of it", call.op.name, name()));
   }
 }

@@ -9,6 +9,10 @@ namespace {
 struct StridedAttrs {
   Extents sizes, strides;
   int64_t offset;
+  static constexpr auto fields() {
+    return field_list(field::number<&StridedAttrs::sizes>("sizes"), field::number<&StridedAttrs::strides>("strides"),
+                      field::number<&StridedAttrs::offset>("offset"));
+  }
 };
 
 Tensor strided_view(const OpCall& call) {

@@ -30,6 +30,10 @@ struct AvgAttrs {
     for (size_t d = 0; d < 3; ++d) n *= include_pad ? w.padded_count(d, o[d]) : taps[d].count();
     return n;
   }
+  static constexpr auto fields() {
+    return field_list(field::nested<&AvgAttrs::w>("w"), field::number<&AvgAttrs::include_pad>("include_pad"),
+                      field::number<&AvgAttrs::divisor>("divisor"));
+  }
 };
 const AvgAttrs& attrs_of(const OpCall& call) { return call.attrs.as<AvgAttrs>(); }
 
@@ -103,7 +107,7 @@ void run_forward(const OpCall& call, const Tensor& x, const Tensor& y) {
   });
 }
 
-// Of the windows over one element, the lower comes first.
+// Among the windows over one element, the lower comes first.
 template <class Value>
 void run_backward(const OpCall& call, const Tensor& g, const Tensor& dx) {
   using Sum = std::conditional_t<std::is_same_v<Value, double>, double, float>;

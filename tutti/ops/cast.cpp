@@ -9,6 +9,7 @@ namespace {
 
 struct CastAttrs {
   DType dtype;
+  static constexpr auto fields() { return field_list(field::output_dtype<&CastAttrs::dtype>("dtype")); }
 };
 
 DType target_of(const OpCall& call) { return call.attrs.as<CastAttrs>().dtype; }

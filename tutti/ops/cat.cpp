@@ -10,6 +10,7 @@ namespace {
 
 struct CatAttrs {
   int64_t dim;
+  static constexpr auto fields() { return field_list(field::number<&CatAttrs::dim>("dim")); }
 };
 
 size_t dim_of(const Attrs& attrs) { return static_cast<size_t>(attrs.as<CatAttrs>().dim); }

@@ -13,6 +13,10 @@ namespace {
 struct ClampAttrs {
   Scalar min, max;
   bool has_min, has_max;
+  static constexpr auto fields() {
+    return field_list(field::size<&ClampAttrs::min>("min"), field::size<&ClampAttrs::max>("max"),
+                      field::rule<&ClampAttrs::has_min>("has_min"), field::rule<&ClampAttrs::has_max>("has_max"));
+  }
 };
 
 const ClampAttrs& attrs_of(const OpCall& call) { return call.attrs.as<ClampAttrs>(); }

@@ -15,9 +15,8 @@ using facets::volume;
 
 struct ConvAttrs {
   ConvGeometry g;
-  int64_t out_dtype;
-
-  DType dtype() const { return static_cast<DType>(out_dtype); }
+  DType out_dtype;
+  static constexpr auto fields() { return field_list(field::nested<&ConvAttrs::g>("g"), field::output_dtype<&ConvAttrs::out_dtype>("out_dtype")); }
 };
 const ConvGeometry& geometry_of(const OpCall& call) { return call.attrs.as<ConvAttrs>().g; }
 DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -73,7 +72,7 @@ void reference(const OpCall& call, std::span<const Tensor> outputs, const Tensor
 extern const OpDef kConvolution, kInputGradient, kWeightGradient;
 
 Tensor product(const OpDef& op, const Tensor& a, const Tensor& b, const ConvGeometry& g, DType out) {
-  return call_op(op, Attrs::of(ConvAttrs{g, static_cast<int64_t>(out)}), a, b);
+  return call_op(op, Attrs::of(ConvAttrs{g, out}), a, b);
 }
 
 Cost cost(const OpCall& call) {
@@ -106,7 +105,7 @@ std::vector<Sample> samples(int first, int second) {
     const Extents y = concrete(sizes_of(g, x[0], w[0], g.output));
     const Extents all[] = {y, x, w};
     list.push_back({name, {facets::sample_tensor(1, all[first], dtype), facets::sample_tensor(2, all[second], dtype)},
-                    Attrs::of(ConvAttrs{g, static_cast<int64_t>(widened ? wide(dtype) : dtype)})});
+                    Attrs::of(ConvAttrs{g, widened ? wide(dtype) : dtype})});
   };
   const bool of_weight = second == 1;
   add("line", {2, 3, 11}, {4, 3, 3}, {.padding = {1}}, DType::f32);
@@ -128,7 +127,7 @@ const OpDef kConvolution{
     .infer =
         [](const OpCall& call, OutputMetas& out) {
           check_channels(call, call[0].size(1), call[1].size(1), call[1].size(0));
-          out.add(call.attrs.as<ConvAttrs>().dtype(),
+          out.add(call.attrs.as<ConvAttrs>().out_dtype,
                   sizes_of(geometry_of(call), call[0].size(0), call[1].size(0), geometry_of(call).output));
         },
     .reference =
@@ -167,7 +166,7 @@ const OpDef kInputGradient{
           TUTTI_CHECK(call[0].size(1) == call[1].size(0),
                       "convolution_input_gradient: the gradient {} has {} channels, the weight {} makes {}", describe(call[0]),
                       call[0].size(1), describe(call[1]), call[1].size(0));
-          out.add(call.attrs.as<ConvAttrs>().dtype(), sizes_of(g, call[0].size(0), call[1].size(1) * g.groups, g.size));
+          out.add(call.attrs.as<ConvAttrs>().out_dtype, sizes_of(g, call[0].size(0), call[1].size(1) * g.groups, g.size));
         },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
@@ -204,7 +203,7 @@ const OpDef kWeightGradient{
           TUTTI_CHECK(call[0].size(0) == call[1].size(0),
                       "convolution_weight_gradient: the gradient {} and x {} have different numbers of images", describe(call[0]),
                       describe(call[1]));
-          out.add(call.attrs.as<ConvAttrs>().dtype(), sizes_of(g, call[0].size(1), floordiv(call[1].size(1), g.groups), g.kernel));
+          out.add(call.attrs.as<ConvAttrs>().out_dtype, sizes_of(g, call[0].size(1), floordiv(call[1].size(1), g.groups), g.kernel));
         },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {

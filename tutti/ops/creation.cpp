@@ -13,12 +13,16 @@ constexpr const char* kNoInputs = "it has no input";
 struct FullAttrs {
   Shape sizes;
   double value;
-  int64_t dtype;
+  DType dtype;
+  static constexpr auto fields() {
+    return field_list(field::size<&FullAttrs::sizes>("sizes"), field::number<&FullAttrs::value>("value"),
+                      field::output_dtype<&FullAttrs::dtype>("dtype"));
+  }
 };
 
 void infer_full(const OpCall& call, OutputMetas& out) {
   const FullAttrs& a = call.attrs.as<FullAttrs>();
-  out.add(static_cast<DType>(a.dtype), a.sizes);
+  out.add(a.dtype, a.sizes);
 }
 
 std::string all_dims_sharding(const OpCall& call) {
@@ -29,8 +33,8 @@ std::string all_dims_sharding(const OpCall& call) {
 
 int full_params(const OpCall& call, codegen::ParamValue* params) {
   const FullAttrs& a = call.attrs.as<FullAttrs>();
-  if (is_floating(static_cast<DType>(a.dtype))) params[0].f = a.value;
-  else if (static_cast<DType>(a.dtype) == DType::boolean) params[0].i = a.value != 0.0;
+  if (is_floating(a.dtype)) params[0].f = a.value;
+  else if (a.dtype == DType::boolean) params[0].i = a.value != 0.0;
   else params[0].i = static_cast<int64_t>(a.value);
   return 1;
 }
@@ -38,7 +42,7 @@ int full_params(const OpCall& call, codegen::ParamValue* params) {
 std::vector<Sample> full_samples() {
   std::vector<Sample> samples;
   const auto add = [&](const char* name, const Extents& sizes, double value, DType dtype) {
-    samples.push_back({name, {}, Attrs::of(FullAttrs{to_shape(sizes), value, static_cast<int64_t>(dtype)})});
+    samples.push_back({name, {}, Attrs::of(FullAttrs{to_shape(sizes), value, dtype})});
   };
   add("f32", {3, 17}, 0.1, DType::f32);
   add("negative_zero", {5}, -0.0, DType::f32);
@@ -78,7 +82,12 @@ const OpDef kFull{
 
 struct ArangeAttrs {
   SymInt count, start;
-  int64_t step, dtype;
+  int64_t step;
+  DType dtype;
+  static constexpr auto fields() {
+    return field_list(field::size<&ArangeAttrs::count>("count"), field::size<&ArangeAttrs::start>("start"),
+                      field::number<&ArangeAttrs::step>("step"), field::output_dtype<&ArangeAttrs::dtype>("dtype"));
+  }
 };
 
 const OpDef kArange{
@@ -87,7 +96,7 @@ const OpDef kArange{
     .infer =
         [](const OpCall& call, OutputMetas& out) {
           const ArangeAttrs& a = call.attrs.as<ArangeAttrs>();
-          out.add(static_cast<DType>(a.dtype), {a.count});
+          out.add(a.dtype, {a.count});
         },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
@@ -117,10 +126,10 @@ const OpDef kArange{
     .samples =
         [] {
           const auto attrs = [](ArangeAttrs a) { return Attrs::of(a); };
-          return std::vector<Sample>{{"i64", {}, attrs({37, -5, 3, static_cast<int64_t>(DType::i64)})},
-                                     {"down_f32", {}, attrs({9, 4, -1, static_cast<int64_t>(DType::f32)})},
-                                     {"i32", {}, attrs({20, 0, 1, static_cast<int64_t>(DType::i32)})},
-                                     {"empty", {}, attrs({0, 3, 1, static_cast<int64_t>(DType::i64)})}};
+          return std::vector<Sample>{{"i64", {}, attrs({37, -5, 3, DType::i64})},
+                                     {"down_f32", {}, attrs({9, 4, -1, DType::f32})},
+                                     {"i32", {}, attrs({20, 0, 1, DType::i32})},
+                                     {"empty", {}, attrs({0, 3, 1, DType::i64})}};
         },
     .tolerance = {.f32 = 0, .f64 = 0},
 };
@@ -134,7 +143,12 @@ struct BandAttrs {
   SymInt rows, columns;
   int64_t diagonal;
   Band band;
-  int64_t dtype;
+  DType dtype;
+  static constexpr auto fields() {
+    return field_list(field::size<&BandAttrs::rows>("rows"), field::size<&BandAttrs::columns>("columns"),
+                      field::number<&BandAttrs::diagonal>("diagonal"), field::rule<&BandAttrs::band>("band"),
+                      field::output_dtype<&BandAttrs::dtype>("dtype"));
+  }
 };
 
 bool in_band(Band band, int64_t distance, int64_t diagonal) {
@@ -152,7 +166,7 @@ void band_recipe(RecipeBuilder& b) {
 
 std::vector<Sample> band_samples() {
   const auto attrs = [](int64_t rows, int64_t columns, int64_t diagonal, Band band, DType dtype) {
-    return Attrs::of(BandAttrs{rows, columns, diagonal, band, static_cast<int64_t>(dtype)});
+    return Attrs::of(BandAttrs{rows, columns, diagonal, band, dtype});
   };
   return {{"eye", {}, attrs(5, 7, 0, Band::equal, DType::f32)},
           {"lower", {}, attrs(6, 5, 1, Band::lower, DType::boolean)},
@@ -166,7 +180,7 @@ const OpDef kBand{
     .infer =
         [](const OpCall& call, OutputMetas& out) {
           const BandAttrs& a = call.attrs.as<BandAttrs>();
-          out.add(static_cast<DType>(a.dtype), {a.rows, a.columns});
+          out.add(a.dtype, {a.rows, a.columns});
         },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
@@ -183,8 +197,7 @@ const OpDef kBand{
                      params[0].i = call.attrs.as<BandAttrs>().columns.value();
                      params[1].i = call.attrs.as<BandAttrs>().diagonal;
                      return 2;
-                   },
-               .variant = [](const OpCall& call) { return static_cast<uint64_t>(call.attrs.as<BandAttrs>().band); }},
+                   }},
     .sharding = all_dims_sharding,
     .local_attrs =
         [](const OpCall& call, const LocalBox& part) {
@@ -200,14 +213,14 @@ const OpDef kBand{
 
 Tensor band(SymInt rows, SymInt columns, int64_t diagonal, Band kind, DType dtype, const char* where) {
   TUTTI_CHECK(rows >= 0 && columns >= 0, "{}: sizes [{}, {}] hold a negative size", where, rows, columns);
-  return apply1(kBand, {}, Attrs::of(BandAttrs{rows, columns, diagonal, kind, static_cast<int64_t>(dtype)}));
+  return apply1(kBand, {}, Attrs::of(BandAttrs{rows, columns, diagonal, kind, dtype}));
 }
 
 }  // namespace
 
 Tensor full(const Shape& sizes, double value, DType dtype) {
   for (const SymInt size : sizes) TUTTI_CHECK(size >= 0, "full: sizes {} hold a negative size", sizes);
-  return apply1(kFull, {}, Attrs::of(FullAttrs{sizes, value, static_cast<int64_t>(dtype)}));
+  return apply1(kFull, {}, Attrs::of(FullAttrs{sizes, value, dtype}));
 }
 Tensor zeros(const Shape& sizes, DType dtype) { return full(sizes, 0.0, dtype); }
 Tensor ones(const Shape& sizes, DType dtype) { return full(sizes, 1.0, dtype); }
@@ -219,7 +232,7 @@ Tensor arange(SymInt start, SymInt end, int64_t step, DType dtype) {
   TUTTI_CHECK(step != 0, "arange: the step from {} to {} is 0; give a positive or negative one", start, end);
   const SymInt span = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
   const SymInt count = span <= 0 ? SymInt(0) : stride == 1 ? span : floordiv(span + stride - 1, stride);
-  return apply1(kArange, {}, Attrs::of(ArangeAttrs{count, start, step, static_cast<int64_t>(dtype)}));
+  return apply1(kArange, {}, Attrs::of(ArangeAttrs{count, start, step, dtype}));
 }
 Tensor arange(SymInt end) { return arange(0, end); }
 

@@ -17,6 +17,7 @@ constexpr const char* kNoGradient = "it is a part of cross entropy over ranks, w
 
 struct ShardAttrs {
   int64_t first_class;
+  static constexpr auto fields() { return field_list(field::number<&ShardAttrs::first_class>("first_class")); }
 };
 int first_class_param(const OpCall& call, codegen::ParamValue* params) {
   params[0].i = call.attrs.as<ShardAttrs>().first_class;

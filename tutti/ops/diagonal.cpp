@@ -19,7 +19,7 @@ struct DiagonalAttrs {
     return std::max<int64_t>(std::min(sizes[static_cast<size_t>(dim0)] - first_row(),
                                       sizes[static_cast<size_t>(dim1)] - first_column()), 0);
   }
-  // Of sizes, strides or an index: without the two dims, then `last`.
+  // Sizes, strides or an index without the two dims, then `last`.
   Extents reduced(const Extents& values, int64_t last) const {
     Extents result;
     for (int d = 0; d < values.ndim(); ++d) {
@@ -35,6 +35,10 @@ struct DiagonalAttrs {
     for (int d = 0; d < sizes.ndim(); ++d)
       result.push_back(d == dim0 ? at.back() + first_row() : d == dim1 ? at.back() + first_column() : at[k++]);
     return result;
+  }
+  static constexpr auto fields() {
+    return field_list(field::number<&DiagonalAttrs::sizes>("sizes"), field::number<&DiagonalAttrs::offset>("offset"),
+                      field::number<&DiagonalAttrs::dim0>("dim0"), field::number<&DiagonalAttrs::dim1>("dim1"));
   }
 };
 

@@ -18,6 +18,7 @@ namespace {
 
 struct EmbeddingAttrs {
   int64_t padding = kNoPadding;  // the row that takes no gradient
+  static constexpr auto fields() { return field_list(field::number<&EmbeddingAttrs::padding>("padding")); }
 };
 
 void infer_embedding(const OpCall& call, OutputMetas& out) {
@@ -85,6 +86,9 @@ const OpDef kEmbedding{
 struct BackwardAttrs {
   int64_t vocab;
   int64_t padding = kNoPadding;
+  static constexpr auto fields() {
+    return field_list(field::number<&BackwardAttrs::vocab>("vocab"), field::number<&BackwardAttrs::padding>("padding"));
+  }
 };
 
 void infer_backward(const OpCall& call, OutputMetas& out) {

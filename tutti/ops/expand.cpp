@@ -10,6 +10,7 @@ namespace {
 
 struct SizesAttrs {
   Shape sizes;
+  static constexpr auto fields() { return field_list(field::size<&SizesAttrs::sizes>("sizes")); }
 };
 
 const Shape& sizes_of(const OpCall& call) { return call.attrs.as<SizesAttrs>().sizes; }

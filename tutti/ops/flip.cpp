@@ -11,6 +11,7 @@ namespace {
 
 struct FlipAttrs {
   Dims dims;
+  static constexpr auto fields() { return field_list(field::number<&FlipAttrs::dims>("dims")); }
 };
 
 const Dims& dims_of(const Attrs& attrs) { return attrs.as<FlipAttrs>().dims; }

@@ -1,6 +1,7 @@
 #include "tutti/ops/gather.h"
 
 #include "tutti/ops/creation.h"
+#include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/indices.h"
@@ -11,9 +12,7 @@
 namespace tutti {
 namespace {
 
-struct IndexAttrs {
-  int64_t dim;
-};
+using IndexAttrs = DimAttrs;
 
 size_t dim_of(const Attrs& attrs) { return static_cast<size_t>(attrs.as<IndexAttrs>().dim); }
 

@@ -20,7 +20,7 @@ extern const OpDef kGroupedMm;
 
 using namespace grouped;
 
-DType out_dtype(const OpCall& call) { return static_cast<DType>(call.attrs.as<GroupedAttrs>().out_dtype); }
+DType out_dtype(const OpCall& call) { return call.attrs.as<GroupedAttrs>().out_dtype; }
 
 void infer(const OpCall& call, OutputMetas& out) {
   const Shape &a = call[0].sizes(), &b = call[1].sizes();
@@ -102,7 +102,7 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 
 Tensor product(const Tensor& a, const Tensor& b, const Tensor& offsets, const Tensor& positions, SymInt position_count,
                DType out) {
-  const Attrs attrs = Attrs::of(GroupedAttrs{positions.defined() ? position_count : SymInt(0), static_cast<int64_t>(out)});
+  const Attrs attrs = Attrs::of(GroupedAttrs{positions.defined() ? position_count : SymInt(0), out});
   return positions.defined() ? call_op(kGroupedMm, attrs, a, b, offsets, positions) : call_op(kGroupedMm, attrs, a, b, offsets);
 }
 
@@ -144,7 +144,7 @@ Cost cost(const OpCall& call) {
 
 Sample sample(const char* name, const Extents& a, const Extents& b, const Tensor& offsets, DType dtype, DType out) {
   return {name, {facets::sample_tensor(1, a, dtype), facets::sample_tensor(2, b, dtype), offsets},
-          Attrs::of(GroupedAttrs{0, static_cast<int64_t>(out)})};
+          Attrs::of(GroupedAttrs{0, out})};
 }
 
 std::vector<Sample> samples() {
@@ -162,7 +162,7 @@ std::vector<Sample> samples() {
       sample("no_groups_f32", {3, 4}, {0, 4, 3}, Tensor::of<int64_t>({}), f32, f32)};
   Sample placed = sample("positions_f64", {3, 9}, {9, 4}, Tensor::of<int64_t>({4, 4, 8}), f64, f64);
   placed.inputs.push_back(Tensor::of<int64_t>({0, 1, 250, 511, 3, 128, 300, 301, 7}));
-  placed.attrs = Attrs::of(GroupedAttrs{512, static_cast<int64_t>(f64)});
+  placed.attrs = Attrs::of(GroupedAttrs{512, f64});
   list.push_back(placed);
   return list;
 }

@@ -9,6 +9,7 @@ constexpr char kNoGradient[] = "it writes its operand; use the form without unde
 
 struct InplaceAttrs {
   Scalar value;
+  static constexpr auto fields() { return field_list(field::size<&InplaceAttrs::value>("value")); }
 };
 
 // One writing op: the operation that combines target and operand, or none (fill_), which takes the operand as it is.

@@ -47,7 +47,7 @@ void vjp_layer(const VjpCall& call, std::span<Tensor> grads) {
   if (call.needs(1) || call.needs(2)) {
     const Tensor inputs[] = {x, g, mean, r};
     Tensor outputs[2];
-    apply(kLayerNormWeight, inputs, Attrs::of(int64_t{w.ndim()}), outputs);
+    apply(kLayerNormWeight, inputs, Attrs::of(facets::WeightAttrs{w.ndim()}), outputs);
     grads[1] = outputs[0];
     grads[2] = outputs[1];
   }

@@ -23,7 +23,11 @@ struct MatmulAttrs {
   DType out_dtype;
   ContractionAxis axis;
   // Which operands were broadcast over batch dims: the terms of their gradients stay f32 until they are summed (N4).
-  bool is_broadcast[2] = {false, false};
+  std::array<bool, 2> is_broadcast = {false, false};
+  static constexpr auto fields() {
+    return field_list(field::output_dtype<&MatmulAttrs::out_dtype>("out_dtype"), field::rule<&MatmulAttrs::axis>("axis"),
+                      field::number<&MatmulAttrs::is_broadcast>("is_broadcast"));
+  }
 };
 
 codegen::ContractionTree tree_for(ContractionAxis axis, int64_t k) {

@@ -17,6 +17,7 @@ namespace {
 struct NonzeroAttrs {
   SymInt size;
   int64_t fill;
+  static constexpr auto fields() { return field_list(field::size<&NonzeroAttrs::size>("size"), field::number<&NonzeroAttrs::fill>("fill")); }
 };
 
 void infer(const OpCall& call, OutputMetas& out) {

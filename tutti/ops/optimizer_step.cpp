@@ -11,9 +11,17 @@ namespace {
 // input [] instead: a compiled graph holds attrs.
 struct AdamWAttrs {
   double beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
+  static constexpr auto fields() {
+    return field_list(field::number<&AdamWAttrs::beta1>("beta1"), field::number<&AdamWAttrs::one_minus_beta1>("one_minus_beta1"),
+                      field::number<&AdamWAttrs::beta2>("beta2"), field::number<&AdamWAttrs::one_minus_beta2>("one_minus_beta2"),
+                      field::number<&AdamWAttrs::eps>("eps"));
+  }
 };
 struct SgdAttrs {
   double weight_decay, momentum;
+  static constexpr auto fields() {
+    return field_list(field::number<&SgdAttrs::weight_decay>("weight_decay"), field::number<&SgdAttrs::momentum>("momentum"));
+  }
 };
 
 template <class T>

@@ -25,6 +25,7 @@ constexpr int64_t kWorthATask = int64_t{1} << 18;
 
 struct PackedLinearAttrs {
   SymInt out_features;
+  static constexpr auto fields() { return field_list(field::size<&PackedLinearAttrs::out_features>("out_features")); }
 };
 int64_t out_features(const OpCall& call) {
   return call.attrs.as<PackedLinearAttrs>().out_features.value();

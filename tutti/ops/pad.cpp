@@ -10,6 +10,10 @@ namespace {
 struct PadAttrs {
   int64_t dim, before, after;
   double value;
+  static constexpr auto fields() {
+    return field_list(field::number<&PadAttrs::dim>("dim"), field::number<&PadAttrs::before>("before"),
+                      field::number<&PadAttrs::after>("after"), field::number<&PadAttrs::value>("value"));
+  }
 };
 
 const PadAttrs& pad_of(const OpCall& call) { return call.attrs.as<PadAttrs>(); }

@@ -8,6 +8,7 @@ namespace {
 
 struct PermuteAttrs {
   Dims order;
+  static constexpr auto fields() { return field_list(field::number<&PermuteAttrs::order>("order")); }
 };
 
 void infer_permute(const OpCall& call, OutputMetas& out) {

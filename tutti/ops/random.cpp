@@ -14,14 +14,19 @@ namespace {
 struct RandomAttrs {
   Shape sizes;
   RandomKey key;
-  int64_t dtype;
+  DType dtype;
   double a, b;
+  static constexpr auto fields() {
+    return field_list(field::size<&RandomAttrs::sizes>("sizes"), field::random_key<&RandomAttrs::key>("key"),
+                      field::output_dtype<&RandomAttrs::dtype>("dtype"), field::number<&RandomAttrs::a>("a"),
+                      field::number<&RandomAttrs::b>("b"));
+  }
 };
 
 const RandomAttrs& attrs_of(const OpCall& call) { return call.attrs.as<RandomAttrs>(); }
 
 void infer_random(const OpCall& call, OutputMetas& out) {
-  out.add(static_cast<DType>(attrs_of(call).dtype), attrs_of(call).sizes);
+  out.add(attrs_of(call).dtype, attrs_of(call).sizes);
 }
 
 uint64_t random_variant(const OpCall& call) { return facets::key_variant(attrs_of(call).key); }
@@ -56,7 +61,7 @@ std::vector<Sample> random_samples(std::initializer_list<DType> dtypes, double a
   std::vector<Sample> samples;
   for (const DType dtype : dtypes) {
     const auto attrs = [&](const Shape& sizes, const RandomKey& key) {
-      return Attrs::of(RandomAttrs{sizes, key, static_cast<int64_t>(dtype), a, b});
+      return Attrs::of(RandomAttrs{sizes, key, dtype, a, b});
     };
     const std::string suffix(name_of(dtype));
     samples.push_back({"odd_" + suffix, {}, attrs({3, 37}, plain)});
@@ -189,7 +194,7 @@ const OpDef kRandint{
 };
 
 Tensor draw(const OpDef& op, const Shape& sizes, const RandomKey& key, double a, double b, DType dtype) {
-  return apply1(op, {}, Attrs::of(RandomAttrs{sizes, key, static_cast<int64_t>(dtype), a, b}));
+  return apply1(op, {}, Attrs::of(RandomAttrs{sizes, key, dtype, a, b}));
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ static RandomKey compose(const RandomKey& whole, RandomKey part, int64_t count) 
 
 RandomKey part_of(const RandomKey& whole, const Extents& sizes, const Extents& part, const Extents& offsets) {
   const Extents strides = contiguous_strides(sizes);
-  RandomKey key{.key = whole.key, .step = whole.step, .virtual_shard = whole.virtual_shard};
+  RandomKey key{.key = whole.key, .step = whole.step, .virtual_shard = whole.virtual_shard, .stand_in = whole.stand_in};
   if (numel_of(part) == 0) return key;
   for (size_t d = 0; d < sizes.size(); ++d) key.first_index += offsets[d] * strides[d];
   // Dims from the last one on that are whole form one run with the first that is cut.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tutti/core/shape.h"
+#include "tutti/ops/engine/attrs.h"
 
 namespace tutti {
 
@@ -21,10 +22,17 @@ struct RandomKey {
   // For a part cut along an inner dim: its elements are runs of `run_length` in the whole tensor, `run_stride` apart.
   int64_t run_length = 0;  // 0: a single run
   int64_t run_stride = 0;
+  int64_t stand_in = 0;  // of a trace: the number of the key that this one stands for in its calls; 0: none
 
   // The position in the whole tensor of element i of this part.
   int64_t index_of(int64_t i) const {
     return first_index + (run_length == 0 ? i : i / run_length * run_stride + i % run_length);
+  }
+  static constexpr auto fields() {
+    return field_list(field::number<&RandomKey::key>("key"), field::number<&RandomKey::step>("step"),
+                      field::number<&RandomKey::virtual_shard>("virtual_shard"), field::number<&RandomKey::first_index>("first_index"),
+                      field::number<&RandomKey::run_length>("run_length"), field::number<&RandomKey::run_stride>("run_stride"),
+                      field::number<&RandomKey::stand_in>("stand_in"));
   }
 };
 

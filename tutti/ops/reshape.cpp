@@ -12,6 +12,7 @@ namespace {
 
 struct ViewAttrs {
   Shape sizes;
+  static constexpr auto fields() { return field_list(field::size<&ViewAttrs::sizes>("sizes")); }
 };
 
 // The strides by which `sizes` walk the elements of x in row-major order, or nothing when there are none.

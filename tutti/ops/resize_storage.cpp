@@ -7,6 +7,7 @@ namespace {
 
 struct ResizeAttrs {
   int64_t restores;
+  static constexpr auto fields() { return field_list(field::number<&ResizeAttrs::restores>("restores")); }
 };
 
 // Not in the table of ops: there are no elements that a reference could define.

@@ -41,7 +41,7 @@ void vjp_rms(const VjpCall& call, std::span<Tensor> grads) {
   if (call.needs(0)) grads[0] = call_op(kRmsNormBackward, {}, x, g, w, r);
   if (call.needs(1)) {
     const Tensor inputs[] = {x, g, r};
-    grads[1] = apply1(kRmsNormWeight, inputs, Attrs::of(int64_t{w.ndim()}));
+    grads[1] = apply1(kRmsNormWeight, inputs, Attrs::of(facets::WeightAttrs{w.ndim()}));
   }
 }
 

@@ -11,6 +11,7 @@ extern const OpDef kRope, kRotate;
 
 struct RopeAttrs {
   int64_t inverse;  // turn the other way: the gradient
+  static constexpr auto fields() { return field_list(field::rule<&RopeAttrs::inverse>("inverse")); }
 };
 
 void infer(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
@@ -22,7 +23,6 @@ void build_half(RecipeBuilder& b) {
   const Expr xc = x * c, ys = y * s;
   b.out(b.call.attrs.as<RopeAttrs>().inverse ? xc + ys : xc - ys);
 }
-uint64_t half_variant(const OpCall& call) { return static_cast<uint64_t>(call.attrs.as<RopeAttrs>().inverse); }
 
 Tensor half(const Tensor& x, int which) {
   const Extents& e = x.extents();
@@ -107,7 +107,7 @@ const OpDef kRope{.name = "rope", .num_inputs = 3, .infer = infer, .reference = 
                   .samples = samples};
 const OpDef kRotate{.name = "rope_half_", .num_inputs = 5, .writes = {4, -1, -1, -1}, .infer = infer_rotate,
                     .reference = reference_rotate, .gradient = {.none = "writes in place; rope has the gradient"},
-                    .recipe = {.build = build_half, .variant = half_variant},
+                    .recipe = {.build = build_half},
                     .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, "|", 0b11111); },
                     .samples = rotate_samples};
 

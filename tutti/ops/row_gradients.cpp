@@ -20,6 +20,10 @@ struct RowAttrs {
   int64_t grain = 0;  // tokens of a range; 0: token_grain()
 
   int64_t range() const { return grain > 0 ? grain : token_grain(); }
+  static constexpr auto fields() {
+    return field_list(field::number<&RowAttrs::vocab>("vocab"), field::number<&RowAttrs::padding>("padding"),
+                      field::number<&RowAttrs::grain>("grain"));
+  }
 };
 const RowAttrs& attrs_of(const OpCall& call) { return call.attrs.as<RowAttrs>(); }
 

@@ -11,6 +11,7 @@
 
 #include "tutti/core/dtype.h"
 #include "tutti/core/symfloat.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti {
 
@@ -34,17 +35,31 @@ class Scalar {
         is_symbolic_(value.is_symbolic()) {}
 
   constexpr Kind kind() const { return kind_; }
+  // A number that depends on symbolic sizes: its node. The others have none.
+  constexpr bool is_symbolic() const { return is_symbolic_; }
+  SymInt symbol() const { return SymInt::of_raw(i_); }
+  // Takes the value of its symbol, which for a floating number is the bits of a double; without effect when map returns a symbol.
+  void map_symbol(FunctionRef<SymInt(SymInt)> map) {
+    if (!is_symbolic_) return;
+    const SymInt value = map(symbol());
+    if (value.is_symbolic()) return;
+    i_ = value.value();
+    is_symbolic_ = false;
+    if (is_floating()) f_ = std::bit_cast<double>(i_), i_ = 0;
+  }
+  // 64 bits that are equal for equal numbers of one kind.
+  constexpr uint64_t raw() const { return is_floating() && !is_symbolic_ ? std::bit_cast<uint64_t>(f_) : static_cast<uint64_t>(i_); }
   constexpr bool is_floating() const { return kind_ == Kind::floating; }
   constexpr double to_double() const { return is_floating() ? floating() : static_cast<double>(integer()); }
   constexpr int64_t to_int64() const { return is_floating() ? static_cast<int64_t>(floating()) : integer(); }
   std::string to_string() const;
 
  private:
-  constexpr int64_t integer() const { return is_symbolic_ && SymInt::of_raw(i_).is_symbolic() ? SymInt::of_raw(i_).guard_int() : i_; }
+  constexpr int64_t integer() const { return is_symbolic_ ? SymInt::of_raw(i_).guard_int() : i_; }
   constexpr double floating() const { return is_symbolic_ ? std::bit_cast<double>(integer()) : f_; }
 
   double f_ = 0.0;
-  int64_t i_ = 0;  // for a symbolic number the node as a SymInt, or the bits of its value once that is known
+  int64_t i_ = 0;  // for a symbolic number its node as a SymInt
   Kind kind_ = Kind::integer;
   bool is_symbolic_ = false;
 };

@@ -21,6 +21,7 @@ using codegen::ReduceOp;
 
 struct ScanAttrs {
   int64_t dim;
+  static constexpr auto fields() { return field_list(field::number<&ScanAttrs::dim>("dim")); }
 };
 
 // A 0-dim tensor is one row of one element.

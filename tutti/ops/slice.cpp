@@ -15,6 +15,11 @@ struct SliceAttrs {
   SymInt start, length;
   int64_t step;
   SymInt size;
+  static constexpr auto fields() {
+    return field_list(field::number<&SliceAttrs::dim>("dim"), field::size<&SliceAttrs::start>("start"),
+                      field::size<&SliceAttrs::length>("length"), field::number<&SliceAttrs::step>("step"),
+                      field::size<&SliceAttrs::size>("size"));
+  }
 };
 
 const SliceAttrs& slice_of(const Attrs& attrs) { return attrs.as<SliceAttrs>(); }

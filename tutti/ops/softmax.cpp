@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tutti/ops/binary.h"
+#include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/softmax_nodes.h"
@@ -21,7 +22,7 @@ using facets::values;
 extern const OpDef kSoftmax, kSoftmaxBackward, kLogSoftmax, kLogSoftmaxBackward, kLogsumexp;
 
 // The attrs of all of them: the dim that rows lie along, normalized.
-int64_t dim_of(const OpCall& call) { return call.attrs.as<int64_t>(); }
+int64_t dim_of(const OpCall& call) { return call.attrs.as<DimAttrs>().dim; }
 
 void infer_same(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
 void infer_row(const OpCall& call, OutputMetas& out) {
@@ -149,7 +150,7 @@ std::vector<Sample> samples() {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const auto& [sizes, dim] : std::vector<std::pair<Extents, int64_t>>{
              {{5, 7}, 1}, {{3, 2, 33}, 2}, {{2, 1300}, 1}, {{1}, 0}, {{2, 1}, 1}, {{35, 21}, 0}, {{3, 33, 5}, 1}, {{1300, 4}, 0}, {{7, 3}, 0}, {{1, 6}, 0}}) {
-      Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {}, Attrs::of(dim)};
+      Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {}, Attrs::of(DimAttrs{dim})};
       for (int i = 0; i < kInputs; ++i) s.inputs.push_back(facets::sample_tensor(static_cast<uint64_t>(i) + 3, sizes, dtype, i ? 0.01 : -6.0, i ? 0.9 : 6.0));
       list.push_back(s);
     }
@@ -178,7 +179,7 @@ const OpDef kLogSoftmaxBackward{.name = "log_softmax_backward", .num_inputs = 2,
 
 Tensor along(const OpDef& op, const Tensor& x, int64_t dim) {
   TUTTI_CHECK(is_floating(x.dtype()), "{}: needs a float tensor, got {}", op.name, describe(x));
-  return call_op(op, Attrs::of(int64_t{normalize_dim(dim, x.ndim(), op.name)}), x);
+  return call_op(op, Attrs::of(DimAttrs{normalize_dim(dim, x.ndim(), op.name)}), x);
 }
 
 }  // namespace

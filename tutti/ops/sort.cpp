@@ -13,6 +13,7 @@ namespace {
 
 struct SortAttrs {
   int64_t dim, descending;
+  static constexpr auto fields() { return field_list(field::number<&SortAttrs::dim>("dim"), field::rule<&SortAttrs::descending>("descending")); }
 };
 
 const SortAttrs& attrs_of(const OpCall& call) { return call.attrs.as<SortAttrs>(); }

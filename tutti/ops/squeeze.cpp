@@ -1,5 +1,6 @@
 #include "tutti/ops/squeeze.h"
 
+#include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 
@@ -7,10 +8,6 @@ namespace tutti {
 namespace {
 
 // The dim of size 1 that goes (numbered in x) or comes (numbered in the result).
-struct DimAttrs {
-  int64_t dim;
-};
-
 int dim_of(const Attrs& attrs) { return static_cast<int>(attrs.as<DimAttrs>().dim); }
 
 void unit_dim_reference(const OpCall& call, std::span<const Tensor> outputs) {

@@ -12,6 +12,9 @@ namespace {
 
 struct TopkAttrs {
   int64_t dim, k, largest;
+  static constexpr auto fields() {
+    return field_list(field::number<&TopkAttrs::dim>("dim"), field::number<&TopkAttrs::k>("k"), field::rule<&TopkAttrs::largest>("largest"));
+  }
 };
 
 const TopkAttrs& attrs_of(const OpCall& call) { return call.attrs.as<TopkAttrs>(); }

@@ -25,6 +25,10 @@ struct UnfoldAttrs {
     result[at()] = window[at()] * step + window.back();
     return result;
   }
+  static constexpr auto fields() {
+    return field_list(field::number<&UnfoldAttrs::sizes>("sizes"), field::number<&UnfoldAttrs::dim>("dim"),
+                      field::number<&UnfoldAttrs::size>("size"), field::number<&UnfoldAttrs::step>("step"));
+  }
 };
 
 const UnfoldAttrs& unfold_of(const Attrs& attrs) { return attrs.as<UnfoldAttrs>(); }

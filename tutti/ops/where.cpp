@@ -64,6 +64,9 @@ const OpDef kWhere{
 struct WhereScalarAttrs {
   Scalar value;
   bool value_first;  // the number is taken where the condition is true
+  static constexpr auto fields() {
+    return field_list(field::size<&WhereScalarAttrs::value>("value"), field::rule<&WhereScalarAttrs::value_first>("value_first"));
+  }
 };
 
 const WhereScalarAttrs& attrs_of(const OpCall& call) { return call.attrs.as<WhereScalarAttrs>(); }
@@ -108,8 +111,7 @@ const OpDef kWhereScalar{
     .reference = where_scalar_reference,
     .gradient = {.vjp = where_scalar_vjp, .saves_inputs = 1},
     .recipe = {.build = build_where_scalar,
-               .params = where_scalar_params,
-               .variant = [](const OpCall& call) -> uint64_t { return attrs_of(call).value_first; }},
+               .params = where_scalar_params},
     // With 0 the chosen places of a partial sum are partial sums as well; with another number they are not.
     .sharding =
         [](const OpCall& call) {

@@ -10,7 +10,7 @@ namespace {
 void run(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& x = call[0];
   const Tensor target = target_of(outputs[0]);
-  const Tensor own = target.view_as(x.extents(), contiguous_strides(x.extents()), attrs_of(call).group.rank * x.numel());
+  const Tensor own = target.view_as(x.extents(), contiguous_strides(x.extents()), rank_of(call) * x.numel());
   facets::raw_copy(own, x);
   attach(outputs[0], group_of(call)->all_gather_single(target, own, kStart));
 }

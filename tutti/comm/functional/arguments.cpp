@@ -1,68 +1,12 @@
 #include "tutti/comm/functional/arguments.h"
 
-#include <algorithm>
-#include <map>
 #include <mutex>
+#include <set>
 
 #include "tutti/comm/group_registry.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm::functional {
-namespace {
-
-// The groups that ops of this process refer to. Holds no group alive; numbers are never used again.
-class GroupTable {
- public:
-  static GroupTable& instance() {
-    static GroupTable* table = new GroupTable;
-    return *table;
-  }
-
-  int64_t number_of(const std::shared_ptr<ProcessGroup>& group) {
-    const std::lock_guard lock(mutex_);
-    const auto found = numbers_.find(group.get());
-    if (found != numbers_.end()) {
-      if (!groups_.at(found->second).group.expired()) return found->second;
-      numbers_.erase(found);  // a group that stood at the same address before
-    }
-    if (numbers_.size() >= forget_at_) forget_dead();
-    const int64_t number = next_++;
-    numbers_[group.get()] = number;
-    groups_[number] = {group, group->name()};
-    return number;
-  }
-
-  std::shared_ptr<ProcessGroup> find(int64_t number, const char* op) {
-    const std::lock_guard lock(mutex_);
-    const auto found = groups_.find(number);
-    std::shared_ptr<ProcessGroup> group = found == groups_.end() ? nullptr : found->second.group.lock();
-    TUTTI_CHECK(group != nullptr, "{}: the process group '{}' it was called with is already destroyed; keep the group until backward is done",
-                op, found == groups_.end() ? "?" : found->second.name);
-    return group;
-  }
-
- private:
-  struct Known {
-    std::weak_ptr<ProcessGroup> group;
-    std::string name;
-  };
-
-  // A group of long ago is forgotten with its name.
-  void forget_dead() {
-    std::erase_if(numbers_, [&](const auto& entry) { return groups_.at(entry.second).group.expired(); });
-    std::erase_if(groups_, [](const auto& entry) { return entry.second.group.expired(); });
-    forget_at_ = std::max<size_t>(1024, 2 * numbers_.size());
-  }
-
-  std::mutex mutex_;
-  std::map<const ProcessGroup*, int64_t> numbers_;
-  std::map<int64_t, Known> groups_;
-  int64_t next_ = 0;
-  size_t forget_at_ = 1024;
-};
-
-}  // namespace
-
 GroupArgument::GroupArgument(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {
   TUTTI_CHECK(group_ != nullptr, "functional collective: the process group is null; this rank may not be a member of it");
 }
@@ -76,10 +20,24 @@ ReduceArgument::ReduceArgument(ReduceKind kind) : op_(kind) {
 }
 ReduceArgument::ReduceArgument(std::string_view name) : ReduceArgument(reduce_kind_from_name(name)) {}
 
-GroupRef GroupRef::of(const GroupArgument& group) {
-  return {GroupTable::instance().number_of(group.get()), static_cast<int32_t>(group->rank()), static_cast<int32_t>(group->size())};
+const std::string* name_of_group(const std::string& name) {
+  static std::mutex mutex;
+  static auto* names = new std::set<std::string, std::less<>>;  // outlives all graphs
+  const std::lock_guard lock(mutex);
+  return &*names->insert(name).first;
 }
 
-std::shared_ptr<ProcessGroup> GroupRef::resolve(const char* op) const { return GroupTable::instance().find(id, op); }
+GroupRef GroupRef::of(const GroupArgument& group) {
+  const std::string name = GroupRegistry::current().name_for(group.get());
+  return {name_of_group(name), static_cast<int32_t>(group->size())};
+}
+
+std::shared_ptr<ProcessGroup> GroupRef::resolve(const char* op) const {
+  const GroupRegistry::Found found = GroupRegistry::current().find(*name);
+  TUTTI_CHECK(found.is_known, "{}: the process group '{}' it was called with is not registered on this rank: it was destroyed and forgotten, or its name was "
+              "removed; keep the group and its name until backward is done", op, *name);
+  TUTTI_CHECK(found.group != nullptr, "{}: the process group '{}' it was called with is already destroyed; keep the group until backward is done", op, *name);
+  return found.group;
+}
 
 }  // namespace tutti::comm::functional

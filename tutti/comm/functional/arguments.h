@@ -43,15 +43,19 @@ class ReduceArgument {
   ReduceOp op_;
 };
 
-// A reference to a group for the attrs of ops, which are plain bytes and may outlive the group.
+// A group for the attrs of ops, which are plain bytes and may outlive the group: its name in the registry of each rank, so that one
+// graph serves ranks that are threads.
 struct GroupRef {
-  int64_t id = -1;
-  int32_t rank = 0;
+  const std::string* name = nullptr;  // kept once per process and name: see name_of_group()
   int32_t ranks = 1;
 
+  // A group that nobody registered is given a name, see GroupRegistry::name_for().
   static GroupRef of(const GroupArgument& group);
-  // UsageError, naming the op, when the group no longer exists.
+  // The group of that name on this rank. UsageError, naming the op, when it no longer exists, or was never registered here.
   std::shared_ptr<ProcessGroup> resolve(const char* op) const;
 };
+
+// The one copy of `name` in the process, which is never freed.
+const std::string* name_of_group(const std::string& name);
 
 }  // namespace tutti::comm::functional

@@ -7,7 +7,7 @@
 namespace tutti::comm::functional {
 namespace {
 
-bool is_root(const OpCall& call) { return attrs_of(call).group.rank == attrs_of(call).peer; }
+bool is_root(const OpCall& call) { return rank_of(call) == attrs_of(call).peer; }
 
 void infer(const OpCall& call, OutputMetas& out) {
   checks::root(call.op.name, attrs_of(call).peer, attrs_of(call).group.ranks);

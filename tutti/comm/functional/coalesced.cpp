@@ -58,7 +58,7 @@ void run_all_gather(const OpCall& call, std::span<const Tensor> outputs) {
   std::vector<Tensor> own;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Extents& sizes = call[i].extents();
-    own.push_back(parts[i].view_as(sizes, contiguous_strides(sizes), parts[i].offset() + attrs_of(call).group.rank * call[i].numel()));
+    own.push_back(parts[i].view_as(sizes, contiguous_strides(sizes), parts[i].offset() + rank_of(call) * call[i].numel()));
     facets::raw_copy(own[i], call[i]);
   }
   attach(outputs[0], group_of(call)->all_gather_single_coalesced(parts, own, kStart));

@@ -7,7 +7,7 @@ namespace {
 
 void check_peer(const OpCall& call) {
   const CallAttrs& a = attrs_of(call);
-  checks::peer(call.op.name, a.peer, a.group.rank, a.group.ranks, false);
+  checks::peer(call.op.name, a.peer, rank_of(call), a.group.ranks, false);
 }
 
 Attrs message_attrs(const GroupArgument& group, int peer, uint32_t tag) {

@@ -117,6 +117,10 @@ struct PartAttrs {
   int64_t offset;
   DType dtype;
   Extents sizes;
+  static constexpr auto fields() {
+    return field_list(field::number<&PartAttrs::offset>("offset"), field::output_dtype<&PartAttrs::dtype>("dtype"),
+                      field::number<&PartAttrs::sizes>("sizes"));
+  }
 };
 
 }  // namespace

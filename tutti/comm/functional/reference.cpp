@@ -86,12 +86,12 @@ void move_elements(const Tensor& out, int64_t to, const Tensor& in, int64_t from
 void all_reduce_reference(const OpCall& call, std::span<const Tensor> outputs) { reduce_elements(call, of_all_ranks(call), 0, outputs[0]); }
 
 void reduce_scatter_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  reduce_elements(call, of_all_ranks(call), attrs_of(call).group.rank * outputs[0].numel(), outputs[0]);
+  reduce_elements(call, of_all_ranks(call), rank_of(call) * outputs[0].numel(), outputs[0]);
 }
 
 void reduce_to_root_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const std::vector<Tensor> all = of_all_ranks(call);
-  if (attrs_of(call).group.rank == attrs_of(call).peer) reduce_elements(call, all, 0, outputs[0]);
+  if (rank_of(call) == attrs_of(call).peer) reduce_elements(call, all, 0, outputs[0]);
   else facets::fill_elements(outputs[0], facets::kSumIdentity);
 }
 
@@ -105,18 +105,18 @@ void all_gather_reference(const OpCall& call, std::span<const Tensor> outputs) {
 
 // Rank p's rows for this rank stand behind those that p cuts for lower ranks.
 void all_to_all_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const GroupRef& group = attrs_of(call).group;
+  const int rank = rank_of(call), ranks = attrs_of(call).group.ranks;
   const std::vector<Tensor> inputs = of_all_ranks(call);
   const std::vector<Tensor> splits = call.inputs.size() == 3 ? of_all_ranks(call, 2) : std::vector<Tensor>();
   int64_t row = 1, to = 0;
   for (size_t d = 1; d < call[0].extents().size(); ++d) row *= call[0].extents()[d];
   for (size_t p = 0; p < inputs.size(); ++p) {
-    const int64_t equal = inputs[p].numel() / group.ranks;
-    int64_t from = group.rank * equal, count = equal;
+    const int64_t equal = inputs[p].numel() / ranks;
+    int64_t from = rank * equal, count = equal;
     if (!splits.empty()) {
       from = 0;
-      for (int r = 0; r < group.rank; ++r) from += splits[p].data<int64_t>()[r] * row;
-      count = splits[p].data<int64_t>()[group.rank] * row;
+      for (int r = 0; r < rank; ++r) from += splits[p].data<int64_t>()[r] * row;
+      count = splits[p].data<int64_t>()[rank] * row;
     }
     move_elements(outputs[0], to, inputs[p], from, count);
     to += count;

@@ -44,7 +44,7 @@ class Bucketer {
   }
 
   bool is_alike(const Node& a, const Node& b) const {
-    return a.op == b.op && std::ranges::equal(a.attrs.bytes(), b.attrs.bytes()) && a.outputs[0].dtype == b.outputs[0].dtype && a.origin.region == b.origin.region &&
+    return a.op == b.op && a.attrs == b.attrs && a.outputs[0].dtype == b.outputs[0].dtype && a.origin.region == b.origin.region &&
            graph_.buffers[static_cast<size_t>(a.outputs[0].buffer)].device == graph_.buffers[static_cast<size_t>(b.outputs[0].buffer)].device;
   }
 

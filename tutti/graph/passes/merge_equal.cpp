@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <map>
 
-#include "tutti/core/hash.h"
-
 namespace tutti::graph {
 namespace {
 
 uint64_t hash_of(const Node& node) {
   uint64_t h = reinterpret_cast<uintptr_t>(node.op) ^ node.origin.region;
   const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull; h ^= h >> 29; };
-  mix(hash64(node.attrs.bytes().data(), node.attrs.bytes().size(), 0));
+  mix(node.attrs.hash());
   for (const Value& v : node.inputs) {
     mix(static_cast<uint64_t>(v.buffer) << 32 | static_cast<uint64_t>(static_cast<uint32_t>(v.version)));
     mix(static_cast<uint64_t>(v.offset));
@@ -22,7 +20,7 @@ uint64_t hash_of(const Node& node) {
 
 bool is_same_call(const Node& a, const Node& b) {
   return a.op == b.op && a.origin.region == b.origin.region && a.inputs == b.inputs && a.after == b.after && a.control == b.control &&
-         std::ranges::equal(a.attrs.bytes(), b.attrs.bytes());
+         a.attrs == b.attrs;
 }
 
 }  // namespace

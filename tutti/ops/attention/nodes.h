@@ -11,6 +11,7 @@ void reference_nodes(const OpCall& call, std::span<const Tensor> outputs);
 
 struct ResultAttrs {
   DType dtype;
+  static constexpr auto fields() { return field_list(field::output_dtype<&ResultAttrs::dtype>("dtype")); }
 };
 void infer_result(const OpCall& call, OutputMetas& out);
 void build_result(RecipeBuilder& b);

@@ -15,6 +15,10 @@ struct SdpaAttrs {
   bool causal;
   bool partial = false;  // gradients stay unrounded
   int64_t window = -1;   // a query sees so many keys before its last one; -1: all
+  static constexpr auto fields() {
+    return field_list(field::number<&SdpaAttrs::scale>("scale"), field::rule<&SdpaAttrs::causal>("causal"),
+                      field::rule<&SdpaAttrs::partial>("partial"), field::number<&SdpaAttrs::window>("window"));
+  }
 };
 
 // g, o -> sum(g o)

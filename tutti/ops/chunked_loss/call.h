@@ -15,6 +15,13 @@ struct LossAttrs {
   DType logits = DType::f32;  // to which logits and their gradients are rounded; f64 operands: f64
   bool partial = false;       // the gradient of x is a sum over some of the classes: it stays f32 (N4)
   uint8_t needs = 0;          // gradients that will be, or are, asked for: bits of Need
+  static constexpr auto fields() {
+    return field_list(field::number<&LossAttrs::ignore_index>("ignore_index"), field::number<&LossAttrs::first_class>("first_class"),
+                      field::number<&LossAttrs::max_bytes>("max_bytes"), field::number<&LossAttrs::chunk_rows>("chunk_rows"),
+                      field::number<&LossAttrs::chunk_classes>("chunk_classes"), field::number<&LossAttrs::softcap>("softcap"),
+                      field::rule<&LossAttrs::logits>("logits"), field::rule<&LossAttrs::partial>("partial"),
+                      field::rule<&LossAttrs::needs>("needs"));
+  }
 };
 enum Need : uint8_t { kNeedX = 1, kNeedWeight = 2, kNeedBias = 4 };
 inline const LossAttrs& attrs_of(const OpCall& call) { return call.attrs.as<LossAttrs>(); }

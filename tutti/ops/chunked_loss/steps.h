@@ -4,6 +4,7 @@
 #include <span>
 
 #include "tutti/ops/chunked_loss/call.h"
+#include "tutti/ops/engine/attrs.h"
 
 namespace tutti::chunked_loss {
 
@@ -13,6 +14,11 @@ struct StepAttrs {
   double softcap = 0;
   DType logits = DType::f32;
   bool bias = false, mix = false, mass = false;
+  static constexpr auto fields() {
+    return field_list(field::number<&StepAttrs::first_class>("first_class"), field::number<&StepAttrs::ignore_index>("ignore_index"),
+                      field::number<&StepAttrs::softcap>("softcap"), field::rule<&StepAttrs::logits>("logits"),
+                      field::rule<&StepAttrs::bias>("bias"), field::rule<&StepAttrs::mix>("mix"), field::rule<&StepAttrs::mass>("mass"));
+  }
 };
 // For the chunk that begins at class `begin` of this call's.
 StepAttrs step_attrs(const OpCall& call, int64_t begin);

@@ -4,12 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "tutti/core/error.h"
+#include "tutti/ops/engine/attr_fields.h"
+#include "tutti/ops/engine/attr_values.h"
 
 namespace tutti {
+
+struct RandomKey;
 
 class Attrs {
  public:
@@ -18,15 +23,17 @@ class Attrs {
   Attrs() {}  // not defaulted: `Attrs{}` would clear all bytes at each call of an op
   template <class T>
   static Attrs of(const T& value) {
+    static_assert(HasFields<T>, "attrs are a struct that lists its fields, see attr_fields.h");
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity && alignof(T) <= 8);
     Attrs a;
     std::memcpy(a.bytes_, &value, sizeof(T));
-    __builtin_clear_padding(reinterpret_cast<T*>(a.bytes_));
+    a.type_ = &attrs_type<T>;
     a.size_ = sizeof(T);
     return a;
   }
-  Attrs(const Attrs& other) : size_(other.size_) { std::memcpy(bytes_, other.bytes_, size_); }
+  Attrs(const Attrs& other) : type_(other.type_), size_(other.size_) { std::memcpy(bytes_, other.bytes_, size_); }
   Attrs& operator=(const Attrs& other) {
+    type_ = other.type_;
     size_ = other.size_;
     std::memmove(bytes_, other.bytes_, size_);
     return *this;
@@ -34,26 +41,34 @@ class Attrs {
 
   template <class T>
   const T& as() const {
-    TUTTI_ASSERT(size_ == sizeof(T), "attrs hold {} bytes, {} were expected", size_, sizeof(T));
+    TUTTI_ASSERT(type_ == &attrs_type<T>, "attrs are {}, and {} was expected", type_name(), attrs_type<T>.name);
     return *reinterpret_cast<const T*>(bytes_);
   }
-  // Puts map(word) in the place of each of the 8-byte words.
-  template <class Map>
-  void replace_words(Map&& map) {
-    for (size_t at = 0; at + 8 <= size_; at += 8) {
-      int64_t word;
-      std::memcpy(&word, bytes_ + at, 8);
-      word = map(word);
-      std::memcpy(bytes_ + at, &word, 8);
-    }
-  }
-  bool empty() const { return size_ == 0; }
-  // Equal bytes mean equal attrs. Equal attrs have equal bytes where their type has no unused elements (an InlineDims keeps
-  // what was behind its end): padding is cleared, so that no pass depends on what lay in memory before.
-  std::span<const std::byte> bytes() const { return {bytes_, size_}; }
+  bool empty() const { return type_ == nullptr; }
+  const AttrsType* type() const { return type_; }  // null when empty
+  std::string_view type_name() const;              // "none" when empty
+
+  // "{dim: 1, keepdim: false}"; "" when empty.
+  std::string to_string() const;
+  // The attrs of `type` that to_string() wrote. UsageError naming the field where the text ends to fit, or holds a handle.
+  static Attrs from_text(const AttrsType& type, std::string_view text);
+
+  // Equal when they are of one type and all fields are equal. Elements behind the end of a list do not count.
+  friend bool operator==(const Attrs& a, const Attrs& b);
+  uint64_t hash() const;
+  // The hash of rules and output dtypes only (see Recipe::variant); 0 when there are none.
+  uint64_t hash_of_rules() const { return type_ == nullptr || !type_->has_rules ? 0 : rules_hash(); }
+
+  // Puts map(size) in the place of each symbolic size.
+  void map_sizes(FunctionRef<SymInt(SymInt)> map);
+  // Calls visit(key) with each random key, which it may change.
+  void visit_keys(FunctionRef<void(RandomKey&)> visit);
 
  private:
+  uint64_t rules_hash() const;
+
   alignas(8) std::byte bytes_[kCapacity];
+  const AttrsType* type_ = nullptr;
   size_t size_ = 0;
 };
 

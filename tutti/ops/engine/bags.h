@@ -19,6 +19,10 @@ struct BagAttrs {
   int64_t include_last;
 
   BagMode pooling() const { return static_cast<BagMode>(mode); }
+  static constexpr auto fields() {
+    return field_list(field::number<&BagAttrs::vocab>("vocab"), field::number<&BagAttrs::padding>("padding"),
+                      field::rule<&BagAttrs::mode>("mode"), field::number<&BagAttrs::include_last>("include_last"));
+  }
 };
 inline const BagAttrs& bag_attrs(const OpCall& call) { return call.attrs.as<BagAttrs>(); }
 
@@ -30,7 +34,7 @@ SymInt number_of_bags(const OpCall& call);
 // bag, and its entry.
 void check_bags(const OpCall& call);
 
-// Of a checked call: where bags begin, and the end of the last.
+// The places where the bags of a checked call begin, and the end of the last.
 std::vector<int64_t> bag_borders(const OpCall& call);
 // The bag of every entry.
 Tensor bag_of_entry(const std::vector<int64_t>& borders);

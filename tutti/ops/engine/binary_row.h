@@ -2,6 +2,7 @@
 // operation by a struct; BinaryOp makes its three rows (two tensors, a number second, a number first).
 #pragma once
 
+#include "tutti/ops/engine/attrs.h"
 #include "tutti/ops/engine/pointwise.h"
 
 namespace tutti::pointwise {
@@ -20,6 +21,7 @@ enum class BinaryForm : uint8_t { tensors, scalar_second, scalar_first };
 
 struct ScalarAttrs {
   Scalar value;
+  static constexpr auto fields() { return field_list(field::size<&ScalarAttrs::value>("value")); }
 };
 
 // What one operation is, whatever its form. Arrays of three are indexed by the form.

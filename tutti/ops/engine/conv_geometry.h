@@ -22,6 +22,12 @@ struct ConvGeometry {
 
   // Whether windows are single elements in their order: the columns are x itself.
   bool is_pointwise() const;
+  static constexpr auto fields() {
+    return field_list(field::number<&ConvGeometry::dims>("dims"), field::number<&ConvGeometry::size>("size"),
+                      field::number<&ConvGeometry::kernel>("kernel"), field::number<&ConvGeometry::output>("output"),
+                      field::number<&ConvGeometry::stride>("stride"), field::number<&ConvGeometry::before>("before"),
+                      field::number<&ConvGeometry::dilation>("dilation"), field::number<&ConvGeometry::groups>("groups"));
+  }
 };
 
 // The number of `list` for spatial dim `dim` of `dims`; a list of one holds for all. UsageError naming `what` for another length.

@@ -45,6 +45,11 @@ const OpDef kRawCopy{
     .recipe = {.build = [](RecipeBuilder& b) { b.out(b.in(0)); }, .moves_bits = true},
 };
 
+struct BitsAttrs {
+  int64_t bits;  // of each element
+  static constexpr auto fields() { return field_list(field::number<&BitsAttrs::bits>("bits")); }
+};
+
 const OpDef kRawFill{
     .name = "fill",
     .num_inputs = 0,
@@ -52,7 +57,7 @@ const OpDef kRawFill{
     .recipe = {.build = [](RecipeBuilder& b) { b.out(b.param(0, b.output_dtypes[0])); },
                .params =
                    [](const OpCall& call, codegen::ParamValue* params) {
-                     params[0].i = call.attrs.as<int64_t>();
+                     params[0].i = call.attrs.as<BitsAttrs>().bits;
                      return 1;
                    },
                .moves_bits = true},
@@ -71,7 +76,7 @@ void raw_fill(const Tensor& target, double value) {
   if (target.numel() == 0) return;
   const Tensor element = Tensor::empty({}, target.dtype());
   write_double(element, 0, value);
-  const Attrs bits = Attrs::of(load_as_int64(element.raw_data(), recipe_dtype(kRawFill.recipe, target.dtype())));
+  const Attrs bits = Attrs::of(BitsAttrs{load_as_int64(element.raw_data(), recipe_dtype(kRawFill.recipe, target.dtype()))});
   run_recipe({kRawFill, {}, bits}, {&target, 1});
 }
 

@@ -41,7 +41,7 @@ void infer_like_first(const OpCall& call, OutputMetas& out) { out.add(call[0].dt
 
 void infer_weight(const OpCall& call, OutputMetas& out) {
   Shape sizes;
-  const int64_t ndim = call.attrs.as<int64_t>();
+  const int64_t ndim = call.attrs.as<WeightAttrs>().ndim;
   for (int64_t d = call[0].ndim() - ndim; d < call[0].ndim(); ++d) sizes.push_back(call[0].size(d));
   for (int k = 0; k < call.op.num_outputs; ++k) out.add(stats_dtype(call[0].dtype()), sizes);
 }
@@ -49,7 +49,7 @@ void infer_weight(const OpCall& call, OutputMetas& out) {
 // The dims in front of the weight's are the tokens.
 Dims weight_row_dims(const OpCall& call) {
   Dims dims;
-  for (int64_t d = 0; d < call[0].ndim() - call.attrs.as<int64_t>(); ++d) dims.push_back(d);
+  for (int64_t d = 0; d < call[0].ndim() - call.attrs.as<WeightAttrs>().ndim; ++d) dims.push_back(d);
   return dims;
 }
 
@@ -79,7 +79,7 @@ std::string weight_sharding(const OpCall& call) {
   std::string text;
   for (const Tensor& t : call.inputs) text += fmt::format("#x[{}] ", letters(x, t));
   const std::string all = letters(x, x);
-  const size_t cut = static_cast<size_t>(x.ndim() - call.attrs.as<int64_t>());
+  const size_t cut = static_cast<size_t>(x.ndim() - call.attrs.as<WeightAttrs>().ndim);
   text += "->";
   for (int k = 0; k < call.op.num_outputs; ++k) text += fmt::format(" y[{}]", all.substr(cut));
   return fmt::format("{} | sum{{{}}} |", text, all.substr(0, cut));

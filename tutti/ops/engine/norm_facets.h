@@ -5,12 +5,19 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/ops/engine/attrs.h"
 #include "tutti/ops/engine/facets.h"
 
 namespace tutti::facets {
 
+// Attrs of the gradient of a weight that spans the last `ndim` dims.
+struct WeightAttrs {
+  int64_t ndim;
+  static constexpr auto fields() { return field_list(field::number<&WeightAttrs::ndim>("ndim")); }
+};
 struct NormAttrs {
   double eps;
+  static constexpr auto fields() { return field_list(field::number<&NormAttrs::eps>("eps")); }
 };
 int eps_param(const OpCall& call, codegen::ParamValue* params);
 
@@ -35,7 +42,7 @@ std::string weight_sharding(const OpCall& call);
 // Samples whose inputs have sizes relative to x: 'x' like x, 'w' its last dim, 'r' one per row; a last 'r' is positive.
 std::vector<Sample> norm_samples(std::string_view kinds, const Attrs& attrs);
 inline Attrs sample_eps() { return Attrs::of(NormAttrs{1e-3}); }
-inline Attrs sample_weight() { return Attrs::of(int64_t{1}); }
+inline Attrs sample_weight() { return Attrs::of(WeightAttrs{1}); }
 
 // UsageError unless x is a float tensor whose trailing dims are those of `weight`.
 void check_norm(const char* name, const Tensor& x, const Tensor& weight);

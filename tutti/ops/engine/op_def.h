@@ -106,7 +106,8 @@ struct Recipe {
   uint32_t per_row = 0;
   // Run-time scalars; returns how many were written (at most 16).
   int (*params)(const OpCall&, codegen::ParamValue*) = nullptr;
-  // A number for the part of the attrs that affects the code; calls with equal variants share a kernel.
+  // A number for the part of the call that affects the code; calls with equal variants share a kernel. Default: the hash of the
+  // rules and output dtypes among the fields of the attrs (attr_fields.h).
   uint64_t (*variant)(const OpCall&) = nullptr;
   // Elements per leaf of the reduction tree; 0 or absent: 512.
   int64_t (*leaf)(const OpCall&) = nullptr;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/ops/engine/attrs.h"
 #include "tutti/ops/engine/conv_geometry.h"
 
 namespace tutti::facets {
@@ -76,6 +77,12 @@ struct PoolWindows {
         for (int64_t i2 = all[2].first; i2 < all[2].last; i2 += all[2].step) visit(line + i2);
       }
     }
+  }
+  static constexpr auto fields() {
+    return field_list(field::number<&PoolWindows::dims>("dims"), field::number<&PoolWindows::size>("size"),
+                      field::number<&PoolWindows::output>("output"), field::number<&PoolWindows::kernel>("kernel"),
+                      field::number<&PoolWindows::stride>("stride"), field::number<&PoolWindows::before>("before"),
+                      field::number<&PoolWindows::dilation>("dilation"), field::number<&PoolWindows::adaptive>("adaptive"));
   }
 };
 

@@ -52,7 +52,7 @@ size_t KernelKey::hash() const {
 }
 
 KernelKey key_of(const OpCall& call, LoopKind kind) {
-  return {&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : 0, kind};
+  return {&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : call.attrs.hash_of_rules(), kind};
 }
 
 KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind, const LoopNest& nest, int inner) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "tutti/ops/engine/attrs.h"
 #include "tutti/ops/engine/facets.h"
 
 namespace tutti::rows {
@@ -14,6 +15,11 @@ struct ReduceAttrs {
   DType dtype = DType::f32;  // of the result
   int64_t leaf = 0;          // elements per leaf of the tree; 0: the default
   double correction = 0;     // var
+  static constexpr auto fields() {
+    return field_list(field::number<&ReduceAttrs::dims>("dims"), field::number<&ReduceAttrs::keepdim>("keepdim"),
+                      field::output_dtype<&ReduceAttrs::dtype>("dtype"), field::number<&ReduceAttrs::leaf>("leaf"),
+                      field::number<&ReduceAttrs::correction>("correction"));
+  }
 };
 inline const ReduceAttrs& reduce_attrs(const OpCall& call) { return call.attrs.as<ReduceAttrs>(); }
 

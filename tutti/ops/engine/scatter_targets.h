@@ -3,13 +3,12 @@
 
 #include <string>
 
+#include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/op_def.h"
 
 namespace tutti::facets {
 
-struct ScatterAttrs {
-  int64_t dim;
-};
+using ScatterAttrs = DimAttrs;
 inline size_t scatter_dim(const Attrs& attrs) { return static_cast<size_t>(attrs.as<ScatterAttrs>().dim); }
 
 // Inputs are x, index, source.

@@ -11,7 +11,11 @@ namespace tutti::grouped {
 // Operands of a call: a, b, offsets and, when position_count is not 0, positions.
 struct GroupedAttrs {
   SymInt position_count;
-  int64_t out_dtype;
+  DType out_dtype;
+  static constexpr auto fields() {
+    return field_list(field::size<&GroupedAttrs::position_count>("position_count"),
+                      field::output_dtype<&GroupedAttrs::out_dtype>("out_dtype"));
+  }
 };
 bool has_positions(const OpCall& call);
 

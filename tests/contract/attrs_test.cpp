@@ -1,0 +1,62 @@
+// The attrs of every sample of every op: text names each field, values survive it, and each field tells calls apart.
+#include <cstring>
+#include <functional>
+
+#include "tests/contract/support/op_cases.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;  // NOLINT: the contract's own words
+
+class AttrsContract : public ::testing::TestWithParam<const OpDef*> {};
+INSTANTIATE_TEST_SUITE_P(EveryOp, AttrsContract, ::testing::ValuesIn(all_ops()), name_of_op);
+
+// The fields of nested structs as well.
+void for_each_field(const AttrsType& type, void* attrs, const std::function<void(const FieldRecord&, void*)>& visit) {
+  for (const FieldRecord& f : type.fields) {
+    if (f.type->nested != nullptr) for_each_field(*f.type->nested, f.at(attrs), visit);
+    else visit(f, f.at(attrs));
+  }
+}
+
+TEST_P(AttrsContract, TextNamesEveryFieldAndKeepsTheValues) {
+  for (const Sample& sample : GetParam()->samples()) {
+    if (sample.attrs.empty()) continue;
+    const std::string text = sample.attrs.to_string();
+    for (const FieldRecord& f : sample.attrs.type()->fields) EXPECT_NE(text.find(std::string(f.name) + ": "), std::string::npos) << f.name << " in " << text;
+    const Attrs again = Attrs::from_text(*sample.attrs.type(), text);
+    EXPECT_TRUE(again == sample.attrs) << text << " and " << again.to_string();
+    EXPECT_EQ(again.hash(), sample.attrs.hash()) << text;
+  }
+}
+
+template <class T>
+bool is_a(const FieldRecord& field) {
+  return field.type == &attrs_detail::field_type<T>;
+}
+
+TEST_P(AttrsContract, EachNumberTellsCallsApart) {
+  for (const Sample& sample : GetParam()->samples()) {
+    if (sample.attrs.empty()) continue;
+    alignas(8) std::byte bytes[Attrs::kCapacity];
+    const Attrs copy = Attrs::from_text(*sample.attrs.type(), sample.attrs.to_string());
+    std::memcpy(bytes, &copy, sample.attrs.type()->size);  // the bytes come first
+    for_each_field(*sample.attrs.type(), bytes, [&](const FieldRecord& f, void* at) {
+      const bool is_number = is_a<int64_t>(f) || is_a<double>(f) || is_a<bool>(f) || is_a<uint64_t>(f) || is_a<uint32_t>(f) || is_a<SymInt>(f);
+      if (!is_number) return;
+      const auto hash = [&] { return hash_fields(*sample.attrs.type(), bytes, false); };
+      const uint64_t before = hash();
+      auto* const first = static_cast<unsigned char*>(at);
+      *first ^= 1;
+      EXPECT_NE(hash(), before) << f.name;
+      EXPECT_FALSE(equal_fields(*sample.attrs.type(), bytes, &copy)) << f.name;
+      *first ^= 1;
+      EXPECT_EQ(hash(), before);
+      EXPECT_TRUE(equal_fields(*sample.attrs.type(), bytes, &copy));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tutti
