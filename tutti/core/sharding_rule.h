@@ -23,7 +23,7 @@ struct RuleOperand {
   std::vector<std::string> dims;
 };
 
-// What happens when a factor that an output lacks is sharded.
+// The effect of sharding a factor that an output lacks.
 struct FactorClass {
   enum class Kind : uint8_t { reduce, mask, even };
   char factor;

@@ -1,4 +1,4 @@
-// Where a dim may be divided over ranks such that sums over it keep their bits (numerics contract, N3 and N11).
+// The places at which a dim may be divided over ranks such that sums over it keep their bits (numerics contract, N3 and N11).
 //
 // A dim of n elements is summed by halving, into ceil(n/2) and floor(n/2) elements, until a part fits a leaf. Ranks hold the
 // nodes of one level of that tree, so the parts of an odd dim differ by at most one element, and the ranks, combining their sums

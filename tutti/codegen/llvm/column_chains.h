@@ -47,7 +47,7 @@ class Chains {
     return v;
   }
 
-  // What of a softmax stands behind the maximum.
+  // The components of a softmax other than the maximum.
   Components sums(size_t m, llvm::Value* chain) const {
     Components v = read(m, chain);
     v.erase(v.begin());

@@ -1,5 +1,5 @@
-// How a column kernel goes over memory: a block of neighbouring columns in strips of one vector, row after row of memory,
-// all strips of a row before the next. Private to the column kernel.
+// The order in which a column kernel reads memory: a block of neighbouring columns in strips of one vector, row after row of
+// memory, all strips of a row before the next. Private to the column kernel.
 #pragma once
 
 #include <functional>
@@ -21,9 +21,9 @@ Chunk strip_chunk(Emitter& e, const ColumnBlock& block, llvm::Value* strip);
 
 class ColumnWalk {
  public:
-  // Where an element is; values: those of the nodes that are walked for.
+  // The position of an element; values: the values of the nodes that are walked for.
   struct Element {
-    llvm::Value *strip, *r, *k;  // position along the reduced dim: from its begin and from that of the walk
+    llvm::Value *strip, *r, *k;  // position along the reduced dim: from its beginning and from the beginning of the walk
     Frame& frame;
     const Chunk& chunk;
     const std::vector<llvm::Value*>& values;

@@ -1,4 +1,4 @@
-// What reductions combine: identity, one element lifted, two partial results joined. The same code serves vectors of
+// The monoid of each reduction: identity, one element lifted, two partial results joined. The same code serves vectors of
 // any lane count, scalars, row, column and scan kernels.
 #pragma once
 
@@ -30,10 +30,10 @@ class Monoid {
   Components combine(const Components& a, const Components& b) const;
   // Lanes combined by halving: lane j with lane j + 8, then j + 4, ... Scalars remain.
   Components fold_lanes(const Components& v) const;
-  // What the reductions give, from the final components; one value per reduction.
+  // The results of the reductions, computed from the final components; one value per reduction.
   Components results(const Components& v) const;
 
-  // What the lanes of a leaf hold: the components or, for softmax, the maximum and then the sums below.
+  // The identity of what the lanes of a leaf hold: the components or, for softmax, the maximum and then the sums below.
   Components leaf_identity(unsigned lanes) const;
 
   // Softmax in two passes over a leaf: first its maximum m alone, then sums of exp(x - m) over the lanes. A rest leaves out the
