@@ -207,6 +207,12 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({.name = "bf16-two-ranks", .flags = with(ranks(2), {bf16}), .variables = {}, .base = bf16_base});
     if (codegen::cpu_target() == codegen::CpuTarget::avx512)
       rows.push_back({.name = "bf16-avx2-two-ranks-compiled", .flags = with(ranks(2), {bf16, "--training.compile=true"}), .variables = {"TUTTI_CPU=avx2"}, .base = bf16_base});
+    // So does a model with dropout.
+    const std::string dropout = "--model.dropout=0.1", dropout_base = "dropout-one-rank", every_round = "--parallelism.data_parallel_schedule=every_round";
+    rows.push_back({.name = dropout_base, .flags = with(ranks(1), {dropout}), .variables = {}, .base = dropout_base});
+    rows.push_back({.name = "dropout-three-ranks-compiled", .flags = with(ranks(3), {dropout, "--training.compile=true"}), .variables = {}, .base = dropout_base});
+    rows.push_back({.name = "dropout-five-ranks-every-round", .flags = with(ranks(5), {dropout, every_round}), .variables = {}, .base = dropout_base});
+    rows.push_back({.name = "dropout-seven-ranks-recomputed", .flags = with(ranks(7), {dropout, "--activation_checkpoint.mode=full"}), .variables = {}, .base = dropout_base});
     rows.push_back({"killed-then-gloo", with(ranks(2), {"--training.compile=true"}), {}, with(ranks(4), {"--runtime.transport=gloo"})});
   }
   const auto config = configuration_of(problem);

@@ -114,7 +114,7 @@ void add_bench_layouts(CLI::App& bench, Action& action) {
                                                   "exit status 1 when one differs. Any key as --section.key=value");
   sub->add_option("config", flags->problem.config, "Configuration, e.g. configs/quickstart.toml")->required();
   sub->add_option("--steps", flags->problem.steps, "Steps of each run")->check(CLI::Range(2, 100000))->capture_default_str();
-  sub->add_flag("--all", flags->problem.all, "More layouts, and bf16 with a reference of its own");
+  sub->add_flag("--all", flags->problem.all, "More layouts, and bf16 and dropout with references of their own");
   sub->add_option("--keep", flags->keep, "An empty folder for the runs, which stay there");
   sub->add_flag("--json", flags->json, "One object per line: layout, control, loss_hex, grad_norm_hex, digest, step_ms, losses, tensors, verdict, as_promised; sums in the last");
   sub->allow_extras();

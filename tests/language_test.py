@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("tutti/core", "tutti/runtime", "tutti/tensor", "tutti/codegen", "tutti/io", "bench", "cli")
+FOLDERS = ("tutti", "bench", "cli")
 FRAGMENT = re.compile(r"^\s*// (Of|That of|Those of) ")
 PHRASES = {
     r"\bwhere (it|they) (lies|lie)\b": "in place",

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -19,29 +20,36 @@ TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
   const Output output = work.tutti("bench layouts run.toml --all --steps 4 --json --keep runs-of-it --model.flavor=tiny");
   ASSERT_EQ(output.status, 0) << output.out << output.err;
   std::istringstream lines(output.out);
-  int same = 0, same_in_bf16 = 0, controls = 0;
+  int same = 0, controls = 0;
+  std::map<std::string, int> same_by_base;
   nlohmann::json last;
   for (std::string line; std::getline(lines, line);) {
     last = nlohmann::json::parse(line);
     if (!last.contains("layout")) continue;
     EXPECT_EQ(last["as_promised"], true) << line;
     controls += last["control"] == true;
-    const bool in_bf16 = last["verdict"] == "same bits as bf16-one-rank";
-    same_in_bf16 += in_bf16;
-    same += last["verdict"] == "same bits" || in_bf16;
-    EXPECT_EQ(in_bf16, last["layout"].get<std::string>().starts_with("bf16-") && last["layout"] != "bf16-one-rank") << line;
-    if (last["verdict"] != "same bits" && !in_bf16) continue;
+    const std::string verdict = last["verdict"], name = last["layout"];
+    if (!verdict.starts_with("same bits")) continue;
+    ++same;
+    // bf16 and dropout have other bits, and a run on one rank of their own that theirs are compared with.
+    const size_t dash = name.find('-');
+    const bool is_other = name.starts_with("bf16-") || name.starts_with("dropout-");
+    EXPECT_EQ(verdict, is_other ? "same bits as " + name.substr(0, dash) + "-one-rank" : "same bits") << line;
+    ++same_by_base[is_other ? name.substr(0, dash) : "one-rank"];
     EXPECT_EQ(last["losses"], 4) << line;
     EXPECT_GT(last["tensors"], 0) << line;
   }
   EXPECT_GE(same, 24);
-  EXPECT_GE(same_in_bf16, 1);
+  EXPECT_GE(same_by_base["one-rank"], 24);
+  EXPECT_GE(same_by_base["bf16"], 1);
+  EXPECT_EQ(same_by_base["dropout"], 3);
   EXPECT_EQ(controls, 2);
   EXPECT_EQ(last["layouts"], same);
   EXPECT_EQ(last["losses"], 4 * same);
   EXPECT_EQ(last["controls"], 2);
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/killed-then-two-ranks").status, 0);
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/bf16-one-rank").status, 1);
+  EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/dropout-one-rank").status, 1);
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/control-token-grain").status, 1);
 }
 

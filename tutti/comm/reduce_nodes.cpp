@@ -158,7 +158,7 @@ void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, cons
     TUTTI_CHECK(numel < 0 || own.end - own.begin == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me,
                 output.numel(), numel, own.end - own.begin);
     const CallOptions options{.agreement = key_of(plan, agreement)};
-    // In round i every rank sends the slices of its i-th node, if it has one, straight from where they lie.
+    // In round i every rank sends the slices of its i-th node, if it has one, without copying them first.
     std::vector<Tensor> held;
     std::vector<Part> parts;
     for (size_t round = 0; round < rounds; ++round) {

@@ -1,4 +1,4 @@
-// One chunk of logits: where it lies, and the products that make it and that it goes into.
+// One chunk of logits: its memory, the products that fill it and those that read it.
 #pragma once
 
 #include "tutti/codegen/gemm.h"

@@ -33,7 +33,7 @@ constexpr Order kPadding = std::numeric_limits<Order>::min();
 
 constexpr int64_t kBand = 1 << 15;  // orders that are held at once where several lines of outputs allow a choice: they stay near
 
-// A tap: where it lies in the orders and in the plane, both from the first element of the window.
+// A tap: its position in the orders and in the plane, both counted from the first element of the window.
 struct Tap {
   int64_t in_orders, in_plane;
 };
