@@ -74,6 +74,17 @@ TEST(Module, NamesModulesFromTheRootDownAndAppliesFromTheLeavesUp) {
   EXPECT_EQ(order, (std::vector<Module*>{&*tree.left, &*tree.right, &tree}));
 }
 
+TEST(Module, OutlivesTheModuleThatItWasRegisteredWith) {
+  Leaf shared;
+  {
+    const Tied tied(shared);
+    EXPECT_EQ(shared.call_name(), "embedding");
+  }
+  const Tied another(shared);
+  EXPECT_EQ(shared.call_name(), "embedding");
+  EXPECT_EQ(another.named_parameters().size(), 2u);
+}
+
 TEST(Module, RefusesANameThatIsTaken) {
   struct Twice final : Module {
     Twice() {

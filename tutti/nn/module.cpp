@@ -26,43 +26,40 @@ struct Module::Mode final : TensorSlot {
 };
 
 Module::Module() : mode_(std::make_shared<Mode>()) {}
-Module::~Module() = default;
 
-namespace {
-
-// Appends what a module itself holds, under full names, but for what was seen before.
-template <class Named, class Identity>
-void collect(const std::string& prefix, const std::vector<Named>& own, Identity identity, std::unordered_set<const void*>& seen, std::vector<Named>& out) {
-  for (const Named& entry : own) {
-    if (!seen.insert(identity(entry)).second) continue;
-    out.push_back(entry);
-    out.back().name = prefix + entry.name;
+// Members are destroyed before the base of the module that holds them: they leave its list. What is still in it lives on elsewhere.
+Module::~Module() {
+  if (parent_ != nullptr) std::erase_if(parent_->children_, [this](const Member& member) { return member.module == this; });
+  for (const Member& child : children_) {
+    if (child.module->parent_ == this) child.module->parent_ = nullptr;
   }
 }
 
+namespace {
+
+const void* identity_of(const NamedParameter& p) { return p.parameter.identity(); }
+const void* identity_of(const NamedBuffer& b) { return b.buffer.identity(); }
+
 }  // namespace
 
-std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) const {
-  std::vector<NamedParameter> out;
+template <class Named>
+std::vector<Named> Module::collect(const std::string& prefix, const std::vector<Named> Module::* list) const {
+  std::vector<Named> out;
   std::unordered_set<const void*> seen;
   const auto walk = [&](const auto& self, const Module& module, const std::string& path) -> void {
-    collect(path, module.parameters_, [](const NamedParameter& p) { return p.parameter.identity(); }, seen, out);
+    for (const Named& own : module.*list) {
+      if (!seen.insert(identity_of(own)).second) continue;
+      out.push_back(own);
+      out.back().name = path + own.name;
+    }
     for (const Member& child : module.children_) self(self, *child.module, path + child.name + ".");
   };
   walk(walk, *this, prefix);
   return out;
 }
 
-std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const {
-  std::vector<NamedBuffer> out;
-  std::unordered_set<const void*> seen;
-  const auto walk = [&](const auto& self, const Module& module, const std::string& path) -> void {
-    collect(path, module.buffers_, [](const NamedBuffer& b) { return b.buffer.identity(); }, seen, out);
-    for (const Member& child : module.children_) self(self, *child.module, path + child.name + ".");
-  };
-  walk(walk, *this, prefix);
-  return out;
-}
+std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) const { return collect(prefix, &Module::parameters_); }
+std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const { return collect(prefix, &Module::buffers_); }
 
 std::vector<NamedModule> Module::named_modules(const std::string& prefix) {
   std::vector<NamedModule> out;

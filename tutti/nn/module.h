@@ -110,14 +110,17 @@ class Module {
     Module* module;
   };
   void check_new(const std::string& name) const;
+  // All entries of a list of this module and those below it, under full names, each thing once.
+  template <class Named>
+  std::vector<Named> collect(const std::string& prefix, const std::vector<Named> Module::* list) const;
 
   std::vector<NamedParameter> parameters_;
   std::vector<NamedBuffer> buffers_;
   std::vector<Member> children_;
   std::shared_ptr<Mode> mode_;
   std::unique_ptr<ForwardHooks> hooks_;
-  std::string name_;                // in parent_
-  const Module* parent_ = nullptr;  // where it was registered first
+  std::string name_;          // in parent_
+  Module* parent_ = nullptr;  // where it was registered first; null again when that module is gone
   bool is_list_ = false;
 };
 
