@@ -457,7 +457,7 @@ TEST_P(Conformance, TimeoutsNameWhoIsLateAndTheBarrierGoesOn) {
 
 TEST_P(Conformance, LateRanksOfARendezvousAreNamed) {
   on(3, [](const World& world) {
-    const SymmGroup group = world.group("late", 1s);
+    const SymmGroup group = world.group("late", 3s);
     const Tensor t = filled(group, {4}, 0);
     if (world.rank == 1) return;
     world.store->barrier("those that come", 2, 20s);  // else, on a busy machine, one of them is late for the other

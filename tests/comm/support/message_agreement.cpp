@@ -185,6 +185,7 @@ void check_bytes(ProcessGroup& group) {
     group.send(Tensor::of<int64_t>({7, 4}), 1, 8);
     group.send(Tensor::of<int64_t>({4}), kReceiver, 8);
   }
+  group.barrier();  // a refusal that came earlier would end one of these sends
   if (group.rank() == 1) {
     const Tensor size = Tensor::of<int64_t>({0});
     text = refusal_of([&] { group.recv(size, kSender, 8); });
