@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
@@ -126,6 +128,24 @@ TEST(CompiledSink, HoldsNoSetOfGradients) {
   const int64_t before = RankContext::current().allocator().statistics().current_bytes;
   step(x);
   EXPECT_LT(sink.most - before, 6 * kSize * kSize * 4) << "24 gradients were alive";
+}
+
+// A sum of several cotangents has only those that are there: with a zero for a missing one, -0 would become 0.
+TEST(CompiledAutograd, ASumOfManyCotangentsLeavesOutThoseOfUnusedResults) {
+  const auto products = [](const Tensor& x) { return std::vector<Tensor>{mul(x, -1.0), mul(x, -2.0), mul(x, -3.0), mul(x, -4.0)}; };
+  const auto compiled = compile(products, {.name = "products"});
+  for (const std::vector<size_t>& used : {std::vector<size_t>{0, 1, 2, 3}, {0, 2, 3}, {1, 3}, {2}}) {
+    const auto gradient = [&](const auto& f) {
+      const Tensor x = leaf({1, 2});
+      const std::vector<Tensor> results = f(x);
+      std::vector<Tensor> outputs, cotangents;
+      for (const size_t i : used) outputs.push_back(results[i]), cotangents.push_back(Tensor::of<float>({0, 1}));
+      return grad(outputs, std::vector<Tensor>{x}, cotangents)[0];
+    };
+    const Tensor eager = gradient(products), got = gradient(compiled);
+    EXPECT_TRUE(std::signbit(eager.data<float>()[0]));
+    EXPECT_EQ(std::memcmp(eager.raw_data(), got.raw_data(), 8), 0) << to_string(got) << " of " << used.size();
+  }
 }
 
 // (1e8 + 3) - 1e8 in forward order; a sum inside the compiled call would be added to the rest as one.

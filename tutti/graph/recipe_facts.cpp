@@ -13,7 +13,8 @@ RecipeFacts::RecipeFacts(const OpCall& call, std::span<const DType> outputs) {
 
 int32_t RecipeFacts::without_conversions(int32_t id) const {
   const std::vector<ExprNode>& nodes = body_.pool.nodes();
-  while (nodes[static_cast<size_t>(id)].op == ScalarOp::cast) id = nodes[static_cast<size_t>(id)].operands[0];
+  const auto converts = [&] { return nodes[static_cast<size_t>(id)].op == ScalarOp::cast || nodes[static_cast<size_t>(id)].op == ScalarOp::stored; };
+  while (converts()) id = nodes[static_cast<size_t>(id)].operands[0];
   return id;
 }
 
@@ -36,13 +37,20 @@ bool RecipeFacts::counts() const {
   return std::any_of(nodes.begin(), nodes.end(), [](const ExprNode& n) { return n.op == ScalarOp::linear_index || n.op == ScalarOp::inner_index; });
 }
 
-bool RecipeFacts::adds() const {
+bool RecipeFacts::adds(size_t count) const {
+  if (results_.size() != 1 || count < 2) return false;
   const std::vector<ExprNode>& nodes = body_.pool.nodes();
-  const ExprNode& sum = nodes[static_cast<size_t>(without_conversions(results_[0].id()))];
-  if (sum.op != ScalarOp::add || results_.size() != 1) return false;
-  const ExprNode& a = nodes[static_cast<size_t>(without_conversions(sum.operands[0]))];
-  const ExprNode& b = nodes[static_cast<size_t>(without_conversions(sum.operands[1]))];
-  return a.op == ScalarOp::arg && b.op == ScalarOp::arg && a.index + b.index == 1;
+  const auto at = [&](int32_t id) -> const ExprNode& { return nodes[static_cast<size_t>(without_conversions(id))]; };
+  const auto is_arg = [](const ExprNode& node, size_t index) { return node.op == ScalarOp::arg && static_cast<size_t>(node.index) == index; };
+  const ExprNode* sum = &at(results_[0].id());
+  // From the last operand, which was added last, to the first two.
+  for (size_t i = count - 1; i > 1; --i) {
+    if (sum->op != ScalarOp::add || !is_arg(at(sum->operands[1]), i)) return false;
+    sum = &at(sum->operands[0]);
+  }
+  if (sum->op != ScalarOp::add) return false;
+  const ExprNode &first = at(sum->operands[0]), &second = at(sum->operands[1]);
+  return (is_arg(first, 0) && is_arg(second, 1)) || (count == 2 && is_arg(first, 1) && is_arg(second, 0));
 }
 
 }  // namespace tutti::graph

@@ -14,8 +14,8 @@ class RecipeFacts {
   bool divides() const;
   // Whether its elements depend on where they stand in the output.
   bool counts() const;
-  // Whether output 0 is the sum of the two operands and nothing else.
-  bool adds() const;
+  // Whether output 0 is the sum of all `count` operands in their order, or in the other one for two, and nothing else.
+  bool adds(size_t count) const;
 
  private:
   bool is_never_zero(int32_t divisor) const;

@@ -46,7 +46,7 @@ class Remover {
     const bool gradient = reads(Holds::gradient), nothing = reads(Holds::nothing);
     fate_.push_back(nothing && !gradient ? Fate::undefined : Fate::stays);
     if (gradient && nothing) {
-      if (becomes_its_operand(n)) return;
+      if (leaves_terms_out(n)) return;
       for (const Value& v : node.inputs) {
         if (holds(v) == Holds::nothing) needed_[static_cast<size_t>(v.buffer)] = true;
       }
@@ -57,17 +57,32 @@ class Remover {
     }
   }
 
+  bool is_sum(const Node& node) const {
+    if (node.op->recipe.build == nullptr || node.op->recipe.pick != nullptr || node.outputs.size() != 1) return false;
+    const DType dtype = node.outputs[0].dtype;
+    return RecipeFacts(NodeCall(node, graph_).call, {&dtype, 1}).adds(node.inputs.size());
+  }
+
+  // A sum adds the terms that there are. With a zero in place of a missing one, -0 would become 0.
+  bool leaves_terms_out(size_t n) {
+    Node& node = graph_.nodes[n];
+    if (!is_sum(node)) return false;
+    const auto terms = std::count_if(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return holds(v) != Holds::nothing; });
+    if (terms == 1 && becomes_its_operand(n)) return true;
+    if (node.op->num_inputs >= 0) return false;
+    std::erase_if(node.inputs, [&](const Value& v) { return holds(v) == Holds::nothing; });
+    holds(node.outputs[0]) = Holds::gradient;
+    return true;
+  }
+
   // A sum of one: whoever reads it reads the operand.
   bool becomes_its_operand(size_t n) {
     const Node& node = graph_.nodes[n];
-    if (node.inputs.size() != 2 || node.op->recipe.build == nullptr || node.op->recipe.pick != nullptr || node.outputs.size() != 1) return false;
     const Value& sum = node.outputs[0];
-    const Value operand = node.inputs[holds(node.inputs[0]) == Holds::nothing];
+    const Value operand = *std::find_if(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return holds(v) != Holds::nothing; });
     const Buffer &made = graph_.buffers[static_cast<size_t>(sum.buffer)], &source = graph_.buffers[static_cast<size_t>(operand.buffer)];
     const bool stays = made.kind == Buffer::Kind::made && made.versions == 1 && source.versions == 1;
     if (!stays || (operand.dtype != sum.dtype && !may_retype_) || operand.sizes != sum.sizes) return false;
-    const DType dtype = sum.dtype;
-    if (!RecipeFacts(NodeCall(node, graph_).call, {&dtype, 1}).adds()) return false;
     const bool as_buffer = is_dense(operand, graph_);
     bool can_be_read = true;
     const Value whole = sum;
