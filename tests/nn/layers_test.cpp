@@ -5,6 +5,7 @@
 
 #include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/graph/compile.h"
 #include "tutti/nn/activation.h"
 #include "tutti/nn/attention.h"
@@ -222,6 +223,29 @@ TEST(MultiheadAttention, WithACacheHasTheBitsOfOneForward) {
   EXPECT_EQ(cache.length, 70);
   const std::string message = message_of([&] { m.forward(narrow(x, 1, 0, 1), cache); });
   EXPECT_EQ(message, "MultiheadAttention: 2 sequences of 1 more tokens do not fit a cache for 2 sequences of 70 tokens that holds 70");
+}
+
+TEST(MultiheadAttention, RefusesACacheInCompiledFunctionsAndOfAnotherDtype) {
+  MultiheadAttention m(8, 2);
+  initialize(m);
+  KvCache cache = m.make_cache(1, 4), narrow_cache = m.make_cache(1, 4, DType::bf16);
+  const Tensor x = ones({1, 1, 8});
+  const auto f = compile([&](const Tensor& t) { return m.forward(t, cache); }, {.name = "next token"});
+  EXPECT_NE(message_of([&] { f(x); }).find("a forward with a cache counts its tokens on the host"), std::string::npos);
+  EXPECT_EQ(cache.length, 0);
+  EXPECT_NE(message_of([&] { m.forward(x, narrow_cache); }).find("the cache holds bf16 and bf16; the module computes in f32"), std::string::npos);
+}
+
+// The mask of the forward belongs to the forward's mode.
+TEST(Dropout, AModeThatChangesBeforeACheckpointedBackwardIsRefused) {
+  Dropout half;
+  const Tensor x = requires_grad_(ones({10}));
+  const Tensor loss = sum(checkpoint([&](std::span<const Tensor> in) { return half.forward(in[0]); }, std::span(&x, 1)));
+  half.eval();
+  EXPECT_NE(message_of([&] { backward(loss, {}, {.retain_graph = true}); }).find("the mode of a module (train() or eval()) changed after the forward"), std::string::npos);
+  half.train();
+  backward(loss);
+  EXPECT_TRUE(grad_of(x).defined());
 }
 
 TEST(MultiheadAttention, RefusesHeadsThatDoNotDivide) {

@@ -95,6 +95,20 @@ TEST(Module, RefusesANameThatIsTaken) {
   EXPECT_EQ(message_of([] { Twice(); }), "the module already has a parameter, buffer or submodule named 'weight'");
 }
 
+TEST(Module, RefusesDotsInNamesAndCircles) {
+  struct Dotted final : Module {
+    Dotted() { register_parameter("a.b", {1}, Init::zeros()); }
+  };
+  EXPECT_NE(message_of([] { Dotted(); }).find("'a.b' cannot name a parameter, buffer or submodule"), std::string::npos);
+  struct Node final : Module {
+    void hold(const std::string& name, Module& child) { register_module(name, child); }
+  };
+  Node a, b;
+  a.hold("b", b);
+  EXPECT_NE(message_of([&] { b.hold("a", a); }).find("cannot be a submodule of a module that it contains"), std::string::npos);
+  EXPECT_NE(message_of([&] { a.hold("self", a); }).find("or of itself"), std::string::npos);
+}
+
 TEST(Module, ParametersWantTheirGradientAndBuffersDoNot) {
   Leaf leaf;
   initialize(leaf);

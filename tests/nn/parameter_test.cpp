@@ -6,6 +6,7 @@
 
 #include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/graph/compile.h"
 #include "tutti/nn/module.h"
 #include "tutti/ops/binary.h"
@@ -112,6 +113,29 @@ TEST(Parameter, ACompiledFunctionNamesTheOneThatHasNoValues) {
   const Parameter p("weight", {2}, Init::zeros());
   const auto f = compile([p](const Tensor& x) { return mul(x, p.use()); }, {.name = "scaled"});
   EXPECT_NE(message_of([&] { f(Tensor::of<float>({1, 1})); }).find("parameter 'weight' [2] has no values yet"), std::string::npos);
+}
+
+TEST(Parameter, ThatChangesBeforeACheckpointedBackwardIsRefused) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Parameter p = made({2.0f, 3.0f});
+    p.set_use_dtype(dtype);
+    const Tensor x = requires_grad_(Tensor::of<float>({1, 1}));
+    const Tensor loss = sum(checkpoint([&](std::span<const Tensor> in) { return mul(in[0], cast(p, DType::f32)); }, std::span(&x, 1)));
+    p.assign(Tensor::of<float>({5, 5}));
+    EXPECT_NE(message_of([&] { backward(loss); }).find("that the region reads was changed in place after the forward"), std::string::npos);
+  }
+}
+
+TEST(Parameter, RefusesAGradientThatIsNotItsOwn) {
+  EXPECT_EQ(message_of([] { made({1, 2}).set_grad(Tensor::of<float>({1})); }), "parameter 'w' is [2]; its gradient cannot be [1] f32 cpu");
+}
+
+TEST(Buffer, MayBeComputedFromOthersInsideACompiledFunction) {
+  const Parameter p = made({4, 5});
+  const Buffer a("a", [] { return Tensor::of<float>({1, 2}); });
+  const Buffer b("b", [&] { return add(mul(a.use(), 10.0), p.master()); });
+  const auto f = compile([b](const Tensor& x) { return mul(x, b.use()); }, {.name = "looked up"});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(f(Tensor::of<float>({1, 1})).data<float>()[1], 25.0f);
 }
 
 TEST(Buffer, IsComputedWhenItIsFirstReadAlsoInsideACompiledFunction) {

@@ -47,7 +47,7 @@ TEST(StateDict, ReportsEveryNameThatDoesNotFit) {
   StateDict state = {{"first.weight", Tensor::of<float>({1, 2, 3})}, {"first.bias", Tensor::of<float>({1, 2, 3, 4})}, {"third.weight", Tensor::of<float>({1})}};
   EXPECT_EQ(message_of([&] { net.load_state_dict(state); }),
             "the state dict does not fit the module, which is unchanged:\n  missing: second.weight\n  missing: second.bias\n  missing: steps\n  unexpected: "
-            "third.weight\n  first.weight: the source holds [3] f32 cpu, the module needs [4, 3]");
+            "third.weight\n  first.weight: the source holds [3] f32 cpu, the module needs [4, 3] of floats");
   EXPECT_NE(message_of([&] { net.load_state_dict(state, {.strict = false}); }).find("first.weight: the source holds [3]"), std::string::npos);
   EXPECT_EQ(values(net.first->weight), before);
   state[0].second = net.first->weight.master();
@@ -58,6 +58,18 @@ TEST(StateDict, ReportsEveryNameThatDoesNotFit) {
   state.push_back(state[1]);
   EXPECT_EQ(message_of([&] { net.load_state_dict(state); }), "the state dict holds 'first.bias' twice");
   EXPECT_EQ(message_of([&] { net.load_state_dict({{"steps", Tensor()}}); }), "the state dict holds an undefined tensor for 'steps'");
+}
+
+TEST(StateDict, MayExchangeTwoParametersOfTheModuleItLoadsInto) {
+  struct Pair final : Module {
+    Parameter p = register_parameter("p", {1}, Init::zeros()), q = register_parameter("q", {1}, Init::ones());
+    Buffer count = register_buffer("count", Tensor::of<int64_t>({1, 2}));
+  } pair;
+  initialize(pair);
+  pair.load_state_dict({{"p", pair.q.master()}, {"q", pair.p.master()}}, {.strict = false});
+  EXPECT_EQ(pair.p.master().item(), 1.0);
+  EXPECT_EQ(pair.q.master().item(), 0.0);
+  EXPECT_NE(message_of([&] { pair.load_state_dict({{"count", Tensor::of<float>({1.5, 2.7})}}, {.strict = false}); }).find("the module needs [2] of integers"), std::string::npos);
 }
 
 TEST(StateDict, SafetensorsAreWrittenAndLoadedAgainInAnyFloat) {

@@ -195,6 +195,20 @@ TEST(Optimizer, LeavesOneCastPerStepHoweverOftenAParameterIsUsed) {
   EXPECT_EQ(casts(step), 1);
 }
 
+TEST(Optimizer, SkipsAParameterThatWasFrozenAfterwards) {
+  const nn::Parameter a = parameter_of(Tensor::of<float>({1.0f})), b = parameter_of(Tensor::of<float>({1.0f}));
+  const auto optimizer = make_sgd({{"a", a}, {"b", b}}, {.lr = 0.5});
+  backward(sum(mul(a, b)));
+  b.requires_grad_(false);
+  optimizer->step();
+  EXPECT_EQ(a.master().item(), 0.5);
+  EXPECT_EQ(b.master().item(), 1.0);
+  const Tensor grads[] = {Tensor::of<float>({1.0f}), Tensor()};
+  optimizer->step(grads, 0.5);
+  EXPECT_EQ(a.master().item(), 0.0);
+  EXPECT_EQ(b.master().item(), 1.0);
+}
+
 TEST(GradNorm, DoesNotDependOnHowGradientsAreCut) {
   std::vector<float> values(100'003);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i)) * std::pow(10.0f, static_cast<float>(i % 30) - 15.0f);

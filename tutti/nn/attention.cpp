@@ -6,6 +6,7 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
+#include "tutti/tensor/tensor_slot.h"
 
 namespace tutti::nn {
 namespace {
@@ -48,6 +49,10 @@ Tensor MultiheadAttention::forward(const Tensor& x_BSD, KvCache& cache) const {
   TUTTI_CHECK(cache.keys.defined() && cache.keys.extent(0) == batch && end <= cache.keys.extent(1),
               "MultiheadAttention: {} sequences of {} more tokens do not fit a cache for {} sequences of {} tokens that holds {}", batch, tokens,
               cache.keys.defined() ? cache.keys.extent(0) : 0, cache.keys.defined() ? cache.keys.extent(1) : 0, cache.length);
+  TUTTI_CHECK(SlotReads::current() == nullptr, "MultiheadAttention: a forward with a cache counts its tokens on the host, which a compiled function or a checkpointed region would do once only, "
+              "or twice; call it outside of them");
+  TUTTI_CHECK(cache.keys.dtype() == q_proj->weight.use_dtype() && cache.values.dtype() == cache.keys.dtype(), "MultiheadAttention: the cache holds {} and {}; the "
+              "module computes in {}", name_of(cache.keys.dtype()), name_of(cache.values.dtype()), name_of(q_proj->weight.use_dtype()));
   NoGradScope no_grad;
   const Tensor q = split_heads(q_proj(x_BSD), heads_, head_dim_);
   copy_(narrow(cache.keys, 1, cache.length, tokens), split_heads(k_proj(x_BSD), kv_heads_, head_dim_));

@@ -32,7 +32,8 @@ class MultiheadAttention : public Module {
   // Shapes: query [B, Sq, dim], key and value [B, Sk, dim] -> [B, Sq, dim].
   Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value, const SdpaOptions& options = {}) const;
   // Causal self-attention of the next tokens x to all tokens so far, which are added to the cache. The results have the bits of one
-  // forward over all tokens with causal = true. Not differentiable. UsageError when the cache is full or of another batch size.
+  // forward over all tokens with causal = true. Not differentiable. UsageError when the cache is full, of another batch size or dtype,
+  // and inside compile() and checkpoint(), because the cache counts its tokens on the host.
   Tensor forward(const Tensor& x_BSD, KvCache& cache) const;
   KvCache make_cache(int64_t batch, int64_t capacity, DType dtype = DType::f32) const;
 

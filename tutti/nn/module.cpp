@@ -116,7 +116,8 @@ std::string Module::call_name() const {
 }
 
 void Module::check_new(const std::string& name) const {
-  TUTTI_CHECK(!name.empty(), "a parameter, buffer or submodule needs a name");
+  TUTTI_CHECK(!name.empty() && name.find('.') == std::string::npos, "'{}' cannot name a parameter, buffer or submodule: a name is not empty, and dots separate the "
+              "names of a path", name);
   const auto has = [&](const auto& list) { return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; }); };
   TUTTI_CHECK(!has(parameters_) && !has(buffers_) && !has(children_), "the module already has a parameter, buffer or submodule named '{}'", name);
 }
@@ -146,7 +147,8 @@ Buffer Module::register_buffer(std::string name, std::function<Tensor()> compute
 
 void Module::register_module(std::string name, Module& child) {
   check_new(name);
-  TUTTI_CHECK(&child != this, "module '{}' cannot be a submodule of itself", name);
+  for (const NamedModule& below : child.named_modules())
+    TUTTI_CHECK(below.module != this, "module '{}' cannot be a submodule of a module that it contains, or of itself", name);
   if (child.parent_ == nullptr) {
     child.parent_ = this;
     child.name_ = name;

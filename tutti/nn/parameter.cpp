@@ -14,8 +14,19 @@
 namespace tutti::nn {
 namespace {
 
-// Ops of a parameter's own upkeep run at once, also while the code that reads it is traced or recorded.
-StageScope upkeep() { return StageScope(0, mask_of(StagePlace::capture) | mask_of(StagePlace::autograd)); }
+// Ops of a parameter's own upkeep run at once, also while the code that reads it is traced or recorded, and what they read is no
+// read of that code.
+class Upkeep {
+ public:
+  Upkeep() : stages_(0, mask_of(StagePlace::capture) | mask_of(StagePlace::autograd)), reads_(SlotReads::set_current(nullptr)) {}
+  ~Upkeep() { SlotReads::set_current(reads_); }
+  Upkeep(const Upkeep&) = delete;
+  Upkeep& operator=(const Upkeep&) = delete;
+
+ private:
+  StageScope stages_;
+  SlotReads* const reads_;
+};
 
 [[noreturn]] void throw_undefined(const char* what) { throw UsageError(fmt::format("this {} is undefined: its module was built without it", what)); }
 
@@ -48,7 +59,7 @@ struct Parameter::State {
     const std::lock_guard lock(mutex);
     const int64_t version = master.version();
     if (copied_version.load(std::memory_order_relaxed) == version) return copy;
-    const StageScope now = upkeep();
+    const Upkeep now;
     if (!copy.defined()) {
       MemoryCategoryScope category(MemoryCategory::parameters);
       copy = Tensor::empty(sizes, use_dtype);
@@ -94,7 +105,10 @@ Tensor Parameter::master() const { return read_slot(std::shared_ptr<const Tensor
 void Parameter::changed() const { state().existing_master().storage()->bump_version(); }
 
 Tensor Parameter::grad() const { return grad_of(leaf()); }
-void Parameter::set_grad(Tensor grad) const { tutti::set_grad(leaf(), std::move(grad)); }
+void Parameter::set_grad(Tensor grad) const {
+  TUTTI_CHECK(!grad.defined() || (grad.extents() == sizes() && is_floating(grad.dtype())), "parameter '{}' is {}; its gradient cannot be {}", name(), sizes(), describe(grad));
+  tutti::set_grad(leaf(), std::move(grad));
+}
 bool Parameter::requires_grad() const { return state().requires_grad; }
 void Parameter::requires_grad_(bool on) const {
   state().requires_grad = on;
@@ -130,7 +144,7 @@ void Parameter::materialize() const {
 void Parameter::initialize(std::string_view full_name) const {
   materialize();
   const State& s = state();
-  const StageScope now = upkeep();
+  const Upkeep now;
   switch (s.init.kind) {
     case Init::Kind::zeros: copy_(s.master, tutti::zeros({}, s.dtype)); break;
     case Init::Kind::ones: copy_(s.master, tutti::ones({}, s.dtype)); break;
@@ -142,7 +156,7 @@ void Parameter::initialize(std::string_view full_name) const {
 void Parameter::assign(const Tensor& values) const {
   TUTTI_CHECK(values.extents() == sizes(), "parameter '{}' is {}; it cannot take {}", name(), sizes(), describe(values));
   materialize();
-  const StageScope now = upkeep();
+  const Upkeep now;
   copy_(state().master, values);
 }
 
@@ -153,7 +167,7 @@ struct Buffer::State final : TensorSlot {
   Tensor held() const override {
     const std::lock_guard lock(mutex);
     if (!value.defined() && compute) {
-      const StageScope now = upkeep();
+      const Upkeep now;
       value = compute();
       TUTTI_CHECK(value.defined(), "buffer '{}': its function returned an undefined tensor", name);
     }

@@ -17,15 +17,16 @@ namespace {
 struct Target {
   std::string name;
   Extents sizes;
+  bool holds_floats;
   Parameter parameter;  // undefined: a buffer
   Buffer buffer;
 };
 
 std::vector<Target> targets_of(const Module& module) {
   std::vector<Target> targets;
-  for (NamedParameter& p : module.named_parameters()) targets.push_back({std::move(p.name), p.parameter.sizes(), p.parameter, {}});
+  for (NamedParameter& p : module.named_parameters()) targets.push_back({std::move(p.name), p.parameter.sizes(), true, p.parameter, {}});
   for (NamedBuffer& b : module.named_buffers()) {
-    if (b.persistent) targets.push_back({std::move(b.name), b.buffer.use().extents(), {}, b.buffer});
+    if (b.persistent) targets.push_back({std::move(b.name), b.buffer.use().extents(), is_floating(b.buffer.use().dtype()), {}, b.buffer});
   }
   return targets;
 }
@@ -34,6 +35,7 @@ std::vector<Target> targets_of(const Module& module) {
 struct Offer {
   std::string_view name;
   Extents sizes;
+  DType dtype;
   std::string text;  // for messages
 };
 
@@ -46,8 +48,9 @@ LoadReport compare(const std::vector<Target>& targets, const std::vector<Offer>&
     wanted.insert(target.name);
     const auto it = by_name.find(target.name);
     if (it == by_name.end()) report.missing.push_back(target.name);
-    else if (it->second->sizes != target.sizes)
-      report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {}", target.name, it->second->text, target.sizes));
+    else if (it->second->sizes != target.sizes || is_floating(it->second->dtype) != target.holds_floats)
+      report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {}", target.name, it->second->text,
+                                              fmt::format("{} {}", target.sizes, target.holds_floats ? "of floats" : "of integers")));
   }
   for (const Offer& offer : offers) {
     if (!wanted.contains(offer.name)) report.unexpected.emplace_back(offer.name);
@@ -87,14 +90,25 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
   for (const auto& [name, tensor] : state) {
     TUTTI_CHECK(tensor.defined(), "the state dict holds an undefined tensor for '{}'", name);
     TUTTI_CHECK(values.emplace(name, &tensor).second, "the state dict holds '{}' twice", name);
-    offers.push_back({name, tensor.extents(), describe(tensor)});
+    offers.push_back({name, tensor.extents(), tensor.dtype(), describe(tensor)});
   }
   const std::vector<Target> targets = targets_of(*this);
   LoadReport report = compare(targets, offers, options, "the state dict");
   NoGradScope no_grad;
+  // A source may share memory with another target, as in a dict that exchanges two parameters: those are copied before any is written.
+  std::unordered_set<const Storage*> written;
   for (const Target& target : targets) {
-    if (const auto it = values.find(target.name); it != values.end()) take(target, *it->second);
+    if (!target.parameter.defined()) written.insert(target.buffer.use().storage().get());
+    else if (target.parameter.is_materialized()) written.insert(target.parameter.master().storage().get());
   }
+  std::vector<std::pair<const Target*, Tensor>> taken;
+  for (const Target& target : targets) {
+    const auto it = values.find(target.name);
+    if (it == values.end()) continue;
+    const bool is_shared = written.contains(it->second->storage().get());
+    taken.emplace_back(&target, is_shared ? clone(detach(*it->second)) : *it->second);
+  }
+  for (const auto& [target, value] : taken) take(*target, value);
   return report;
 }
 
@@ -103,7 +117,7 @@ LoadReport load(Module& module, const std::string& path, const LoadOptions& opti
   std::vector<Offer> offers;
   for (const auto& entry : file.entries()) {
     const Tensor view = file.tensor(entry.name);
-    offers.push_back({entry.name, view.extents(), describe(view)});
+    offers.push_back({entry.name, view.extents(), view.dtype(), describe(view)});
   }
   const std::vector<Target> targets = targets_of(module);
   LoadReport report = compare(targets, offers, options, path);

@@ -12,27 +12,35 @@ namespace tutti::optim {
 
 void Optimizer::step() {
   std::vector<Tensor> grads;
-  for (const nn::NamedParameter& p : parameters_) grads.push_back(p.parameter.grad());
+  for (const nn::NamedParameter& p : parameters_) grads.push_back(p.parameter.requires_grad() ? p.parameter.grad() : Tensor());
   std::vector<double> lrs;
   for (const double lr : group_lrs_) lrs.push_back(lr * lr_factor_);
   run(grads, lrs, 1.0);
 }
 
 void Optimizer::zero_grad() {
-  for (const nn::NamedParameter& p : parameters_) p.parameter.set_grad({});
+  for (const nn::NamedParameter& p : parameters_) {
+    if (p.parameter.is_materialized()) p.parameter.set_grad({});
+  }
 }
 
 void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale) {
   TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(), parameters_.size());
-  for (size_t i = 0; i < grads.size(); ++i)
+  std::vector<Tensor> trained(grads.begin(), grads.end());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!parameters_[i].parameter.requires_grad()) {
+      trained[i] = Tensor();
+      continue;
+    }
     TUTTI_CHECK(grads[i].defined(), "optimizer step: parameter '{}' has no gradient; it took no part in the loss", parameters_[i].name);
+  }
   std::vector<double> lrs(group_lrs_.size(), lr);
   for (size_t g = 1; g < lrs.size(); ++g) {
     TUTTI_CHECK(group_lrs_[0] > 0, "optimizer step: the first of {} groups was made with learning rate {}, so that the others have no ratio to it", lrs.size(),
                 group_lrs_[0]);
     lrs[g] = lr * (group_lrs_[g] / group_lrs_[0]);
   }
-  run(grads, lrs, grad_scale);
+  run(trained, lrs, grad_scale);
 }
 
 void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) {

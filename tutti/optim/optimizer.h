@@ -36,8 +36,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // One step with the accumulated gradient of each parameter, at its group's learning rate times lr_factor(). A parameter without
-  // gradient keeps its value and state.
+  // One step with the accumulated gradient of each parameter, at its group's learning rate times lr_factor(). A parameter that is
+  // frozen, or has no gradient, keeps its value and state. Steps are counted for all parameters together.
   void step();
   // Forgets the accumulated gradients.
   void zero_grad();
@@ -46,7 +46,8 @@ class Optimizer {
   void set_lr_factor(double factor) { lr_factor_ = factor; }
 
   // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the learning rate of the
-  // first group; those of the others keep their ratio to it. UsageError when a gradient is undefined, naming the parameter.
+  // first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile is skipped. UsageError when another gradient is
+  // undefined, naming the parameter.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
 
   // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and the step
