@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/reduction.h"
@@ -207,6 +210,57 @@ TEST(Optimizer, SkipsAParameterThatWasFrozenAfterwards) {
   optimizer->step(grads, 0.5);
   EXPECT_EQ(a.master().item(), 0.0);
   EXPECT_EQ(b.master().item(), 1.0);
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Optimizer, RefusesOptionsOutOfRange) {
+  const auto parameters = one_parameter({1.0f});
+  const double nan = std::nan(""), infinite = INFINITY;
+  const std::pair<AdamWOptions, const char*> adamw[] = {{{.lr = -1}, "adamw: lr is -1; expected a finite number in [0, inf)"},
+                                                        {{.lr = nan}, "adamw: lr is nan"},
+                                                        {{.lr = infinite}, "adamw: lr is inf"},
+                                                        {{.beta1 = 1}, "adamw: beta1 is 1; expected a finite number in [0, 1)"},
+                                                        {{.beta2 = -0.1}, "adamw: beta2 is -0.1"},
+                                                        {{.eps = -1e-8}, "adamw: eps is -1e-08"},
+                                                        {{.weight_decay = nan}, "adamw: weight_decay is nan"}};
+  for (const auto& [options, text] : adamw) EXPECT_NE(error_of([&] { make_adamw(parameters, options); }).find(text), std::string::npos) << text;
+  const std::pair<SgdOptions, const char*> sgd[] = {{{.lr = nan}, "sgd: lr is nan"}, {{.momentum = -0.5}, "sgd: momentum is -0.5"}, {{.weight_decay = -1}, "sgd: weight_decay is -1"}};
+  for (const auto& [options, text] : sgd) EXPECT_NE(error_of([&] { make_sgd(parameters, options); }).find(text), std::string::npos) << text;
+}
+
+TEST(Optimizer, RefusesParametersItCannotUpdate) {
+  const nn::Parameter empty("w", {4}, nn::Init::zeros()), wide("w", {4}, nn::Init::zeros(), DType::f64);
+  wide.materialize();
+  EXPECT_NE(error_of([&] { make_adamw({{"layer.w", empty}}); }).find("'layer.w' has no memory yet"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_sgd({{"layer.w", wide}}); }).find("the master of parameter 'layer.w' is f64; expected f32"), std::string::npos);
+}
+
+TEST(Optimizer, AStepThatIsRefusedChangesNothing) {
+  for (const bool compiled : {false, true}) {
+    const nn::Parameter a = parameter_of(Tensor::of<float>({1.0f})), b = parameter_of(Tensor::of<float>({1.0f, 2.0f}));
+    const auto optimizer = make_adamw({{"a", a}, {"b", b}});
+    if (compiled) optimizer->compile();
+    const Tensor one = Tensor::of<float>({1.0f}), two = Tensor::of<float>({1.0f, 2.0f});
+    const auto step = [&](const Tensor& of_b, double lr, double scale) {
+      return error_of([&] { optimizer->step(std::array{one, of_b}, lr, scale); });
+    };
+    EXPECT_NE(step(one, 0.1, 1).find("the gradient of parameter 'b' is"), std::string::npos);
+    EXPECT_NE(step(cast(two, DType::f64), 0.1, 1).find("expected f32[2]"), std::string::npos);
+    EXPECT_NE(step(two, -0.1, 1).find("the learning rate is -0.1"), std::string::npos);
+    EXPECT_NE(step(two, 0.1, std::nan("")).find("multiplied with nan"), std::string::npos);
+    EXPECT_EQ(a.master().item(), 1.0);
+    EXPECT_EQ(optimizer->steps_taken(), 0);
+    EXPECT_EQ(step(two, 0.1, 1), "no error");
+    EXPECT_EQ(optimizer->steps_taken(), 1);
+  }
 }
 
 TEST(GradNorm, DoesNotDependOnHowGradientsAreCut) {

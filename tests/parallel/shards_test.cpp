@@ -236,6 +236,11 @@ TEST(Shards, WrongCountsAreErrors) {
   EXPECT_EQ(message([&] { deliver(shards, gradients_of(2)); }), "Shards: a gradient of parameter 1 arrives, and all shards of the step were added; call finish()");
   EXPECT_NE(message([&] { shards.add(Tensor::empty({2}, DType::f64)); }).find("expected f32"), std::string::npos);
   EXPECT_EQ(message([] { Shards(6, nullptr, {}); }), "6 virtual shards; expected a power of two");
+  EXPECT_EQ(message([] { Shards(0, nullptr, {}); }), "0 virtual shards; expected a power of two");
+  EXPECT_EQ(message([] { Shards(-4, nullptr, {}); }), "-4 virtual shards; expected a power of two");
+  const Tensor leaf = parameters()[0];
+  EXPECT_EQ(message([&] { Shards(2, nullptr, {leaf, Tensor()}); }), "Shards: parameter 1 of 2 is undefined");
+  EXPECT_NE(message([&] { Shards(2, nullptr, {leaf, parameters()[0], leaf}); }).find("parameters 0 and 2 are one leaf"), std::string::npos);
   EXPECT_EQ(message([] { parse_schedule("sometimes"); }), "'sometimes' is no schedule of gradient exchange; expected once_a_step or every_round");
   EXPECT_EQ(message([] { shards_of_rank(8, 0, 9); }),
             "9 data-parallel ranks cannot share 8 virtual shards: each needs at least one; start at most 8 ranks or raise numerics.virtual_shards");

@@ -52,7 +52,11 @@ Tensor combine(std::vector<Contribution>& parts) {
 
 Tensor run_hooks(const HookList<Hook>& hooks, Tensor grad) {
   hooks.for_each([&](const Hook& hook) {
-    if (Tensor replaced = hook(grad); replaced.defined()) grad = std::move(replaced);
+    Tensor replaced = hook(grad);
+    if (!replaced.defined()) return;
+    TUTTI_CHECK(replaced.sizes() == grad.sizes() && replaced.dtype() == grad.dtype(),
+                "a gradient hook got {} and returned {}; the gradient that it puts in place must keep sizes and dtype", describe(grad), describe(replaced));
+    grad = std::move(replaced);
   });
   return grad;
 }

@@ -28,7 +28,7 @@ class HookHandle {
 
 namespace autograd {
 
-// Gets the cotangent of a value; a defined tensor that it returns takes its place.
+// Gets the cotangent of a value; a defined tensor that it returns takes its place, and must have its sizes and dtype.
 using Hook = std::function<Tensor(const Tensor& cotangent)>;
 // Gets a leaf whose grad is complete for this backward.
 using PostAccumulateHook = std::function<void(const Tensor& leaf)>;

@@ -1,6 +1,8 @@
 #include "tutti/optim/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/compile.h"
@@ -46,6 +48,14 @@ void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale
 void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) {
   NoGradScope no_grad;
   const PhaseScope phase(TracePhase::optimizer);
+  // All that can be refused is refused before the first parameter changes.
+  for (const double lr : lrs) TUTTI_CHECK(std::isfinite(lr) && lr >= 0, "optimizer step: the learning rate is {}; expected a finite number >= 0", lr);
+  TUTTI_CHECK(std::isfinite(grad_scale), "optimizer step: gradients are to be multiplied with {}", grad_scale);
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const nn::Parameter& p = parameters_[i].parameter;
+    TUTTI_CHECK(!grads[i].defined() || (grads[i].dtype() == DType::f32 && grads[i].sizes() == to_shape(p.sizes())),
+                "optimizer step: the gradient of parameter '{}' is {}; expected f32{}", parameters_[i].name, describe(grads[i]), to_string(to_shape(p.sizes())));
+  }
   ++steps_;
   for (size_t g = 0; g < lrs.size(); ++g) set_numbers(g, lrs[g], grad_scale, steps_);
   if (compiled_) compiled_({grads.begin(), grads.end()});
@@ -73,6 +83,9 @@ size_t Optimizer::add_group(const std::vector<nn::NamedParameter>& parameters, d
     if (!p.parameter.requires_grad()) continue;
     const bool is_known = std::any_of(parameters_.begin(), parameters_.end(), [&](const nn::NamedParameter& q) { return q.parameter.is_same(p.parameter); });
     TUTTI_CHECK(!is_known, "optimizer: parameter '{}' is given twice; every parameter belongs to one group", p.name);
+    TUTTI_CHECK(p.parameter.dtype() == DType::f32, "optimizer: the master of parameter '{}' is {}; expected f32, see Parameter::set_use_dtype() for another dtype in forward",
+                p.name, name_of(p.parameter.dtype()));
+    TUTTI_CHECK(p.parameter.is_materialized(), "optimizer: parameter '{}' has no memory yet, and its state would take some; initialize or load it first", p.name);
     parameters_.push_back(p);
     group_of_.push_back(group_lrs_.size());
   }
@@ -89,10 +102,22 @@ Tensor Optimizer::add_state(size_t i, const char* what) {
 
 namespace {
 
+// An option that is in [0, below), or not negative where `below` is infinite.
+void check_option(const char* optimizer, const char* option, double value, double below = std::numeric_limits<double>::infinity()) {
+  if (value >= 0 && value < below) return;
+  throw UsageError(fmt::format("{}: {} is {}; expected a finite number in [0, {})", optimizer, option, value, below));
+}
+
 class AdamW final : public Optimizer {
  public:
   explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups) {
     for (const auto& group : groups) {
+      const AdamWOptions& o = group.options;
+      check_option("adamw", "lr", o.lr);
+      check_option("adamw", "beta1", o.beta1, 1);
+      check_option("adamw", "beta2", o.beta2, 1);
+      check_option("adamw", "eps", o.eps);
+      check_option("adamw", "weight_decay", o.weight_decay);
       groups_.push_back({.options = group.options});
       for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) {
         m_.push_back(add_state(i, "exp_avg"));
@@ -126,6 +151,9 @@ class Sgd final : public Optimizer {
  public:
   explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups) {
     for (const auto& group : groups) {
+      check_option("sgd", "lr", group.options.lr);
+      check_option("sgd", "momentum", group.options.momentum);
+      check_option("sgd", "weight_decay", group.options.weight_decay);
       groups_.push_back({.options = group.options});
       for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) buffers_.push_back(add_state(i, "momentum_buffer"));
     }

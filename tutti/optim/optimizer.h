@@ -46,8 +46,8 @@ class Optimizer {
   void set_lr_factor(double factor) { lr_factor_ = factor; }
 
   // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the learning rate of the
-  // first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile is skipped. UsageError when another gradient is
-  // undefined, naming the parameter.
+  // first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile is skipped. UsageError, before any
+  // parameter changes, when another gradient is undefined or not f32 of the parameter's sizes, naming the parameter.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
 
   // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and the step
@@ -91,6 +91,8 @@ class Optimizer {
   std::function<std::string()> explain_;
 };
 
+// All options are finite and at least 0, betas below 1: UsageError otherwise, and for parameters whose master is not f32, that have no
+// memory yet or that are given twice.
 // Source: Loshchilov and Hutter 2019.
 struct AdamWOptions {
   double lr = 1e-3;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <unordered_map>
 #include <utility>
 
 #include "tutti/autograd/backward.h"
@@ -13,6 +14,21 @@ namespace tutti::parallel {
 namespace {
 
 int rank_in(const comm::ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
+
+int64_t checked_count(int64_t count) {
+  TUTTI_CHECK(count >= 1 && std::has_single_bit(static_cast<uint64_t>(count)), "{} virtual shards; expected a power of two", count);
+  return count;
+}
+
+std::vector<Tensor> checked_leaves(const std::vector<Tensor>& parameters) {
+  std::unordered_map<const void*, size_t> places;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    TUTTI_CHECK(parameters[i].defined(), "Shards: parameter {} of {} is undefined", i, parameters.size());
+    const auto [before, is_new] = places.emplace(parameters[i].impl(), i);
+    TUTTI_CHECK(is_new, "Shards: parameters {} and {} are one leaf, {}; give each leaf once", before->second, i, describe(parameters[i]));
+  }
+  return parameters;
+}
 
 std::vector<int64_t> shards_of(int64_t count, int rank, int ranks, Schedule schedule) {
   const ShardRange range = shards_of_rank(count, rank, ranks);
@@ -57,9 +73,8 @@ Schedule parse_schedule(std::string_view text) {
 }
 
 Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule)
-    : count_(count), group_(group), ranks_(group == nullptr ? 1 : group->size()), schedule_(schedule), mine_(shards_of(count, rank_in(group), ranks_, schedule)),
-      parameters_(parameters), tree_(parameters) {
-  TUTTI_CHECK(count >= 1 && std::has_single_bit(static_cast<uint64_t>(count)), "{} virtual shards; expected a power of two", count);
+    : group_(group), ranks_(group == nullptr ? 1 : group->size()), count_(checked_count(count)), schedule_(schedule),
+      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), tree_(parameters) {
   if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_);
   else plan_ = consecutive_shards(count, ranks_);
   tree_.begin(mine_[0]);

@@ -54,7 +54,8 @@ struct ShardSums {
 class Shards {
  public:
   // `count` shards over the ranks of `group`, which must outlive this; null: one rank. `parameters` are the leaves whose gradients are
-  // added. UsageError unless `count` is a power of two and at least the number of ranks.
+  // added, each once; Parameter::leaf() gives another tensor after Module::to(dtype), so make this afterwards. UsageError unless
+  // `count` is a power of two and at least the number of ranks, and when a parameter is undefined or given twice.
   Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule = Schedule::once_a_step);
 
   int64_t count() const { return count_; }
@@ -87,9 +88,9 @@ class Shards {
   void meet(uint64_t layout, const Meeting& meeting);
   void compare_layouts(uint64_t layout) const;
 
-  const int64_t count_;
   comm::ProcessGroup* const group_;
   const int ranks_;
+  const int64_t count_;
   const Schedule schedule_;
   const std::vector<int64_t> mine_;
   const std::vector<Tensor> parameters_;
