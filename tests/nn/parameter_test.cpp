@@ -115,6 +115,25 @@ TEST(Parameter, ACompiledFunctionNamesTheOneThatHasNoValues) {
   EXPECT_NE(message_of([&] { f(Tensor::of<float>({1, 1})); }).find("parameter 'weight' [2] has no values yet"), std::string::npos);
 }
 
+TEST(Parameter, ACompiledFunctionThatWritesAMasterCannotReadItsCopyAfterwards) {
+  const Parameter p = made({1.0f});
+  p.set_use_dtype(DType::bf16);
+  const auto read_first = compile([&](const Tensor& x) {
+    const Tensor y = mul(p.use(), x);
+    mul_(p.master(), 2.0);
+    return y;
+  });
+  const auto write_first = compile([&](const Tensor& x) {
+    mul_(p.master(), 2.0);
+    return mul(p.use(), x);
+  });
+  const Tensor x = cast(Tensor::of<float>({1.0f}), DType::bf16);
+  EXPECT_EQ(read_first(x).item(), 1.0);
+  EXPECT_EQ(read_first(x).item(), 2.0);
+  EXPECT_NE(message_of([&] { write_first(x); }).find("writes the master of parameter 'w' and then reads its copy in bf16"), std::string::npos);
+  EXPECT_EQ(p.master().item(), 4.0);
+}
+
 TEST(Parameter, ThatChangesBeforeACheckpointedBackwardIsRefused) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Parameter p = made({2.0f, 3.0f});
@@ -147,6 +166,16 @@ TEST(Buffer, IsComputedWhenItIsFirstReadAlsoInsideACompiledFunction) {
   EXPECT_EQ(computed, 1);
   b.set(Tensor::of<float>({7, 8}));
   EXPECT_EQ(f(Tensor::of<float>({1, 1})).data<float>()[1], 8.0f);
+}
+
+TEST(Buffer, CannotKeepATensorThatOnlyATraceHas) {
+  const Buffer b("running_mean", Tensor::of<float>({0.0f}));
+  const auto f = compile([&](const Tensor& x) {
+    b.set(mul(x, 2.0));
+    return x;
+  });
+  EXPECT_NE(message_of([&] { f(Tensor::of<float>({1.0f})); }).find("buffer 'running_mean' cannot hold [1] f32 cpu, which exists only while compile() traces"), std::string::npos);
+  EXPECT_EQ(b.use().item(), 0.0);
 }
 
 TEST(Buffer, RefusesUndefinedTensors) {

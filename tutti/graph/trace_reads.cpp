@@ -78,6 +78,13 @@ Tensor Trace::read(const std::shared_ptr<const TensorSlot>& slot) {
   } else if (!known->found.is_same(held)) {
     throw CaptureError(37, fmt::format("'{}' replaces the tensor of {}, which it read before; replace it between calls", name(), slot->description()));
   }
+  // The copy is made before the call, when the graph's writes are yet to come.
+  if (const Tensor original = slot->copied_from(); original.defined()) {
+    const auto buffer = given_.find(original.storage().get());
+    if (buffer != given_.end() && graph_.buffers[static_cast<size_t>(buffer->second)].versions > 1)
+      throw CaptureError(38, fmt::format("'{}' writes the master of {} and then reads its copy in {}, which is made before the call and would hold the values of "
+                                         "before; compile what writes parameters as a function of its own", name(), slot->description(), name_of(held.dtype())));
+  }
   return held;
 }
 

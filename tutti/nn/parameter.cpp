@@ -39,6 +39,7 @@ struct Parameter::State {
   struct Face final : TensorSlot {
     Face(State& owner, bool is_master) : owner(owner), is_master(is_master) {}
     Tensor held() const override { return is_master ? owner.existing_master() : owner.current_leaf(); }
+    Tensor copied_from() const override { return is_master || !owner.is_copied() ? Tensor() : owner.existing_master(); }
     std::string description() const override { return fmt::format("parameter '{}'", owner.name); }
     State& owner;
     const bool is_master;
@@ -201,6 +202,9 @@ Tensor Buffer::use() const { return read_slot(std::shared_ptr<const TensorSlot>(
 void Buffer::set(Tensor value) const {
   State& s = state();
   TUTTI_CHECK(value.defined(), "buffer '{}' cannot hold an undefined tensor", s.name);
+  TUTTI_CHECK(value.storage()->state() != StorageState::traced,
+              "buffer '{}' cannot hold {}, which exists only while compile() traces the function; write into its tensor (copy_), or return the value and set it after the call",
+              s.name, describe(value));
   const std::lock_guard lock(s.mutex);
   s.value = std::move(value);
 }

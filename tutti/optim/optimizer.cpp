@@ -54,7 +54,7 @@ void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, 
   for (size_t i = 0; i < grads.size(); ++i) {
     const nn::Parameter& p = parameters_[i].parameter;
     TUTTI_CHECK(!grads[i].defined() || (grads[i].dtype() == DType::f32 && grads[i].sizes() == to_shape(p.sizes())),
-                "optimizer step: the gradient of parameter '{}' is {}; expected f32{}", parameters_[i].name, describe(grads[i]), to_string(to_shape(p.sizes())));
+                "optimizer step: the gradient of parameter '{}' is {}; expected {} f32", parameters_[i].name, describe(grads[i]), p.sizes());
   }
   ++steps_;
   for (size_t g = 0; g < lrs.size(); ++g) set_numbers(g, lrs[g], grad_scale, steps_);
