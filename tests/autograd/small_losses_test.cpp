@@ -98,11 +98,10 @@ Result expected_of(const std::vector<float>& logits, int64_t label, std::vector<
   long double rest = 0;
   for (size_t i = 0; i < logits.size(); ++i) rest += i == first ? 0 : std::exp(at(i));
   loss = std::log1p(rest) - at(static_cast<size_t>(label));
-  for (size_t i = 0; i < logits.size(); ++i) {
-    long double others = 0;
-    for (size_t k = 0; k < logits.size(); ++k) others += k == i ? 0 : std::exp(at(k));
+  long double others = 0;
+  for (size_t i = 0; i < logits.size(); ++i) others += static_cast<int64_t>(i) == label ? 0 : std::exp(at(i));
+  for (size_t i = 0; i < logits.size(); ++i)
     gradient.push_back(static_cast<int64_t>(i) == label ? -others / (1 + rest) : std::exp(at(i)) / (1 + rest));
-  }
   return {};
 }
 
@@ -147,6 +146,29 @@ TEST(SmallLosses, KeepTheirDigitsAtFourMagnitudesOfLogits) {
       }
     }
     RecordProperty(form.name, fmt::format("{:.2f} ULP loss, {:.2f} ULP gradient", worst_loss, worst_gradient));
+  }
+}
+
+// More classes than one block of a reduction tree has, with the maximum, or two equal ones, at the border of two blocks.
+TEST(SmallLosses, KeepTheirDigitsOverSeveralBlocksOfClasses) {
+  for (const float second : {3.0f, 2.5f, -9.0f}) {
+    for (const float magnitude : {0.0f, 1'000'000.0f}) {
+      std::vector<float> row;
+      for (int i = 0; i < 1300; ++i) row.push_back(magnitude - 12 - static_cast<float>(i * 7919 % 29) / 4);
+      row[511] = magnitude + 3;
+      row[512] = magnitude + second;
+      for (const NamedForm& form : kForms) {
+        for (const int64_t label : {0, 511, 512, 1299}) {
+          std::vector<long double> gradient;
+          long double loss = 0;
+          expected_of(row, label, gradient, loss);
+          const Result result = form.form(row, label);
+          EXPECT_LE(ulps(result.loss, loss), 2) << form.name << " with " << second << " at 512, label " << label << ": " << result.loss << " instead of " << loss;
+          for (size_t i = 0; i < row.size(); ++i)
+            ASSERT_LE(ulps(result.gradient[i], gradient[i]), 2) << form.name << " with " << second << " at 512, label " << label << " class " << i;
+        }
+      }
+    }
   }
 }
 
