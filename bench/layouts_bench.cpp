@@ -212,6 +212,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({.name = dropout_base, .flags = with(ranks(1), {dropout}), .variables = {}, .base = dropout_base});
     rows.push_back({.name = "dropout-three-ranks-compiled", .flags = with(ranks(3), {dropout, "--training.compile=true"}), .variables = {}, .base = dropout_base});
     rows.push_back({.name = "dropout-five-ranks-every-round", .flags = with(ranks(5), {dropout, every_round}), .variables = {}, .base = dropout_base});
+    rows.push_back({.name = "dropout-six-ranks-every-round-compiled", .flags = with(ranks(6), {dropout, every_round, "--training.compile=true"}), .variables = {}, .base = dropout_base});
     rows.push_back({.name = "dropout-seven-ranks-recomputed", .flags = with(ranks(7), {dropout, "--activation_checkpoint.mode=full"}), .variables = {}, .base = dropout_base});
     rows.push_back({"killed-then-gloo", with(ranks(2), {"--training.compile=true"}), {}, with(ranks(4), {"--runtime.transport=gloo"})});
   }

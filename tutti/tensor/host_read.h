@@ -11,7 +11,8 @@ namespace tutti {
 // Waits until the bytes of `t` are written. Throws why they never will be.
 inline void before_host_read(const Tensor& t) { t.storage()->wait(); }
 
-// Supplies what the host reads on a thread where tensors may stand for memory that does not exist (in a trace).
+// Supplies what the host reads on a thread where tensors may stand for memory that does not exist (in a trace). It belongs to the
+// thread and not to a state of storages, because a trace must also see the reads of tensors that are in memory.
 class HostReads {
  public:
   // A tensor with the elements of `t`, which may or may not have memory; may throw.
