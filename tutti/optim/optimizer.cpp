@@ -85,7 +85,6 @@ size_t Optimizer::add_group(const std::vector<nn::NamedParameter>& parameters, d
     TUTTI_CHECK(!is_known, "optimizer: parameter '{}' is given twice; every parameter belongs to one group", p.name);
     TUTTI_CHECK(p.parameter.dtype() == DType::f32, "optimizer: the master of parameter '{}' is {}; expected f32, see Parameter::set_use_dtype() for another dtype in forward",
                 p.name, name_of(p.parameter.dtype()));
-    TUTTI_CHECK(p.parameter.is_materialized(), "optimizer: parameter '{}' has no memory yet, and its state would take some; initialize or load it first", p.name);
     parameters_.push_back(p);
     group_of_.push_back(group_lrs_.size());
   }

@@ -91,8 +91,8 @@ class Optimizer {
   std::function<std::string()> explain_;
 };
 
-// All options are finite and at least 0, betas below 1: UsageError otherwise, and for parameters whose master is not f32, that have no
-// memory yet or that are given twice.
+// All options are finite and at least 0, betas below 1: UsageError otherwise, and for parameters whose master is not f32 or that are
+// given twice. The state is allocated at once, also for parameters that have no memory yet.
 // Source: Loshchilov and Hutter 2019.
 struct AdamWOptions {
   double lr = 1e-3;
