@@ -16,7 +16,7 @@
 
 #include "tutti/comm/call_trace.h"
 #include "tutti/comm/collective.h"
-#include "tutti/comm/collectives/refusal.h"
+#include "tutti/comm/exchanges/refusal.h"
 #include "tutti/comm/deadline.h"
 #include "tutti/comm/progress.h"
 #include "tutti/comm/recorder/flight_recorder.h"

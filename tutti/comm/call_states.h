@@ -7,7 +7,7 @@
 
 #include "tutti/comm/backend.h"
 #include "tutti/comm/call_queue.h"
-#include "tutti/comm/collectives/dense.h"
+#include "tutti/comm/exchanges/dense.h"
 
 namespace tutti::comm {
 

@@ -6,9 +6,9 @@
 
 #include "tutti/comm/backend.h"
 #include "tutti/comm/call_queue.h"
-#include "tutti/comm/collectives/list_inquiry.h"
-#include "tutti/comm/collectives/move.h"
-#include "tutti/comm/collectives/reduction.h"
+#include "tutti/comm/exchanges/list_inquiry.h"
+#include "tutti/comm/exchanges/move.h"
+#include "tutti/comm/exchanges/reduction.h"
 
 namespace tutti::comm {
 

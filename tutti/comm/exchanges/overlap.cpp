@@ -1,4 +1,4 @@
-#include "tutti/comm/collectives/overlap.h"
+#include "tutti/comm/exchanges/overlap.h"
 
 namespace tutti::comm {
 

@@ -1,4 +1,4 @@
-#include "tutti/comm/collectives/list_inquiry.h"
+#include "tutti/comm/exchanges/list_inquiry.h"
 
 #include <algorithm>
 #include <array>

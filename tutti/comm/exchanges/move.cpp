@@ -1,4 +1,4 @@
-#include "tutti/comm/collectives/move.h"
+#include "tutti/comm/exchanges/move.h"
 
 #include <cstring>
 

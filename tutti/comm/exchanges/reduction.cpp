@@ -1,4 +1,4 @@
-#include "tutti/comm/collectives/reduction.h"
+#include "tutti/comm/exchanges/reduction.h"
 
 #include <algorithm>
 #include <cstring>

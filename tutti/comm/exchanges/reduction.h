@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "tutti/comm/collective.h"
-#include "tutti/comm/collectives/dense.h"
-#include "tutti/comm/collectives/overlap.h"
+#include "tutti/comm/exchanges/dense.h"
+#include "tutti/comm/exchanges/overlap.h"
 #include "tutti/comm/reduce_op.h"
 
 namespace tutti::comm {

@@ -1,4 +1,4 @@
-#include "tutti/comm/collectives/refusal.h"
+#include "tutti/comm/exchanges/refusal.h"
 
 #include <algorithm>
 #include <array>

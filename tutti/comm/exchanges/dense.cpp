@@ -1,4 +1,4 @@
-#include "tutti/comm/collectives/dense.h"
+#include "tutti/comm/exchanges/dense.h"
 
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/tensor/overlap.h"
