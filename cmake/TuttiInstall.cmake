@@ -19,7 +19,7 @@ install(TARGETS tutti_llvm ${gemm_libraries} LIBRARY DESTINATION ${CMAKE_INSTALL
 install(TARGETS tutti_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
         PATTERN "llvm" EXCLUDE PATTERN "ops/attention" EXCLUDE PATTERN "ops/grouped" EXCLUDE)
-install(FILES ${PROJECT_BINARY_DIR}/generated/tutti/ops.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/generated/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT TuttiTargets NAMESPACE Tutti:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tutti)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/TuttiConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tutti)

@@ -10,9 +10,9 @@ import sys
 
 # Mean lines of Tutti's headers per source file of a room.
 LINES = {
-    "core": 300, "runtime": 300, "tensor": 1000, "codegen": 700, "ops": 2450, "io": 300, "autograd": 2800, "graph": 3200, "comm": 1300,
+    "core": 300, "runtime": 300, "tensor": 1000, "codegen": 700, "ops": 2450, "io": 300, "autograd": 2800, "graph": 3200, "comm": 1400,
     "nn": 2800, "optim": 3100, "parallel": 3300, "models": 2550, "train": 1800, "cli": 900, "bench": 3100,
-    "tests/autograd": 2900, "tests/cli": 500, "tests/codegen": 950, "tests/comm": 2050, "tests/contract": 2200, "tests/core": 350,
+    "tests/autograd": 2900, "tests/cli": 500, "tests/codegen": 950, "tests/comm": 2100, "tests/contract": 2200, "tests/core": 350,
     "tests/errors": 900, "tests/fuzz": 1450, "tests/graph": 4250, "tests/io": 400, "tests/layouts": 2250, "tests/models": 3450,
     "tests/nightly": 1550, "tests/nn": 3750, "tests/ops": 2350, "tests/optim": 5350, "tests/parallel": 3500, "tests/runtime": 400,
     "tests/single": 1800, "tests/symm": 1350, "tests/tensor": 1200, "tests/train": 1450,
@@ -38,6 +38,7 @@ HEAVY = {
 }
 FOLDERS = ("tutti", "cli", "bench", "tests")
 GENERATED = "tutti/ops.h"  # all ops: for users and for tests, never for the library itself
+MADE_BY_THE_BUILD = (GENERATED, "tutti/comm/collective_kind.h")
 # How many tests may read them; what is not here has no budget for tests.
 HEAVY_IN_TESTS = {
     "nlohmann/": 26, "regex": 3, "random": 42, "future": 4, "mpi": 1, GENERATED: 42, "llvm/": 0, "CLI/": 0, "toml++/": 0, "iostream": 2,
@@ -79,7 +80,7 @@ def faults_of(lines: dict[str, int], includes: dict[str, list[str]]) -> list[str
     sources = [name for name in lines if name.endswith(".cpp")]
     reads = {source: everything_read_by(source, includes) for source in sources}
     faults = [f"{name}: includes \"{header}\", which is no path from the root" for name, own in includes.items() for header in own
-              if header.startswith(tuple(folder + "/" for folder in FOLDERS)) and header not in lines and header != GENERATED]
+              if header.startswith(tuple(folder + "/" for folder in FOLDERS)) and header not in lines and header not in MADE_BY_THE_BUILD]
     print("room              files  mean lines of headers  budget")
     for room in sorted({room_of(source) for source in sources}):
         own = [source for source in sources if room_of(source) == room]

@@ -1,7 +1,10 @@
-// A backend may know a method by its present name or by its older one; callers may use either.
+// Callers may use the present name of a collective or an older one; a backend has one method for all of them.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tutti/comm/backend.h"
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
@@ -20,48 +23,41 @@ class Nothing : public Backend {
   void set_timeout(std::chrono::milliseconds) override {}
 };
 
-class Old : public Nothing {
+class Counting : public Nothing {
  public:
-  Work _allgather_base(const Tensor&, const Tensor&, const CallOptions&) override { return ++calls, Work(); }
-  Work _reduce_scatter_base(const Tensor&, const Tensor&, const ReduceOp&, const CallOptions&) override { return ++calls, Work(); }
-  Work alltoall_base(const Tensor&, const Tensor&, Splits, Splits, const CallOptions&) override { return ++calls, Work(); }
-  Work allgather_into_tensor_coalesced(Tensors, Tensors, const CallOptions&) override { return ++calls, Work(); }
-  Work reduce_scatter_tensor_coalesced(Tensors, Tensors, const ReduceOp&, const CallOptions&) override { return ++calls, Work(); }
-  int calls = 0;
+  Work run(const CollectiveCall& call) override { return kinds.push_back(call.kind), Work(); }
+  std::vector<CollectiveKind> kinds;
 };
 
-class New : public Nothing {
- public:
-  Work all_gather_single(const Tensor&, const Tensor&, const CallOptions&) override { return ++calls, Work(); }
-  int calls = 0;
-};
-
-// Hands its calls to another backend, by the present name.
+// Hands its calls to another backend.
 class Wrapper : public Nothing {
  public:
   explicit Wrapper(Backend& inner) : inner_(inner) {}
-  Work all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options) override {
-    return inner_.all_gather_single(output, input, options);
-  }
+  Work run(const CollectiveCall& call) override { return inner_.run(call); }
 
  private:
   Backend& inner_;
 };
 
-TEST(BackendNames, EitherNameReachesTheOneThatIsOverridden) {
-  Old old;
-  old.all_gather_single({}, {}, {});
-  old.reduce_scatter_single({}, {}, {}, {});
-  old.all_to_all_single({}, {}, {}, {}, {});
-  old.all_gather_single_coalesced({}, {}, {});
-  old.reduce_scatter_single_coalesced({}, {}, {}, {});
-  EXPECT_EQ(old.calls, 5);
-  New fresh;
-  fresh._allgather_base({}, {}, {});
-  EXPECT_EQ(fresh.calls, 1);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+TEST(BackendNames, EveryNameReachesTheOneMethod) {
+  Counting backend;
+  const Tensor t = Tensor::of<float>({1});
+  backend.all_gather_single(t, t);
+  backend._allgather_base(t, t, {});
+  backend.reduce_scatter_single(t, t);
+  backend._reduce_scatter_base(t, t, {}, {});
+  backend.alltoall_base(t, t, {}, {}, {});
+  backend.allgather_into_tensor_coalesced({}, {}, {});
+  backend.reduce_scatter_tensor_coalesced({}, {}, {}, {});
+  using Kind = CollectiveKind;
+  EXPECT_EQ(backend.kinds, (std::vector{Kind::all_gather_single, Kind::all_gather_single, Kind::reduce_scatter_single, Kind::reduce_scatter_single,
+                                        Kind::all_to_all_single, Kind::all_gather_single_coalesced, Kind::reduce_scatter_single_coalesced}));
 }
 
-TEST(BackendNames, NeitherNameIsOneErrorAndLeavesNothingBehind) {
+TEST(BackendNames, WhatABackendCannotDoIsOneErrorByItsPresentName) {
   Nothing nothing;
   for (int i = 0; i < 2; ++i) {
     try {
@@ -71,21 +67,26 @@ TEST(BackendNames, NeitherNameIsOneErrorAndLeavesNothingBehind) {
       EXPECT_STREQ(error.what(), "backend nothing does not support all_gather_single");
     }
   }
-  Old old;
-  old.all_gather_single({}, {}, {});
-  EXPECT_EQ(old.calls, 1);
 }
 
-TEST(BackendNames, ABackendMayWrapAnotherThatKnowsTheOtherName) {
-  Old old;
-  Wrapper wrapper(old);
+TEST(BackendNames, ABackendMayWrapAnother) {
+  Counting inner;
+  Wrapper wrapper(inner);
   wrapper._allgather_base({}, {}, {});
-  EXPECT_EQ(old.calls, 1);
+  EXPECT_EQ(inner.kinds.size(), 1u);
+}
+
+TEST(BackendNames, FormerNamesBelongToOneCollective) {
+  std::map<std::string, std::string> owners;
+  for (const CollectiveDef* def : collective_table()) {
+    EXPECT_TRUE(owners.insert({def->name, def->name}).second) << def->name;
+    for (const char* former : def->former_names) {
+      if (former != nullptr) EXPECT_TRUE(owners.insert({former, def->name}).second) << former;
+    }
+  }
 }
 
 TEST(BackendNames, OlderNamesOfAGroupDoWhatThePresentOnesDo) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   run_ranks(2, [](ProcessGroup& group) {
     const auto mine = [&](std::vector<int64_t> values) {
       for (int64_t& v : values) v += 10 * group.rank();

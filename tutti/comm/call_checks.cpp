@@ -1,5 +1,6 @@
 #include "tutti/comm/call_checks.h"
 
+#include "tutti/comm/collective_def.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm::checks {
@@ -86,6 +87,78 @@ std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor&
   }
   TUTTI_CHECK(sum == rows, "{}: the {} splits add up to {}; dim 0 of {} has {} rows", op, role, sum, describe(t), rows);
   return bytes;
+}
+
+// ---- a whole call ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+void count(const char* op, const char* role, Given given, size_t tensors, const CallPart& part) {
+  switch (given) {
+    case Given::none:
+      TUTTI_CHECK(tensors == 0, "{}: {} {} tensors; it takes none", op, tensors, role);
+      break;
+    case Given::share: case Given::whole:
+      TUTTI_CHECK(tensors == 1, "{}: {} {} tensors; it takes one", op, tensors, role);
+      break;
+    case Given::list_on_root:
+      TUTTI_CHECK(part.is_root() || tensors == 0, "{}: rank {} gives {} {}s, but only root {} {} any", op, part.seat.rank, tensors, role,
+                  part.call.root, std::string_view(role) == "output" ? "takes" : "gives");
+      if (part.is_root()) list_length(op, role, tensors, part.seat.ranks);
+      break;
+    case Given::list:
+      list_length(op, role, tensors, part.seat.ranks);
+      break;
+  }
+}
+
+// The tensors of a call in place, or of one part of it, which has one.
+void in_place(const char* op, const CollectiveDef& def, const CallPart& part) {
+  const char* role = reads_outputs(def, part.call, part.seat.rank) ? "input" : "output";
+  count(op, role, def.outputs, part.call.outputs.size(), part);
+  if (writes_outputs(def, part.call, part.seat.rank)) writable(op, role, part.output(), part.seat.device);
+  else tensor(op, role, part.output(), part.seat.device);
+}
+
+void apart(const char* op, const CollectiveDef& def, const CallPart& part) {
+  const auto [outputs, inputs] = std::pair(part.call.outputs, part.call.inputs);
+  count(op, "output", def.outputs, outputs.size(), part);
+  count(op, "input", def.inputs, inputs.size(), part);
+  for (const Tensor& input : inputs) tensor(op, "input", input, part.seat.device);
+  for (const Tensor& output : outputs) writable(op, "output", output, part.seat.device);
+  if (inputs.empty() && outputs.empty()) return;
+  // Where a call takes a tensor and a list, the tensor says which dtype is expected.
+  const bool is_input = def.inputs == Given::share || def.inputs == Given::whole || outputs.size() != 1;
+  const Tensor& first = is_input ? inputs[0] : outputs[0];
+  for (const Tensor& input : inputs) same_dtype(op, first, input);
+  for (const Tensor& output : outputs) same_dtype(op, first, output);
+}
+
+// `op` is the call's name, where the row is that of a part.
+void one(const char* op, const CollectiveDef& def, const CallPart& part) {
+  if (def.in_place == InPlace::no) apart(op, def, part);
+  else in_place(op, def, part);
+  if (def.sizes != nullptr) def.sizes(op, part);
+  if (!def.reduces) return;
+  for (const Tensor& output : part.call.outputs) reducible(op, part.call.reduce, output.dtype());
+}
+
+}  // namespace
+
+void arguments(const CollectiveDef& def, const CollectiveCall& call, const Seat& seat) {
+  if (def.is_rooted) root(def.name, call.root, seat.ranks);
+  if (def.each == nullptr) return one(def.name, def, {call, seat});
+  const size_t parts = parts_of(def, call);
+  TUTTI_CHECK(parts > 0, "{}: no tensors given", def.name);
+  if (def.outputs == Given::list) {
+    TUTTI_CHECK(call.output_lists.size() == parts, "{}: {} lists of outputs for {} inputs", def.name, call.output_lists.size(), parts);
+  } else {
+    TUTTI_CHECK(call.outputs.size() == parts, "{}: {} outputs for {} inputs", def.name, call.outputs.size(), parts);
+  }
+  for (size_t i = 0; i < parts; ++i) {
+    const CollectiveCall part = part_of(def, call, i);
+    one(def.name, *def.each, {part, seat});
+  }
 }
 
 }  // namespace tutti::comm::checks

@@ -3,11 +3,24 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <string_view>
+#include <vector>
 
-#include "tutti/comm/backend.h"
+#include "tutti/comm/reduce_op.h"
+#include "tutti/core/device.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::comm {
+struct CollectiveCall;
+struct CollectiveDef;
+struct Seat;
+}  // namespace tutti::comm
 
 namespace tutti::comm::checks {
+
+// All that `def` asks of the arguments: root, numbers of tensors, each tensor, dtypes, sizes, and whether they can be reduced.
+void arguments(const CollectiveDef& def, const CollectiveCall& call, const Seat& seat);
 
 // The tensor must be defined and on the device, and its elements must not overlap.
 void tensor(const char* op, const char* role, const Tensor& t, Device device = kCpu);
@@ -27,6 +40,6 @@ void own_slice(const char* op, const Tensor& output, const Tensor& input, int ra
 void reducible(const char* op, const ReduceOp& reduce, DType dtype);
 // The splits of dim 0 of `t` must be one per rank, non-negative, and add up to its extent; empty means equal parts. Returns the
 // bytes of each part.
-std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, Splits splits, int size);
+std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, std::span<const int64_t> splits, int size);
 
 }  // namespace tutti::comm::checks

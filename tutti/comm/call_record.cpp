@@ -1,36 +1,15 @@
 #include "tutti/comm/call_record.h"
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "tutti/comm/collective_def.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 
 namespace tutti::comm {
 namespace {
-
-constexpr std::array<std::string_view, kNumCollectiveKinds> kNames{
-    "broadcast", "all_reduce", "all_reduce_coalesced", "reduce",
-    "all_gather", "all_gather_v", "all_gather_coalesced", "all_gather_single", "all_gather_single_coalesced",
-    "gather", "scatter",
-    "reduce_scatter", "reduce_scatter_v", "reduce_scatter_single", "reduce_scatter_single_coalesced",
-    "all_to_all", "all_to_all_single", "all_to_all_v_single",
-    "send", "recv", "barrier", "monitored_barrier",
-    "gather_bytes", "broadcast_bytes", "all_gather_bytes", "scatter_bytes"};
-
-bool reduces(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_reduce: case CollectiveKind::all_reduce_coalesced: case CollectiveKind::reduce:
-    case CollectiveKind::reduce_scatter: case CollectiveKind::reduce_scatter_v:
-    case CollectiveKind::reduce_scatter_single: case CollectiveKind::reduce_scatter_single_coalesced:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_p2p(CollectiveKind kind) { return kind == CollectiveKind::send || kind == CollectiveKind::recv; }
 
 std::span<const int64_t> sizes_of(const CallRecord& r) {
   return {r.sizes, static_cast<size_t>(r.ndim < 0 ? 0 : r.ndim)};
@@ -38,13 +17,16 @@ std::span<const int64_t> sizes_of(const CallRecord& r) {
 
 }  // namespace
 
-std::string_view name_of(CollectiveKind kind) { return kNames[static_cast<size_t>(kind)]; }
+std::string_view name_of(CollectiveKind kind) { return definition(kind).name; }
 
 CollectiveKind collective_from_name(std::string_view name) {
-  for (size_t k = 0; k < kNames.size(); ++k) {
-    if (kNames[k] == name) return static_cast<CollectiveKind>(k);
+  std::vector<std::string> names;
+  for (const CollectiveDef* def : collective_table()) {
+    const auto is_it = [&](const char* former) { return former != nullptr && name == former; };
+    if (name == def->name || std::any_of(def->former_names.begin(), def->former_names.end(), is_it)) return kind_of(*def);
+    names.emplace_back(def->name);
   }
-  throw UsageError(unknown_name_message("collective", name, std::vector<std::string>(kNames.begin(), kNames.end())));
+  throw UsageError(unknown_name_message("collective", name, names));
 }
 
 void CallRecord::describe_tensor(DType type, const Extents& extents) {
@@ -62,7 +44,7 @@ int64_t CallRecord::numel() const {
 uint64_t CallRecord::fingerprint() const {
   // Field by field into one dense block: padding bytes of the struct have no value.
   uint64_t words[4 + kMaxRecordDims];
-  words[0] = static_cast<uint64_t>(kind) | static_cast<uint64_t>(reduces(kind) ? reduce : ReduceKind::sum) << 8 |
+  words[0] = static_cast<uint64_t>(kind) | static_cast<uint64_t>(definition(kind).reduces ? reduce : ReduceKind::sum) << 8 |
              static_cast<uint64_t>(dtype) << 16 | static_cast<uint64_t>(same_sizes ? ndim + 1 : 0) << 24 |
              static_cast<uint64_t>(static_cast<uint32_t>(tensors)) << 32;
   words[1] = static_cast<uint64_t>(static_cast<uint32_t>(root)) | uint64_t{tag} << 32;
@@ -76,7 +58,8 @@ uint64_t CallRecord::fingerprint() const {
 }
 
 std::string describe(const CallRecord& r) {
-  std::string text = fmt::format("{}(", name_of(r.kind));
+  const CollectiveDef& def = definition(r.kind);
+  std::string text = fmt::format("{}(", def.name);
   auto add = [&, first = true](const std::string& part) mutable {
     if (!first) text += ", ";
     first = false;
@@ -84,16 +67,16 @@ std::string describe(const CallRecord& r) {
   };
   if (r.ndim >= 0) add(fmt::format("{} [{}]", name_of(r.dtype), fmt::join(sizes_of(r), ", ")));
   if (r.tensors != 1) add(fmt::format("{} tensors", r.tensors));
-  if (reduces(r.kind)) add(std::string(name_of(r.reduce)));
-  if (r.root >= 0) add(fmt::format("{} {}", is_p2p(r.kind) ? "peer" : "root", r.root));
-  if (is_p2p(r.kind)) add(fmt::format("tag {}", r.tag));
+  if (def.reduces) add(std::string(name_of(r.reduce)));
+  if (r.root >= 0) add(fmt::format("{} {}", def.is_message ? "peer" : "root", r.root));
+  if (def.is_message) add(fmt::format("tag {}", r.tag));
   return text + ")";
 }
 
 std::optional<std::string> differing_field(const CallRecord& a, const CallRecord& b) {
   if (a.kind != b.kind) return "operations";
   if (a.sequence != b.sequence) return "sequence numbers";
-  if (reduces(a.kind) && a.reduce != b.reduce) return "reduce ops";
+  if (definition(a.kind).reduces && a.reduce != b.reduce) return "reduce ops";
   if (a.root != b.root) return "roots";
   if (a.tag != b.tag) return "tags";
   if (a.tensors != b.tensors) return "numbers of tensors";

@@ -10,24 +10,15 @@
 #include <span>
 #include <string>
 
+#include "tutti/comm/collective_kind.h"
 #include "tutti/comm/reduce_op.h"
 #include "tutti/core/dtype.h"
 #include "tutti/core/shape.h"
 
 namespace tutti::comm {
 
-enum class CollectiveKind : uint8_t {
-  broadcast, all_reduce, all_reduce_coalesced, reduce,
-  all_gather, all_gather_v, all_gather_coalesced, all_gather_single, all_gather_single_coalesced,
-  gather, scatter,
-  reduce_scatter, reduce_scatter_v, reduce_scatter_single, reduce_scatter_single_coalesced,
-  all_to_all, all_to_all_single, all_to_all_v_single,
-  send, recv, barrier, monitored_barrier,
-  gather_bytes, broadcast_bytes, all_gather_bytes, scatter_bytes,
-};
-inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::scatter_bytes) + 1;
 std::string_view name_of(CollectiveKind kind);
-// UsageError lists the known names.
+// Takes former names, too. UsageError lists the present ones.
 CollectiveKind collective_from_name(std::string_view name);
 
 inline constexpr int kMaxRecordDims = 8;

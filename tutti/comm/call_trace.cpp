@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "tutti/comm/collective_def.h"
 #include "tutti/core/hash.h"
 
 namespace tutti::comm {
@@ -12,30 +13,16 @@ struct Elements {
 };
 
 // A record describes the smaller side: what one rank gives or gets.
-Elements elements_of(const CallRecord& record, int64_t ranks) {
-  const int64_t n = record.numel();
-  switch (record.kind) {
-    case CollectiveKind::all_gather: case CollectiveKind::all_gather_v: case CollectiveKind::all_gather_coalesced: case CollectiveKind::all_gather_single:
-    case CollectiveKind::all_gather_single_coalesced: case CollectiveKind::gather: return {n, n * ranks};
-    case CollectiveKind::scatter: case CollectiveKind::reduce_scatter: case CollectiveKind::reduce_scatter_v:
-    case CollectiveKind::reduce_scatter_single: case CollectiveKind::reduce_scatter_single_coalesced: return {n * ranks, n};
-    case CollectiveKind::send: return {n, 0};
-    case CollectiveKind::recv: return {0, n};
-    default: return {n, n};
+Elements elements_of(const CollectiveDef& def, int64_t n, int64_t ranks) {
+  switch (def.flow) {
+    case Flow::gathers: return {n, n * ranks};
+    case Flow::scatters: return {n * ranks, n};
+    case Flow::sends: return {n, 0};
+    case Flow::receives: return {0, n};
+    case Flow::keeps: break;
   }
+  return {n, n};
 }
-
-// Operations on elements that this rank's part of the result takes.
-int64_t operations_of(const CallRecord& record, int64_t ranks) {
-  switch (record.kind) {
-    case CollectiveKind::all_reduce: case CollectiveKind::all_reduce_coalesced: case CollectiveKind::reduce:
-    case CollectiveKind::reduce_scatter: case CollectiveKind::reduce_scatter_v: case CollectiveKind::reduce_scatter_single:
-    case CollectiveKind::reduce_scatter_single_coalesced: return record.numel() * (ranks - 1);
-    default: return 0;
-  }
-}
-
-bool is_message(const CallRecord& record) { return record.kind == CollectiveKind::send || record.kind == CollectiveKind::recv; }
 
 }  // namespace
 
@@ -62,13 +49,16 @@ void CallTrace::emit(CallTraceGroup& group, const CallRecord& record, bool faile
   try {
     if (group.interned_ == nullptr) group.interned_ = &intern_trace_group(group.group_);
     const int64_t ranks = static_cast<int64_t>(group.group_.ranks.size());
-    const Elements elements = elements_of(record, ranks);
-    const char* name = name_of(record.kind).data();
+    const CollectiveDef& def = definition(record.kind);
+    const Elements elements = elements_of(def, record.numel(), ranks);
+    const char* name = def.name;
+    // Operations on elements that this rank's part of the result takes.
+    const int64_t operations = def.reduces ? record.numel() * (ranks - 1) : 0;
     TraceRecorder::record({.category = TraceCategory::collective, .context = context_, .has_context = true,
                            .name = failed ? intern_trace_name(fmt::format("{} (failed)", name)) : name, .begin_ns = begin_ns_, .end_ns = end_ns,
                            .kernel = &group.kernel_of(record), .bytes = static_cast<double>((elements.in + elements.out) * itemsize(record.dtype)),
-                           .flops = static_cast<double>(operations_of(record, ranks)), .group = group.interned_, .text = name_of(record.dtype).data(),
-                           .values = {elements.in, elements.out, is_message(record) ? 0 : record.sequence, record.root}});
+                           .flops = static_cast<double>(operations), .group = group.interned_, .text = name_of(record.dtype).data(),
+                           .values = {elements.in, elements.out, def.is_message ? 0 : record.sequence, record.root}});
   } catch (const std::exception&) {
     // Memory is short: the call goes on without its event.
   }

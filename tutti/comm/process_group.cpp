@@ -4,6 +4,7 @@
 
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/call_queue.h"
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/recorder/finite_check.h"
 #include "tutti/core/error.h"
 
@@ -58,9 +59,19 @@ Backend& ProcessGroup::backend_for(const char* op, const Tensor& tensor) const {
   return backend(tensor.device().kind);
 }
 
-Backend& ProcessGroup::backend_for(const char* op, Tensors tensors) const {
-  TUTTI_CHECK(!tensors.empty(), "{}: no tensors given", op);
-  return backend_for(op, tensors[0]);
+Backend& ProcessGroup::backend_for(const CollectiveDef& def, const CollectiveCall& call) const {
+  if (def.outputs == Given::none && def.inputs == Given::none) {
+    TUTTI_CHECK(!backends_.empty(), "{}: group '{}' has no backend", def.name, name_);
+    return cpu_ != nullptr ? *cpu_ : *backends_.begin()->second;
+  }
+  const Tensor* tensor = described_tensor(def, call, {rank_, size()});
+  TUTTI_CHECK(tensor != nullptr, "{}: no tensors given", def.name);
+  return backend_for(def.name, *tensor);
+}
+
+void ProcessGroup::inspect(const CollectiveDef& def, const CollectiveCall& call) const {
+  if (def.in_place == InPlace::no) inspect(call.kind, call.inputs);
+  else if (reads_outputs(def, call, rank_)) inspect(call.kind, call.outputs);
 }
 
 void ProcessGroup::inspect(CollectiveKind kind, Tensors inputs) const {
@@ -89,87 +100,11 @@ Answer ProcessGroup::can(const CallQuery& query) const {
 
 // ---- collectives ----------------------------------------------------------------------------------------------------
 
-Work ProcessGroup::broadcast(const Tensor& tensor, int root, const CallOptions& options) {
-  return checked(CollectiveKind::broadcast, [&] {
-    if (rank_ == root) inspect(CollectiveKind::broadcast, tensor);
-    return backend_for("broadcast", tensor).broadcast(tensor, root, options);
-  });
-}
-
-Work ProcessGroup::all_reduce(const Tensor& tensor, const ReduceOp& op, const CallOptions& options) {
-  return checked(CollectiveKind::all_reduce, [&] {
-    inspect(CollectiveKind::all_reduce, tensor);
-    return backend_for("all_reduce", tensor).all_reduce(tensor, op, options);
-  });
-}
-
-Work ProcessGroup::all_reduce_coalesced(Tensors tensors, const ReduceOp& op, const CallOptions& options) {
-  return checked(CollectiveKind::all_reduce_coalesced, [&] {
-    inspect(CollectiveKind::all_reduce_coalesced, tensors);
-    return backend_for("all_reduce_coalesced", tensors).all_reduce_coalesced(tensors, op, options);
-  });
-}
-
-Work ProcessGroup::reduce(const Tensor& tensor, int root, const ReduceOp& op, const CallOptions& options) {
-  return checked(CollectiveKind::reduce, [&] {
-    inspect(CollectiveKind::reduce, tensor);
-    return backend_for("reduce", tensor).reduce(tensor, root, op, options);
-  });
-}
-
-Work ProcessGroup::all_gather(Tensors outputs, const Tensor& input, const CallOptions& options) {
-  return checked(CollectiveKind::all_gather, [&] {
-    inspect(CollectiveKind::all_gather, input);
-    return backend_for("all_gather", input).all_gather(outputs, input, options);
-  });
-}
-
-Work ProcessGroup::all_gather_v(Tensors outputs, const Tensor& input, const CallOptions& options) {
-  return all_gather(outputs, input, options);
-}
-
-Work ProcessGroup::all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options) {
-  return checked(CollectiveKind::all_gather_single, [&] {
-    checks::own_slice("all_gather_single", output, input, rank_, size());
-    inspect(CollectiveKind::all_gather_single, input);
-    return backend_for("all_gather_single", input).all_gather_single(output, input, options);
-  });
-}
-
-Work ProcessGroup::all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options) {
-  return checked(CollectiveKind::all_gather_single_coalesced, [&] {
-    for (size_t i = 0; i < std::min(inputs.size(), outputs.size()); ++i) {
-      checks::own_slice("all_gather_single_coalesced", outputs[i], inputs[i], rank_, size());
-    }
-    inspect(CollectiveKind::all_gather_single_coalesced, inputs);
-    return backend_for("all_gather_single_coalesced", inputs).all_gather_single_coalesced(outputs, inputs, options);
-  });
-}
-
-Work ProcessGroup::all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) {
-  return checked(CollectiveKind::all_gather_coalesced, [&] {
-    const char* op = "all_gather_coalesced";
-    TUTTI_CHECK(!inputs.empty(), "{}: no tensors given", op);
-    TUTTI_CHECK(outputs.size() == inputs.size(), "{}: {} lists of outputs for {} inputs", op, outputs.size(), inputs.size());
-    Backend& backend = backend_for(op, inputs);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      checks::list_length(op, "output", outputs[i].size(), size());
-      checks::tensor(op, "input", inputs[i], inputs[0].device());
-      for (const Tensor& output : outputs[i]) {
-        checks::writable(op, "output", output, inputs[0].device());
-        checks::same_dtype(op, inputs[i], output);
-      }
-      checks::same_numel(op, "input", inputs[i], "own output", outputs[i][static_cast<size_t>(rank_)]);
-    }
-    inspect(CollectiveKind::all_gather_coalesced, inputs);
-    return backend.all_gather_coalesced(outputs, inputs, options);
-  });
-}
-
-Work ProcessGroup::gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) {
-  return checked(CollectiveKind::gather, [&] {
-    inspect(CollectiveKind::gather, input);
-    return backend_for("gather", input).gather(outputs, input, root, options);
+Work ProcessGroup::run(const CollectiveCall& call) {
+  return checked(call.kind, [&] {
+    const CollectiveDef& def = definition_of(call);
+    inspect(def, call);
+    return backend_for(def, call).run(call);
   });
 }
 
@@ -188,67 +123,6 @@ Work ProcessGroup::gather_single(const Tensor& output, const Tensor& input, int 
       }
     }
     return gather(parts, input, root, options);
-  });
-}
-
-Work ProcessGroup::scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options) {
-  return checked(CollectiveKind::scatter, [&] {
-    inspect(CollectiveKind::scatter, inputs);
-    return backend_for("scatter", output).scatter(output, inputs, root, options);
-  });
-}
-
-Work ProcessGroup::reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options) {
-  return checked(CollectiveKind::reduce_scatter, [&] {
-    inspect(CollectiveKind::reduce_scatter, inputs);
-    return backend_for("reduce_scatter", output).reduce_scatter(output, inputs, op, options);
-  });
-}
-
-Work ProcessGroup::reduce_scatter_v(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options) {
-  return reduce_scatter(output, inputs, op, options);
-}
-
-Work ProcessGroup::reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op, const CallOptions& options) {
-  return checked(CollectiveKind::reduce_scatter_single, [&] {
-    inspect(CollectiveKind::reduce_scatter_single, input);
-    return backend_for("reduce_scatter_single", input).reduce_scatter_single(output, input, op, options);
-  });
-}
-
-Work ProcessGroup::reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options) {
-  return checked(CollectiveKind::reduce_scatter_single_coalesced, [&] {
-    inspect(CollectiveKind::reduce_scatter_single_coalesced, inputs);
-    return backend_for("reduce_scatter_single_coalesced", inputs).reduce_scatter_single_coalesced(outputs, inputs, op, options);
-  });
-}
-
-Work ProcessGroup::all_to_all(Tensors outputs, Tensors inputs, const CallOptions& options) {
-  return checked(CollectiveKind::all_to_all, [&] {
-    inspect(CollectiveKind::all_to_all, inputs);
-    return backend_for("all_to_all", inputs).all_to_all(outputs, inputs, options);
-  });
-}
-
-Work ProcessGroup::all_to_all_single(const Tensor& output, const Tensor& input, const CallOptions& options) {
-  return checked(CollectiveKind::all_to_all_single, [&] {
-    inspect(CollectiveKind::all_to_all_single, input);
-    return backend_for("all_to_all_single", input).all_to_all_single(output, input, {}, {}, options);
-  });
-}
-
-Work ProcessGroup::all_to_all_v_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
-                                       const CallOptions& options) {
-  return checked(CollectiveKind::all_to_all_v_single, [&] {
-    inspect(CollectiveKind::all_to_all_v_single, input);
-    return backend_for("all_to_all_v_single", input).all_to_all_single(output, input, output_splits, input_splits, options);
-  });
-}
-
-Work ProcessGroup::barrier(const CallOptions& options) {
-  return checked(CollectiveKind::barrier, [&] {
-    TUTTI_CHECK(!backends_.empty(), "barrier: group '{}' has no backend", name_);
-    return (cpu_ != nullptr ? *cpu_ : *backends_.begin()->second).barrier(options);
   });
 }
 

@@ -54,7 +54,7 @@ struct MonitoredBarriers {
   int64_t first_missing = -1;    // and the rank that did not reach it
 };
 
-class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
+class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public NamedCollectives<ProcessGroup> {
  public:
   // For programs with their own backends; init_process_group, new_group and split create groups with transports.
   // `world_ranks` are the members in group-rank order; `key` is unique among all groups of the job.
@@ -80,37 +80,16 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   Backend& backend(DeviceKind kind) const;
   Answer can(const CallQuery& query) const;
 
-  // ---- collectives
-  Work broadcast(const Tensor& tensor, int root, const CallOptions& options = {});
-  Work all_reduce(const Tensor& tensor, const ReduceOp& op = {}, const CallOptions& options = {});
-  Work all_reduce_coalesced(Tensors tensors, const ReduceOp& op = {}, const CallOptions& options = {});
+  // ---- collectives, of which NamedCollectives has the methods
+  // Makes a call of any row of the table (collective_def.h), also of those that have no method.
+  Work run(const CollectiveCall& call);
   // Blocking all_reduce of values that are not in a tensor, in place.
   template <class T>
   void all_reduce_values(std::span<T> values, const ReduceOp& op = {}) {
     all_reduce(Tensor::from_memory(values.data(), {static_cast<int64_t>(values.size())}, dtype_of<T>, {}), op);
   }
-  Work reduce(const Tensor& tensor, int root, const ReduceOp& op = {}, const CallOptions& options = {});
-  Work all_gather(Tensors outputs, const Tensor& input, const CallOptions& options = {});
-  // The same with inputs of different sizes; outputs[i] has the size of rank i's input.
-  Work all_gather_v(Tensors outputs, const Tensor& input, const CallOptions& options = {});
-  Work all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options = {});
-  Work all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options = {});
-  // outputs[i] is the list of W outputs of inputs[i], as all_gather takes it.
-  Work all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options = {});
-  Work gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options = {});
   // `output` is used on root only; its dim 0 holds the W inputs one after another.
   Work gather_single(const Tensor& output, const Tensor& input, int root, const CallOptions& options = {});
-  Work scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options = {});
-  Work reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op = {}, const CallOptions& options = {});
-  Work reduce_scatter_v(const Tensor& output, Tensors inputs, const ReduceOp& op = {}, const CallOptions& options = {});
-  Work reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op = {}, const CallOptions& options = {});
-  Work reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op = {}, const CallOptions& options = {});
-  Work all_to_all(Tensors outputs, Tensors inputs, const CallOptions& options = {});
-  Work all_to_all_single(const Tensor& output, const Tensor& input, const CallOptions& options = {});
-  // Splits count rows of dim 0; empty splits mean equal parts.
-  Work all_to_all_v_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
-                           const CallOptions& options = {});
-  Work barrier(const CallOptions& options = {});
   // Rank 0 waits for all ranks, at most `timeout`, and throws an error that names the first rank that did not reach the barrier,
   // or all of them with `wait_all_ranks`. The other ranks throw as well, even those that arrive later. Call n of one rank matches
   // call n of the others, so a failed barrier does not disturb the next one.
@@ -171,30 +150,19 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   void set_timeout(std::chrono::milliseconds timeout);
   void set_check_nan(bool on) { check_nan_ = on; }
 
-  // ---- names of older releases
-  [[deprecated("all_reduce")]] Work allreduce(const Tensor& t, const ReduceOp& op = {}, const CallOptions& o = {}) { return all_reduce(t, op, o); }
-  [[deprecated("all_gather")]] Work allgather(Tensors out, const Tensor& in, const CallOptions& o = {}) { return all_gather(out, in, o); }
-  [[deprecated("all_gather_single")]] Work _allgather_base(const Tensor& out, const Tensor& in, const CallOptions& o = {}) { return all_gather_single(out, in, o); }
-  [[deprecated("all_gather_single")]] Work _all_gather_base(const Tensor& out, const Tensor& in, const CallOptions& o = {}) { return all_gather_single(out, in, o); }
-  [[deprecated("all_gather_single")]] Work all_gather_into_tensor(const Tensor& out, const Tensor& in, const CallOptions& o = {}) { return all_gather_single(out, in, o); }
-  [[deprecated("all_gather_single_coalesced")]] Work allgather_into_tensor_coalesced(Tensors out, Tensors in, const CallOptions& o = {}) { return all_gather_single_coalesced(out, in, o); }
+  // ---- a name of older releases
   [[deprecated("gather_single")]] Work gather_into_tensor(const Tensor& out, const Tensor& in, int root, const CallOptions& o = {}) { return gather_single(out, in, root, o); }
-  [[deprecated("reduce_scatter_single")]] Work _reduce_scatter_base(const Tensor& out, const Tensor& in, const ReduceOp& op = {}, const CallOptions& o = {}) { return reduce_scatter_single(out, in, op, o); }
-  [[deprecated("reduce_scatter_single")]] Work reduce_scatter_tensor(const Tensor& out, const Tensor& in, const ReduceOp& op = {}, const CallOptions& o = {}) { return reduce_scatter_single(out, in, op, o); }
-  [[deprecated("reduce_scatter_single_coalesced")]] Work reduce_scatter_tensor_coalesced(Tensors out, Tensors in, const ReduceOp& op = {}, const CallOptions& o = {}) { return reduce_scatter_single_coalesced(out, in, op, o); }
-  [[deprecated("all_reduce_coalesced")]] Work allreduce_coalesced(Tensors t, const ReduceOp& op = {}, const CallOptions& o = {}) { return all_reduce_coalesced(t, op, o); }
-  [[deprecated("all_to_all")]] Work alltoall(Tensors out, Tensors in, const CallOptions& o = {}) { return all_to_all(out, in, o); }
-  [[deprecated("all_to_all_v_single")]] Work alltoall_base(const Tensor& out, const Tensor& in, Splits out_splits, Splits in_splits, const CallOptions& o = {}) { return all_to_all_v_single(out, in, out_splits, in_splits, o); }
 
  private:
   friend class Coalescing;
   friend symm::SymmGroup symm_group(ProcessGroup& group);
   Backend& backend_for(const char* op, const Tensor& tensor) const;
-  Backend& backend_for(const char* op, Tensors tensors) const;
+  Backend& backend_for(const CollectiveDef& def, const CollectiveCall& call) const;
   static int64_t collectives_made();  // by this thread, in all groups
   void refuse(CollectiveKind kind, std::string_view why);
   void arrive_monitored(int64_t number, std::chrono::milliseconds timeout);
   void watch_arrivals(int64_t number, std::chrono::milliseconds timeout, bool wait_all_ranks);
+  void inspect(const CollectiveDef& def, const CollectiveCall& call) const;
   void inspect(CollectiveKind kind, Tensors inputs) const;
   void inspect(CollectiveKind kind, const Tensor& input) const { inspect(kind, {&input, 1}); }
 

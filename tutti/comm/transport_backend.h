@@ -6,7 +6,7 @@
 
 #include "tutti/comm/backend.h"
 #include "tutti/comm/call_queue.h"
-#include "tutti/comm/exchanges/list_inquiry.h"
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/move.h"
 #include "tutti/comm/exchanges/reduction.h"
 
@@ -25,26 +25,10 @@ class TransportBackend final : public Backend {
   std::string describe_rank(int rank) const override { return describe(rank, queue_->transport().peer(rank)); }
   Answer can(const CallQuery& query) const override;
 
-  Work broadcast(const Tensor& tensor, int root, const CallOptions& options) override;
-  Work all_reduce(const Tensor& tensor, const ReduceOp& op, const CallOptions& options) override;
-  Work all_reduce_coalesced(Tensors tensors, const ReduceOp& op, const CallOptions& options) override;
-  Work reduce(const Tensor& tensor, int root, const ReduceOp& op, const CallOptions& options) override;
-  Work all_gather(Tensors outputs, const Tensor& input, const CallOptions& options) override;
-  Work all_gather_coalesced(std::span<const std::vector<Tensor>> outputs, Tensors inputs, const CallOptions& options) override;
-  Work gather(Tensors outputs, const Tensor& input, int root, const CallOptions& options) override;
-  Work scatter(const Tensor& output, Tensors inputs, int root, const CallOptions& options) override;
-  Work reduce_scatter(const Tensor& output, Tensors inputs, const ReduceOp& op, const CallOptions& options) override;
-  Work all_to_all(Tensors outputs, Tensors inputs, const CallOptions& options) override;
+  Work run(const CollectiveCall& call) override;
   Work send(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options) override;
   Work recv(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options) override;
   Work batch_isend_irecv(std::span<const PointToPoint> operations, const CallOptions& options) override;
-  Work barrier(const CallOptions& options) override;
-  Work all_gather_single(const Tensor& output, const Tensor& input, const CallOptions& options) override;
-  Work reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op, const CallOptions& options) override;
-  Work all_to_all_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits,
-                         const CallOptions& options) override;
-  Work all_gather_single_coalesced(Tensors outputs, Tensors inputs, const CallOptions& options) override;
-  Work reduce_scatter_single_coalesced(Tensors outputs, Tensors inputs, const ReduceOp& op, const CallOptions& options) override;
 
   void refuse(CollectiveKind kind, std::string_view why) override;
   void abort(std::string_view reason) override { queue_->fail(reason); }
@@ -64,19 +48,12 @@ class TransportBackend final : public Backend {
     Reduction reduction;
   };
 
+  // Both blocking or not. The first uses kept objects where it can.
   template <class C, class Begin>
-  Work launch(C Reusable::*kept, const CallOptions& options, Tensors results, const Begin& begin);
-  template <class Begin>
-  Work move(const CallOptions& options, Tensors results, const Begin& begin) {
-    return launch(&Reusable::move, options, results, begin);
-  }
-  template <class Begin>
-  Work reduction(const CallOptions& options, Tensors results, const Begin& begin) {
-    return launch(&Reusable::reduction, options, results, begin);
-  }
-  // `record` describes the first tensor of the list, in which the ranks must agree. Each part has as many entries of it.
-  Work sequence(const CallRecord& record, std::vector<ListedTensor> list, std::vector<std::unique_ptr<Collective>> parts, const CallOptions& options,
-                Tensors results);
+  Work launch(C Reusable::*kept, const CollectiveCall& call, const Begin& begin);
+  Work start(std::unique_ptr<Collective> collective, const CollectiveCall& call);
+  std::unique_ptr<Collective> make_one(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const;
+  std::unique_ptr<Collective> make_sequence(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const;
   Work messages(const CallRecord& record, std::span<const PointToPoint> operations, const CallOptions& options);
   std::chrono::milliseconds timeout_of(const CallOptions& options) const;
 
@@ -84,6 +61,7 @@ class TransportBackend final : public Backend {
   const TransportTraits traits_;
   const int rank_;
   const int size_;
+  const Seat seat_;
   std::atomic<int64_t> timeout_ms_;
   Reusable reusable_;
 };

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tutti/comm/collective_def.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 
@@ -16,12 +17,15 @@ constexpr std::chrono::milliseconds kMonitored = std::chrono::seconds(20);
 
 class Sampler {
  public:
-  Sampler(ProcessGroup& group, const SampleOptions& options)
-      : group_(group), o_(options), me_(group.rank()), n_(group.size()), extra_(options.uneven ? 1 : 0) {}
+  Sampler(ProcessGroup& group, const CollectiveDef& def, const SampleOptions& options)
+      : group_(group), def_(def), o_(options), me_(group.rank()), n_(group.size()),
+        extra_(options.uneven || def.uneven_of != nullptr || def.has_splits ? 1 : 0) {}
 
   SampleCall make(Kind kind) {
-    group_call(kind);
-    TUTTI_CHECK(call_.make != nullptr, "no sample of {}", name_of(kind));
+    if (def_.is_message) ring(kind == Kind::recv);
+    else if (!def_.has_exchanges()) made_of_others(kind);
+    else arguments(kind);
+    TUTTI_CHECK(call_.make != nullptr, "no sample of {}", def_.name);
     return std::move(call_);
   }
 
@@ -36,105 +40,91 @@ class Sampler {
     call_.outputs.push_back(filled(me_ + 50, {count}, o_.dtype));
     return call_.outputs.back();
   }
-  template <class Count>
-  std::vector<Tensor> ins(const Count& count) {
-    std::vector<Tensor> list;
-    for (int p = 0; p < n_; ++p) list.push_back(in(count(p)));
-    return list;
-  }
-  template <class Count>
-  std::vector<Tensor> outs(const Count& count) {
-    std::vector<Tensor> list;
-    for (int p = 0; p < n_; ++p) list.push_back(out(count(p)));
-    return list;
-  }
   bool is_root() const { return me_ == o_.root; }
-  template <class Fn>
-  void calls(Fn fn) { call_.make = std::move(fn); }
 
-  void group_call(Kind kind) {
-    const int64_t mine = own(me_);
-    const auto each = [mine](int) { return mine; };
-    const auto by_rank = [this](int p) { return own(p); };
-    ProcessGroup* const g = &group_;
-    const SampleOptions o = o_;
-    if (kind == Kind::all_gather_v || kind == Kind::reduce_scatter_v || kind == Kind::all_to_all_v_single) extra_ = 1;
-    switch (kind) {
-      case Kind::broadcast: return calls([g, o, t = is_root() ? in(mine) : out(mine)] { g->broadcast(t, o.root); });
-      case Kind::all_reduce: return calls([g, o, t = out(mine)] { g->all_reduce(t, o.op); });
-      case Kind::all_reduce_coalesced:
-        return calls([g, o, list = std::vector{out(mine), out(1), out(2 * mine)}] { g->all_reduce_coalesced(list, o.op); });
-      case Kind::reduce: return calls([g, o, t = is_root() ? out(mine) : in(mine)] { g->reduce(t, o.root, o.op); });
-      case Kind::all_gather: return calls([g, list = outs(by_rank), t = in(mine)] { g->all_gather(list, t); });
-      case Kind::all_gather_v: return calls([g, list = outs(by_rank), t = in(own(me_))] { g->all_gather_v(list, t); });
-      case Kind::all_gather_coalesced: {
-        // The lengths of the second differ between ranks.
-        std::vector<std::vector<Tensor>> to;
-        to.push_back(outs(by_rank));
-        extra_ = 1;
-        to.push_back(outs(by_rank));
-        return calls([g, to, from = std::vector{in(mine), in(own(me_))}] { g->all_gather_coalesced(to, from); });
+  // `scale` of 0 stands for tensors of one element.
+  void add_part(SampleArguments& a, int64_t scale) {
+    const auto size = [&](int rank) { return scale == 0 ? 1 + extra_ * rank * (def_.evenness == Evenness::equal ? 0 : 1) : scale * own(rank); };
+    if (def_.in_place != InPlace::no) {
+      const bool is_read_only = !writes_outputs(def_, {.kind = kind_of(def_), .root = o_.root}, me_);
+      a.outputs.push_back(is_read_only ? in(size(me_)) : out(size(me_)));
+      return;
+    }
+    // A list on which all ranks agree has the sizes of its ranks, as has a list of what the ranks send.
+    const auto add = [&](Given given, std::vector<Tensor>& to, bool by_rank, const auto& make) {
+      if (given == Given::share) to.push_back(make(size(me_)));
+      if (given == Given::whole) to.push_back(make(n_ * size(me_)));
+      if (given == Given::list || (given == Given::list_on_root && is_root())) {
+        for (int p = 0; p < n_; ++p) to.push_back(make(size(by_rank ? p : me_)));
       }
-      case Kind::all_gather_single: return calls([g, to = out(n_ * mine), t = in(mine)] { g->all_gather_single(to, t); });
-      case Kind::all_gather_single_coalesced:
-        return calls([g, to = std::vector{out(n_ * mine), out(n_)}, from = std::vector{in(mine), in(1)}] {
-          g->all_gather_single_coalesced(to, from);
-        });
-      case Kind::gather:
-        return calls([g, o, list = is_root() ? outs(each) : std::vector<Tensor>(), t = in(mine)] { g->gather(list, t, o.root); });
-      case Kind::scatter:
-        return calls([g, o, to = out(mine), list = is_root() ? ins(each) : std::vector<Tensor>()] { g->scatter(to, list, o.root); });
-      case Kind::reduce_scatter: return calls([g, o, to = out(mine), list = ins(by_rank)] { g->reduce_scatter(to, list, o.op); });
-      case Kind::reduce_scatter_v:
-        return calls([g, o, to = out(own(me_)), list = ins(by_rank)] { g->reduce_scatter_v(to, list, o.op); });
-      case Kind::reduce_scatter_single:
-        return calls([g, o, to = out(mine), t = in(n_ * mine)] { g->reduce_scatter_single(to, t, o.op); });
-      case Kind::reduce_scatter_single_coalesced:
-        return calls([g, o, to = std::vector{out(mine), out(1)}, from = std::vector{in(n_ * mine), in(n_)}] {
-          g->reduce_scatter_single_coalesced(to, from, o.op);
-        });
-      case Kind::all_to_all: return calls([g, to = outs(by_rank), from = ins(each)] { g->all_to_all(to, from); });
-      case Kind::all_to_all_single: return calls([g, to = out(n_ * mine), t = in(n_ * mine)] { g->all_to_all_single(to, t); });
-      case Kind::all_to_all_v_single: return all_to_all_v();
-      case Kind::send: case Kind::recv: return ring(kind);
-      case Kind::barrier: return calls([g] { g->barrier(); });
-      case Kind::monitored_barrier: return calls([g] { g->monitored_barrier(kMonitored); });
-      case Kind::gather_bytes: return calls([g, o, text = bytes()] { g->gather_bytes(text, o.root); });
-      case Kind::broadcast_bytes: return calls([g, o, text = bytes()] { g->broadcast_bytes(text, o.root); });
-      case Kind::all_gather_bytes: return calls([g, text = bytes()] { g->all_gather_bytes(text); });
-      case Kind::scatter_bytes:
-        return calls([g, o, parts = std::vector<std::string>(static_cast<size_t>(n_), bytes())] { g->scatter_bytes(parts, o.root); });
+    };
+    std::vector<Tensor> list;
+    const bool lists = def_.each != nullptr && def_.outputs == Given::list;
+    add(def_.outputs, lists ? list : a.outputs, def_.evenness != Evenness::equal, [&](int64_t count) { return out(count); });
+    add(def_.inputs, a.inputs, def_.evenness == Evenness::listed, [&](int64_t count) { return in(count); });
+    if (lists) a.output_lists.push_back(std::move(list));
+  }
+
+  void arguments(Kind kind) {
+    auto a = std::make_shared<SampleArguments>();
+    if (def_.has_splits) {
+      a->input_splits.assign(static_cast<size_t>(n_), own(me_));
+      for (int p = 0; p < n_; ++p) a->output_splits.push_back(own(p));
+      a->outputs.push_back(out(std::accumulate(a->output_splits.begin(), a->output_splits.end(), int64_t{0})));
+      a->inputs.push_back(in(n_ * own(me_)));
+    } else {
+      add_part(*a, 1);
+    }
+    if (def_.each != nullptr) {
+      if (def_.evenness == Evenness::listed) extra_ = 1;  // the lengths of further parts differ between ranks
+      add_part(*a, 0);
+      add_part(*a, 2);
+    }
+    call_.arguments = a;
+    call_.make = [g = &group_, a, kind, o = o_] {
+      g->run({.kind = kind, .outputs = a->outputs, .inputs = a->inputs, .root = o.root, .reduce = o.op, .output_splits = a->output_splits,
+              .input_splits = a->input_splits, .output_lists = a->output_lists});
+    };
+  }
+
+  void made_of_others(Kind kind) {
+    const SampleOptions o = o_;
+    const std::string text(static_cast<size_t>(own(me_) * itemsize(o.dtype)), 'x');
+    const std::pair<Kind, std::function<void()>> calls[] = {
+        {Kind::monitored_barrier, [g = &group_] { g->monitored_barrier(kMonitored); }},
+        {Kind::gather_bytes, [g = &group_, o, text] { g->gather_bytes(text, o.root); }},
+        {Kind::broadcast_bytes, [g = &group_, o, text] { g->broadcast_bytes(text, o.root); }},
+        {Kind::all_gather_bytes, [g = &group_, text] { g->all_gather_bytes(text); }},
+        {Kind::scatter_bytes, [g = &group_, o, parts = std::vector(static_cast<size_t>(n_), text)] { g->scatter_bytes(parts, o.root); }},
+    };
+    for (const auto& [of, call] : calls) {
+      if (of == kind) call_.make = call;
     }
   }
 
-  std::string bytes() const { return std::string(static_cast<size_t>(own(me_) * itemsize(o_.dtype)), 'x'); }
-
-  void all_to_all_v() {
-    std::vector<int64_t> sent(static_cast<size_t>(n_), own(me_)), taken;
-    for (int p = 0; p < n_; ++p) taken.push_back(own(p));
-    const int64_t total = std::accumulate(taken.begin(), taken.end(), int64_t{0});
-    calls([g = &group_, sent, taken, to = out(total), t = in(n_ * own(me_))] { g->all_to_all_v_single(to, t, taken, sent); });
-  }
-
-  // send: as single messages; recv: as one batch.
-  void ring(Kind kind) {
+  void ring(bool as_batch) {
     const int next = (me_ + 1) % n_, previous = (me_ + n_ - 1) % n_;
-    if (n_ == 1) return calls([] {});
+    if (n_ == 1) {
+      call_.make = [] {};
+      return;
+    }
     ProcessGroup* const g = &group_;
-    if (kind == Kind::send) {
-      return calls([g, next, previous, from = in(own(me_)), to = out(own(previous))] {
+    if (!as_batch) {
+      call_.make = [g, next, previous, from = in(own(me_)), to = out(own(previous))] {
         const Work sent = g->isend(from, next, 3);
         g->recv(to, previous, 3);
         sent.wait();
-      });
+      };
+      return;
     }
-    calls([g, next, previous, from = in(own(me_)), to = out(own(previous))] {
+    call_.make = [g, next, previous, from = in(own(me_)), to = out(own(previous))] {
       const PointToPoint operations[] = {{PointToPoint::Kind::irecv, to, previous, 4}, {PointToPoint::Kind::isend, from, next, 4}};
       g->batch_isend_irecv(operations).wait();
-    });
+    };
   }
 
   ProcessGroup& group_;
+  const CollectiveDef& def_;
   const SampleOptions o_;
   const int me_, n_;
   int extra_;
@@ -143,7 +133,7 @@ class Sampler {
 
 }  // namespace
 
-SampleCall sample_call(ProcessGroup& group, CollectiveKind kind, const SampleOptions& options) { return Sampler(group, options).make(kind); }
+SampleCall sample_call(ProcessGroup& group, CollectiveKind kind, const SampleOptions& options) { return Sampler(group, definition(kind), options).make(kind); }
 
 std::vector<CollectiveKind> all_kinds() {
   std::vector<CollectiveKind> kinds;
@@ -153,28 +143,17 @@ std::vector<CollectiveKind> all_kinds() {
 
 void PrintTo(CollectiveKind kind, std::ostream* out) { *out << name_of(kind); }
 
-bool reduces(CollectiveKind kind) {
-  switch (kind) {
-    case Kind::all_reduce: case Kind::all_reduce_coalesced: case Kind::reduce: case Kind::reduce_scatter:
-    case Kind::reduce_scatter_v: case Kind::reduce_scatter_single: case Kind::reduce_scatter_single_coalesced:
-      return true;
-    default:
-      return false;
-  }
-}
+bool reduces(CollectiveKind kind) { return definition(kind).reduces; }
 
 std::vector<std::string> names_of_call(CollectiveKind kind) {
-  using Kind = CollectiveKind;
-  switch (kind) {
-    case Kind::send: case Kind::recv: return {"send #", "recv #"};
-    case Kind::monitored_barrier: return {"monitored_barrier #"};
-    // The sizes go first, then the bytes.
-    case Kind::broadcast_bytes: return {"broadcast #"};
-    case Kind::all_gather_bytes: return {"all_gather_single #", "all_gather #"};
-    case Kind::gather_bytes: return {"all_gather_single #", "all_to_all_v_single #"};
-    case Kind::scatter_bytes: return {"scatter #", "all_to_all_v_single #"};
-    default: return {fmt::format("{} #", name_of(kind))};
+  const CollectiveDef& def = definition(kind);
+  if (def.is_message) return {"send #", "recv #"};
+  std::vector<std::string> names;
+  for (const char* part : def.made_of) {
+    if (part != nullptr) names.push_back(fmt::format("{} #", part));
   }
+  if (names.empty()) names.push_back(fmt::format("{} #", def.name));
+  return names;
 }
 
 Tensor filled(int rank, const Extents& sizes, DType dtype) {

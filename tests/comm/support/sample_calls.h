@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,19 @@
 
 namespace tutti::comm {
 
+// What a call refers to.
+struct SampleArguments {
+  std::vector<Tensor> outputs, inputs;
+  std::vector<std::vector<Tensor>> output_lists;
+  std::vector<int64_t> output_splits, input_splits;
+};
+
 struct SampleCall {
   std::vector<Tensor> inputs;   // this rank's, which the call must leave alone
   std::vector<Tensor> outputs;  // this rank's, which it writes
   std::function<void()> make;   // blocks
+  // Those of `make`, to be changed; null for messages and for what is made of other collectives.
+  std::shared_ptr<SampleArguments> arguments;
 };
 
 struct SampleOptions {

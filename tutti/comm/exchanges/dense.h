@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "tutti/tensor/tensor.h"
 
@@ -35,5 +37,10 @@ class DenseOutput {
   Tensor target_;
   Tensor copy_;  // undefined when the target is dense itself
 };
+
+template <class Dense>
+std::vector<Dense> dense_list(std::span<const Tensor> tensors) {
+  return {tensors.begin(), tensors.end()};
+}
 
 }  // namespace tutti::comm

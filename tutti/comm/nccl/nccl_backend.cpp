@@ -1,15 +1,13 @@
 #include "tutti/comm/nccl/nccl_backend.h"
 
 #include "tutti/comm/call_checks.h"
+#include "tutti/comm/nccl/nccl_calls.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
 
-constexpr int kHostScalar = 1;  // ncclScalarHostImmediate
 constexpr int64_t kBarrierBytes = 64;
-
-bool reduces(CollectiveKind kind) { return name_of(kind).find("reduce") != std::string_view::npos; }
 
 // Sums in another order have other bits; the largest, the smallest and integer sums do not depend on the order.
 bool depends_on_order(ReduceKind kind, DType dtype) {
@@ -41,15 +39,9 @@ Answer NcclBackend::can(const CallQuery& query) const {
   if (query.device != options().device) {
     return no(fmt::format("the group works on {}, not on {}", to_string(options().device), to_string(query.device)));
   }
-  switch (query.kind) {
-    case CollectiveKind::monitored_barrier:
-    case CollectiveKind::gather_bytes: case CollectiveKind::broadcast_bytes:
-    case CollectiveKind::all_gather_bytes: case CollectiveKind::scatter_bytes:
-      return no(fmt::format("NCCL moves the memory of a GPU; {} is for a backend of the host", name_of(query.kind)));
-    default:
-      break;
-  }
-  if (!reduces(query.kind)) return {};
+  const CollectiveDef& def = definition(query.kind);
+  if (std::string why = why_not_on_gpus(def); !why.empty()) return no(std::move(why));
+  if (!def.reduces) return {};
   std::string why = why_not_reducible_here(query.reduce, query.dtype);
   return why.empty() ? Answer{} : no(std::move(why));
 }
@@ -65,36 +57,35 @@ void NcclBackend::check_write(const char* op, const char* role, const Tensor& t)
   check_read(op, role, t);
 }
 
-void NcclBackend::check_reducible(const char* op, const ReduceOp& reduce, DType dtype) const {
-  const std::string why = why_not_reducible_here(reduce.kind(), dtype);
-  TUTTI_CHECK(why.empty(), "{}: {}", op, why);
-}
-
-NcclReduction::~NcclReduction() {
-  // NCCL keeps an op alive for the calls that use it.
-  for (const auto& [dtype, op] : made_) on_.owner.nccl().red_op_destroy(op, on_.comm);
-}
-
-int NcclReduction::op(DType dtype) {
-  if (reduce_.kind() != ReduceKind::premul_sum) return nccl_op(reduce_.kind(), dtype);
-  for (const auto& [made_for, op] : made_) {
-    if (made_for == dtype) return op;
+void NcclBackend::check_call(const CollectiveDef& def, const CollectiveCall& call) const {
+  checks::arguments(def, call, {rank(), size(), options().device});
+  const char* role = reads_outputs(def, call, rank()) ? "input" : "output";
+  for (const Tensor& t : call.inputs) check_read(def.name, "input", t);
+  for (const Tensor& t : results_of(call)) {
+    check_read(def.name, role, t);
+    const std::string why = def.reduces ? why_not_reducible_here(call.reduce.kind(), t.dtype()) : "";
+    TUTTI_CHECK(why.empty(), "{}: {}", def.name, why);
   }
-  alignas(8) char factor[8] = {};
-  store_from_double(factor, dtype, reduce_.factor());
-  int op = 0;
-  on_.check(on_.owner.nccl().red_op_create_premul_sum(&op, factor, nccl_type(dtype), kHostScalar, on_.comm), "ncclRedOpCreatePreMulSum");
-  made_.push_back({dtype, op});
-  return op;
 }
 
-Work NcclBackend::barrier(const CallOptions& call) {
-  const NcclApi& nccl = comm_->nccl();
-  // No call's result: on the device only its end matters.
-  const Work work = comm_->submit({.kind = CollectiveKind::barrier}, [&](const NcclCommunicator::Launch& on) {
-    on.check(nccl.all_reduce(barrier_word_, barrier_word_, 1, NcclApi::kI32, NcclApi::kMax, on.comm, on.stream), "ncclAllReduce");
-  }, {}, 0, call);
-  return work;
+Work NcclBackend::run(const CollectiveCall& call) {
+  const CollectiveDef& def = definition_of(call);
+  if (const std::string why = why_not_on_gpus(def); !why.empty()) throw UsageError(why);
+  check_call(def, call);
+  const Seat seat{rank(), size(), options().device};
+  CallRecord record = record_of(def, call, seat);
+  if (def.each != nullptr) record.tensors = static_cast<int32_t>(parts_of(def, call));
+  std::vector<Tensor> tensors(call.inputs.begin(), call.inputs.end());
+  for (const Tensor& t : results_of(call)) tensors.push_back(t);
+  const size_t first_output = writes_outputs(def, call, rank()) ? call.inputs.size() : tensors.size();
+  return comm_->submit(record, [&](const NcclCommunicator::Launch& on) {
+    NcclReduction reduction(on, call.reduce);
+    if (def.each == nullptr) return launch_nccl(def, {call, seat}, on, reduction, barrier_word_);
+    for (size_t i = 0; i < parts_of(def, call); ++i) {
+      const CollectiveCall part = part_of(def, call, i);
+      launch_nccl(*def.each, {part, seat}, on, reduction, barrier_word_);
+    }
+  }, std::move(tensors), first_output, call.options);
 }
 
 }  // namespace tutti::comm

@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/recorder/dump_signal.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
@@ -66,8 +67,6 @@ std::string prefix_from_environment() {
   if (error) folder = "/tmp";
   return (folder / fmt::format("tutti-flight-{}-", getppid())).string();
 }
-
-bool is_p2p(CollectiveKind kind) { return kind == CollectiveKind::send || kind == CollectiveKind::recv; }
 
 // What a call names as its sizes, of the side that has `bytes`: those of the described tensor when they fit, else the
 // number of elements. A coalesced call describes its first tensor only.
@@ -169,7 +168,7 @@ void FlightRecorder::close_group(FlightGroup& group) {
 }
 
 void FlightRecorder::mark(FlightGroup::Mark& mark, uint64_t what, uint64_t bytes_in, uint64_t bytes_out) {
-  if (is_p2p(static_cast<CollectiveKind>(what & 0xff))) return;
+  if (definition(static_cast<CollectiveKind>(what & 0xff)).is_message) return;
   mark.what.store(what, relaxed);
   mark.bytes_in.store(static_cast<int64_t>(bytes_in), relaxed);
   mark.bytes_out.store(static_cast<int64_t>(bytes_out), relaxed);
@@ -287,7 +286,7 @@ FlightDump FlightRecorder::snapshot(std::string_view reason) const {
     entry.group = group->name;
     entry.group_description = group->description;
     entry.sequence = record.sequence;
-    entry.is_p2p = is_p2p(record.kind);
+    entry.is_p2p = definition(record.kind).is_message;
     entry.name = name_of(record.kind);
     entry.call = describe(record);
     entry.input_sizes = sizes_of(record, bytes_in);

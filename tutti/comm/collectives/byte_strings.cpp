@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tutti/comm/call_checks.h"
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
 
@@ -114,3 +115,9 @@ std::string ProcessGroup::recv_bytes(int peer, uint32_t tag) {
 }
 
 }  // namespace tutti::comm
+
+// The sizes go first, then the bytes.
+TUTTI_COLLECTIVE(broadcast_bytes) {.name = "broadcast_bytes", .is_rooted = true, .evenness = Evenness::pairwise, .made_of = {"broadcast"}};
+TUTTI_COLLECTIVE(all_gather_bytes) {.name = "all_gather_bytes", .evenness = Evenness::pairwise, .made_of = {"all_gather_single", "all_gather"}};
+TUTTI_COLLECTIVE(gather_bytes) {.name = "gather_bytes", .is_rooted = true, .evenness = Evenness::pairwise, .made_of = {"all_gather_single", "all_to_all_v_single"}};
+TUTTI_COLLECTIVE(scatter_bytes) {.name = "scatter_bytes", .is_rooted = true, .evenness = Evenness::pairwise, .made_of = {"scatter", "all_to_all_v_single"}};

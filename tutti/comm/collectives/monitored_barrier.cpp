@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "tutti/comm/call_checks.h"
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/deadline.h"
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/transport.h"
@@ -105,3 +106,5 @@ void ProcessGroup::watch_arrivals(int64_t number, std::chrono::milliseconds time
 }
 
 }  // namespace tutti::comm
+
+TUTTI_COLLECTIVE(monitored_barrier) {.name = "monitored_barrier", .evenness = Evenness::pairwise};
