@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/symm/allocation.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
@@ -12,6 +13,7 @@
 namespace tutti::bench {
 namespace {
 
+using comm::CollectiveDef;
 using comm::ProcessGroup;
 using Clock = std::chrono::steady_clock;
 
@@ -37,69 +39,81 @@ void fill(const Tensor& t, int rank) {
   for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = value_of(rank, i);
 }
 
-float sum_over(int ranks, int64_t i) {
-  float sum = 0;
-  for (int r = 0; r < ranks; ++r) sum += value_of(r, i);
-  return sum;
+// Rows whose sides are single tensors; their names here are without "_single".
+const std::vector<const CollectiveDef*>& rows() {
+  static const std::vector<const CollectiveDef*> all = [] {
+    const auto is_single = [](comm::Given g) { return g == comm::Given::none || g == comm::Given::share || g == comm::Given::whole; };
+    std::vector<const CollectiveDef*> found;
+    for (const CollectiveDef* def : comm::collective_table()) {
+      const bool is_plain = def->has_exchanges() && def->each == nullptr && !def->has_splits;
+      if (is_plain && is_single(def->outputs) && is_single(def->inputs)) found.push_back(def);
+    }
+    return found;
+  }();
+  return all;
 }
 
-void set_up(ProcessGroup& group, const CommCase& what, Setup& s) {
-  const int ranks = group.size(), me = group.rank();
-  const int64_t count = std::max<int64_t>(1, what.bytes / 4), each = std::max<int64_t>(1, count / ranks);
-  const auto make = [&](int64_t n) { return buffer(group, what, s, n); };
-  if (what.op == "barrier") {
-    s.call = [&group] { group.barrier(); };
-  } else if (what.op == "all_reduce" || what.op == "reduce" || what.op == "broadcast") {
-    s.output = make(count);
-    if (what.op == "all_reduce") s.call = [&group, t = s.output] { group.all_reduce(t); };
-    if (what.op == "reduce") s.call = [&group, t = s.output] { group.reduce(t, 0); };
-    if (what.op == "broadcast") s.call = [&group, t = s.output] { group.broadcast(t, 0); };
-    if (what.op == "all_reduce") s.expected = [ranks](int, int64_t i) { return sum_over(ranks, i); };
-    if (what.op == "reduce") s.expected = [ranks](int rank, int64_t i) { return rank == 0 ? sum_over(ranks, i) : value_of(rank, i); };
-    if (what.op == "broadcast") s.expected = [](int, int64_t i) { return value_of(0, i); };
-  } else if (what.op == "all_gather") {
-    s.input = make(each), s.output = make(each * ranks);
-    s.call = [&group, in = s.input, out = s.output] { group.all_gather_single(out, in); };
-    s.expected = [each](int, int64_t i) { return value_of(static_cast<int>(i / each), i % each); };
-  } else if (what.op == "reduce_scatter") {
-    s.input = make(each * ranks), s.output = make(each);
-    s.call = [&group, in = s.input, out = s.output] { group.reduce_scatter_single(out, in); };
-    s.expected = [ranks, each](int rank, int64_t i) { return sum_over(ranks, rank * each + i); };
-  } else if (what.op == "all_to_all") {
-    s.input = make(each * ranks), s.output = make(each * ranks);
-    s.call = [&group, in = s.input, out = s.output] { group.all_to_all_single(out, in); };
-    s.expected = [each](int rank, int64_t i) { return value_of(static_cast<int>(i / each), rank * each + i % each); };
-  } else {
-    throw UsageError(unknown_name_message("collective", what.op, comm_ops()));
+std::string name_in_bench(const CollectiveDef& def) {
+  const std::string name = def.name;
+  const size_t suffix = name.rfind("_single");
+  return suffix == std::string::npos ? name : name.substr(0, suffix);
+}
+
+const CollectiveDef& row_of(const std::string& op) {
+  for (const CollectiveDef* def : rows()) {
+    if (name_in_bench(*def) == op) return *def;
   }
-  fill(s.output.defined() ? s.output : Tensor::empty({0}), me);
-  if (s.input.defined()) fill(s.input, me);
+  throw UsageError(unknown_name_message("collective", op, comm_ops()));
 }
 
-double bus_factor(const std::string& op, int ranks) {
-  const double w = ranks;
-  if (op == "all_reduce") return 2 * (w - 1) / w;
-  if (op == "all_gather" || op == "reduce_scatter" || op == "all_to_all") return (w - 1) / w;
-  return 1;
+int64_t size_of(comm::Given given, int64_t n, int ranks) { return given == comm::Given::whole ? n * ranks : n; }
+
+void make_call(ProcessGroup& group, const CollectiveDef& def, const Tensor& output, const Tensor& input, int root, const comm::ReduceOp& op = {}) {
+  const auto side = [](comm::Given given, const Tensor& t) { return given == comm::Given::none ? comm::Tensors() : comm::Tensors(&t, 1); };
+  group.run({.kind = comm::kind_of(def), .outputs = side(def.outputs, output), .inputs = side(def.inputs, input), .root = root, .reduce = op});
+}
+
+void set_up(ProcessGroup& group, const CommCase& what, const CollectiveDef& def, Setup& s) {
+  const int ranks = group.size();
+  const bool has_whole = def.inputs == comm::Given::whole || def.outputs == comm::Given::whole;
+  const int64_t count = std::max<int64_t>(1, what.bytes / 4), n = has_whole ? std::max<int64_t>(1, count / ranks) : count;
+  for (const auto& [given, t] : {std::pair(def.inputs, &s.input), std::pair(def.outputs, &s.output)}) {
+    if (given == comm::Given::none) continue;
+    *t = buffer(group, what, s, size_of(given, n, ranks));
+    fill(*t, group.rank());
+  }
+  s.call = [&group, &def, in = s.input, out = s.output] { make_call(group, def, out, in, 0); };
+  if (def.source == nullptr) return;
+  s.expected = [&def, n, ranks](int rank, int64_t i) {
+    const comm::Source from = def.source(i, n, {rank, ranks}, 0);
+    float sum = 0;
+    for (int r = from.first; r < from.last; ++r) sum += value_of(r, from.index);
+    return sum;
+  };
 }
 
 }  // namespace
 
 const std::vector<std::string>& comm_ops() {
-  static const std::vector<std::string> ops = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "barrier"};
+  static const std::vector<std::string> ops = [] {
+    std::vector<std::string> names;
+    for (const CollectiveDef* def : rows()) names.push_back(name_in_bench(*def));
+    return names;
+  }();
   return ops;
 }
 
 CommResult run_comm_case(ProcessGroup& group, const CommCase& what) {
+  const CollectiveDef& def = row_of(what.op);
   Setup s;
-  set_up(group, what, s);
+  set_up(group, what, def, s);
   const int64_t moved = std::max(s.input.defined() ? s.input.nbytes() : 0, s.output.defined() ? s.output.nbytes() : 0);
   CommResult result{.what = what, .bytes = moved, .ranks = group.size(), .transport = group.backend(DeviceKind::cpu).name()};
   s.call();
   int64_t wrong = 0;
   for (int64_t i = 0; s.expected && i < s.output.numel(); ++i) wrong += s.output.data<float>()[i] != s.expected(group.rank(), i);
   // Sums of sums would grow without end; zeros stay, and cost the same.
-  if (what.op == "all_reduce" || what.op == "reduce") std::fill_n(s.output.data<float>(), s.output.numel(), 0.0f);
+  if (def.reduces && def.in_place != comm::InPlace::no) std::fill_n(s.output.data<float>(), s.output.numel(), 0.0f);
 
   // As many calls per sample as make about a millisecond; all ranks must agree on how many.
   const auto time_of = [&](int64_t calls) {
@@ -121,7 +135,7 @@ CommResult run_comm_case(ProcessGroup& group, const CommCase& what) {
   group.all_reduce_values<int64_t>({&wrong, 1});
   result.min_us = figures[0], result.median_us = figures[1], result.p99_us = figures[2];
   result.algbw_gbs = static_cast<double>(moved) / result.median_us / 1e3;
-  result.busbw_gbs = result.algbw_gbs * bus_factor(what.op, group.size());
+  result.busbw_gbs = result.algbw_gbs * (def.wire == nullptr ? 1.0 : def.wire(group.size()));
   result.wrong = wrong;
   return result;
 }
@@ -163,30 +177,18 @@ std::vector<CommDigest> comm_digests(ProcessGroup& group) {
   };
   for (int d = 0; d < kNumDTypes; ++d) {
     const DType dtype = static_cast<DType>(d);
-    for (const int64_t each : {int64_t{0}, int64_t{1}, int64_t{13}, int64_t{1000}, int64_t{70'001}}) {
-      const int64_t all = each * ranks;
-      Tensor out = Tensor::empty({all}, dtype);
-      group.all_gather_single(out, digest_input(dtype, each, me));
-      add("all_gather", dtype, "", each, out);
-      group.all_to_all_single(out, digest_input(dtype, all, me));
-      add("all_to_all", dtype, "", each, out);
-      out = digest_input(dtype, each, me);
-      group.broadcast(out, ranks - 1);
-      add("broadcast", dtype, "", each, out);
-      for (int k = 0; k < comm::kNumReduceKinds; ++k) {
-        const comm::ReduceKind kind = static_cast<comm::ReduceKind>(k);
-        if (!group.can({.kind = comm::CollectiveKind::all_reduce, .dtype = dtype, .reduce = kind})) continue;
-        const comm::ReduceOp op = kind == comm::ReduceKind::premul_sum ? comm::ReduceOp::premul_sum(0.75 + me) : comm::ReduceOp(kind);
-        const std::string reduce(comm::name_of(kind));
-        out = digest_input(dtype, each, me);
-        group.all_reduce(out, op);
-        add("all_reduce", dtype, reduce, each, out);
-        out = Tensor::empty({each}, dtype);
-        group.reduce_scatter_single(out, digest_input(dtype, all, me), op);
-        add("reduce_scatter", dtype, reduce, each, out);
-        out = digest_input(dtype, each, me);
-        group.reduce(out, 0, op);
-        add("reduce", dtype, reduce, each, out);
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{13}, int64_t{1000}, int64_t{70'001}}) {
+      for (const CollectiveDef* def : rows()) {
+        if (def->outputs == comm::Given::none) continue;
+        for (int k = 0; k < (def->reduces ? comm::kNumReduceKinds : 1); ++k) {
+          const auto kind = static_cast<comm::ReduceKind>(k);
+          if (!group.can({.kind = comm::kind_of(*def), .dtype = dtype, .reduce = kind})) continue;
+          const comm::ReduceOp op = kind == comm::ReduceKind::premul_sum ? comm::ReduceOp::premul_sum(0.75 + me) : comm::ReduceOp(kind);
+          const int64_t size = size_of(def->outputs, n, ranks);
+          const Tensor out = def->in_place == comm::InPlace::no ? Tensor::empty({size}, dtype) : digest_input(dtype, size, me);
+          make_call(group, *def, out, digest_input(dtype, size_of(def->inputs, n, ranks), me), ranks - 1, op);
+          add(name_in_bench(*def), dtype, def->reduces ? std::string(comm::name_of(kind)) : "", n, out);
+        }
       }
     }
   }

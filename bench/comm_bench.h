@@ -10,7 +10,7 @@
 namespace tutti::bench {
 
 struct CommCase {
-  std::string op;        // all_reduce all_gather reduce_scatter all_to_all broadcast reduce barrier
+  std::string op;        // one of comm_ops()
   int64_t bytes;         // asked for; rounded as below
   bool symmetric = false;  // buffers in symmetric memory
 };
@@ -27,6 +27,7 @@ struct CommResult {
   int64_t wrong = 0;                             // elements that differ from the definition, over all ranks
 };
 
+// Every collective between single tensors, without the "_single" in its name.
 const std::vector<std::string>& comm_ops();
 
 // Every rank of the group calls it; f32, sum. The result holds on all ranks.
