@@ -1,5 +1,8 @@
 #include "tutti/comm/coalescing.h"
 
+#include <algorithm>
+
+#include "tutti/comm/collective_def.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -13,23 +16,23 @@ Coalescing::~Coalescing() {
 }
 
 void Coalescing::all_reduce(const Tensor& tensor, const ReduceOp& op) {
-  items_.push_back({.kind = Kind::all_reduce, .output = tensor, .input = tensor, .op = op});
+  items_.push_back({.kind = CollectiveKind::all_reduce, .output = tensor, .op = op});
 }
 
 void Coalescing::all_gather_single(const Tensor& output, const Tensor& input) {
-  items_.push_back({.kind = Kind::all_gather_single, .output = output, .input = input});
+  items_.push_back({.kind = CollectiveKind::all_gather_single, .output = output, .input = input});
 }
 
 void Coalescing::reduce_scatter_single(const Tensor& output, const Tensor& input, const ReduceOp& op) {
-  items_.push_back({.kind = Kind::reduce_scatter_single, .output = output, .input = input, .op = op});
+  items_.push_back({.kind = CollectiveKind::reduce_scatter_single, .output = output, .input = input, .op = op});
 }
 
 void Coalescing::send(const Tensor& tensor, int peer, uint32_t tag) {
-  items_.push_back({.kind = Kind::message, .output = {}, .input = {}, .message = {PointToPoint::Kind::isend, tensor, peer, tag}});
+  items_.push_back({.kind = CollectiveKind::send, .output = {}, .message = {PointToPoint::Kind::isend, tensor, peer, tag}});
 }
 
 void Coalescing::recv(const Tensor& tensor, int peer, uint32_t tag) {
-  items_.push_back({.kind = Kind::message, .output = {}, .input = {}, .message = {PointToPoint::Kind::irecv, tensor, peer, tag}});
+  items_.push_back({.kind = CollectiveKind::send, .output = {}, .message = {PointToPoint::Kind::irecv, tensor, peer, tag}});
 }
 
 Work Coalescing::end() {
@@ -54,19 +57,16 @@ Work Coalescing::start(size_t begin, size_t end) {
   const CallOptions async{.async = true};
   std::vector<Tensor> outputs, inputs;
   std::vector<PointToPoint> messages;
+  const CollectiveDef& def = definition(items_[begin].kind);
   for (size_t i = begin; i < end; ++i) {
     outputs.push_back(items_[i].output);
-    inputs.push_back(items_[i].input);
+    if (def.in_place == InPlace::no) inputs.push_back(items_[i].input);
     messages.push_back(items_[i].message);
   }
-  const ReduceOp& op = items_[begin].op;
-  switch (items_[begin].kind) {
-    case Kind::all_reduce: return group_.all_reduce_coalesced(outputs, op, async);
-    case Kind::all_gather_single: return group_.all_gather_single_coalesced(outputs, inputs, async);
-    case Kind::reduce_scatter_single: return group_.reduce_scatter_single_coalesced(outputs, inputs, op, async);
-    case Kind::message: return group_.batch_isend_irecv(messages, async);
-  }
-  throw InternalError("unknown kind of coalesced call");
+  if (def.is_message) return group_.batch_isend_irecv(messages, async);
+  const auto table = collective_table();
+  const auto coalesced = std::find_if(table.begin(), table.end(), [&](const CollectiveDef* row) { return row->each == &def; });
+  return group_.run({.kind = kind_of(**coalesced), .outputs = outputs, .inputs = inputs, .reduce = items_[begin].op, .options = async});
 }
 
 }  // namespace tutti::comm

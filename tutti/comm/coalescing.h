@@ -25,10 +25,9 @@ class Coalescing {
   Work end();
 
  private:
-  enum class Kind : uint8_t { all_reduce, all_gather_single, reduce_scatter_single, message };
   struct Item {
-    Kind kind;
-    Tensor output, input;
+    CollectiveKind kind;  // of messages: send
+    Tensor output, input = {};
     ReduceOp op = {};
     PointToPoint message = {};
   };

@@ -12,6 +12,10 @@
 
 #include "tutti/comm/collective_call.h"
 
+namespace tutti {
+struct OpDef;
+}  // namespace tutti
+
 namespace tutti::comm {
 
 class Collective;
@@ -99,6 +103,8 @@ struct CollectiveDef {
   void (*reduction)(Reduction& reduction, const CallRecord& record, const CallPart& part, const TransportTraits& traits) = nullptr;
   std::unique_ptr<Collective> (*make)(const CallRecord& record, const CallPart& part) = nullptr;
   std::array<const char*, 2> made_of = {};
+  // The ops of its functional form (functional/functional.h), which hold gradient and kernel.
+  std::array<const OpDef*, 2> functional = {};
 
   // ---- meaning and cost
   Source (*source)(int64_t i, int64_t n, const Seat& seat, int root) = nullptr;

@@ -3,6 +3,8 @@
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/move.h"
+#include "tutti/comm/functional/functional.h"
+#include "tutti/comm/functional/op_words.h"
 
 TUTTI_COLLECTIVE(all_gather_single) {
     .name = "all_gather_single",
@@ -20,6 +22,7 @@ TUTTI_COLLECTIVE(all_gather_single) {
           m.offer(DenseInput(part.input()));
           m.take_parts(DenseOutput(part.output()), part.input().nbytes());
         },
+    .functional = {&functional::kAllGatherSingle},
     .source = [](int64_t i, int64_t n, const Seat&, int) { return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, i % n}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },
 };
@@ -31,4 +34,26 @@ TUTTI_COLLECTIVE(all_gather_single_coalesced) {
     .inputs = Given::share,
     .each = &all_gather_single,
     .flow = Flow::gathers,
+    .functional = {&functional::kAllGatherSingleCoalesced},
 };
+
+// ---- functional -----------------------------------------------------------------------------------------------------
+
+namespace tutti::comm::functional {
+
+const OpDef kAllGatherSingle = op_of_row(
+    "all_gather_single",
+    [](const VjpCall& c, std::span<Tensor> grads) {
+      grads[0] = wait_tensor(reduce_scatter_single(widened(c.grads[0]), ReduceKind::sum, 0, group_of(c)));
+    },
+    samples_of<kAllGatherSingle>, &kAllGatherSingleCoalesced);
+
+Tensor all_gather_single(const Tensor& x, int64_t gather_dim, const GroupArgument& group) {
+  return group->checked(CollectiveKind::all_gather_single, [&] {
+    const Tensor input = before_gather("all_gather_single", x, gather_dim);
+    const Tensor gathered = call_op(kAllGatherSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group)}), input);
+    return after_gather("all_gather_single", gathered, x, gather_dim, group->size());
+  });
+}
+
+}  // namespace tutti::comm::functional

@@ -1,89 +1,30 @@
 #include "tutti/autograd/tape.h"
-#include "tutti/comm/call_checks.h"
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
 #include "tutti/ops/creation.h"
-#include "tutti/ops/engine/index_loops.h"
 
 namespace tutti::comm::functional {
 namespace {
 
 // ---- the ops: any number of tensors in, one arena out ----------------------------------------------------------------
 
-enum class Resize : uint8_t { none, gather, scatter };
-
-Resize resize_of(const OpDef& op) {
-  if (&op == &kAllGatherSingleCoalesced) return Resize::gather;
-  return &op == &kReduceScatterSingleCoalesced ? Resize::scatter : Resize::none;
-}
-
-std::vector<OutputMeta> part_metas(const OpDef& op, std::span<const Tensor> inputs, int ranks) {
+std::vector<OutputMeta> part_metas(const OpCall& call) {
   std::vector<OutputMeta> metas;
-  for (const Tensor& x : inputs) {
-    TUTTI_CHECK(x.defined(), "{}: a tensor is undefined", op.name);
-    switch (resize_of(op)) {
-      case Resize::none: metas.push_back({x.dtype(), x.sizes()}); break;
-      case Resize::gather: metas.push_back({x.dtype(), gathered_sizes(op.name, x, ranks)}); break;
-      case Resize::scatter: metas.push_back({x.dtype(), scattered_sizes(op.name, x, ranks)}); break;
-    }
-  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) metas.push_back(row_result(call, i));
   return metas;
 }
 
-void infer(const OpCall& call, OutputMetas& out) {
-  const CallAttrs& a = attrs_of(call);
-  if (&call.op != &kAllGatherSingleCoalesced) {
-    for (const Tensor& x : call.inputs) checks::reducible(call.op.name, a.reduce, x.dtype());
-  }
-  out.add(DType::u8, {Arena::of(part_metas(call.op, call.inputs, a.group.ranks)).bytes});
-}
+void infer(const OpCall& call, OutputMetas& out) { out.add(DType::u8, {Arena::of(part_metas(call)).bytes}); }
 
-std::vector<Tensor> part_targets(const OpCall& call, const Tensor& arena) {
-  const std::vector<OutputMeta> metas = part_metas(call.op, call.inputs, attrs_of(call).group.ranks);
+void run(const OpCall& call, std::span<const Tensor> outputs) {
+  const std::vector<OutputMeta> metas = part_metas(call);
   const Arena layout = Arena::of(metas);
-  const Tensor target = target_of(arena);
+  const Tensor target = target_of(outputs[0]);
   std::vector<Tensor> parts;
   for (size_t i = 0; i < metas.size(); ++i) parts.push_back(part_target(target, layout.offsets[i], metas[i]));
-  return parts;
+  run_row(call, parts, outputs[0]);
 }
-
-void run_all_reduce(const OpCall& call, std::span<const Tensor> outputs) {
-  const std::vector<Tensor> parts = part_targets(call, outputs[0]);
-  for (size_t i = 0; i < parts.size(); ++i) facets::raw_copy(parts[i], call[i]);
-  attach(outputs[0], group_of(call)->all_reduce_coalesced(parts, attrs_of(call).reduce, kStart));
-}
-
-void run_all_gather(const OpCall& call, std::span<const Tensor> outputs) {
-  const std::vector<Tensor> parts = part_targets(call, outputs[0]);
-  std::vector<Tensor> own;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const Extents& sizes = call[i].extents();
-    own.push_back(parts[i].view_as(sizes, contiguous_strides(sizes), parts[i].offset() + rank_of(call) * call[i].numel()));
-    facets::raw_copy(own[i], call[i]);
-  }
-  attach(outputs[0], group_of(call)->all_gather_single_coalesced(parts, own, kStart));
-}
-
-void run_reduce_scatter(const OpCall& call, std::span<const Tensor> outputs) {
-  const std::vector<Tensor> parts = part_targets(call, outputs[0]);
-  std::vector<Tensor> inputs;
-  for (const Tensor& x : call.inputs) inputs.push_back(snapshot(x));
-  attach(outputs[0], group_of(call)->reduce_scatter_single_coalesced(parts, inputs, attrs_of(call).reduce, kStart));
-}
-
-double total_bytes(const OpCall& call) {
-  double bytes = 0;
-  for (const Tensor& x : call.inputs) bytes += static_cast<double>(x.nbytes());
-  return bytes;
-}
-double total_elements(const OpCall& call) {
-  double count = 0;
-  for (const Tensor& x : call.inputs) count += static_cast<double>(x.numel());
-  return count;
-}
-double share(const OpCall& call) { return (attrs_of(call).group.ranks - 1.0) / attrs_of(call).group.ranks; }
-
-constexpr const char* kGradientOfParts = "its result is bytes; the functional collective records the gradient of their parts";
 
 // ---- the gradient: one coalesced call for all cotangents -------------------------------------------------------------
 
@@ -106,18 +47,16 @@ struct CoalescedNode final : autograd::Node {
     for (size_t k = 0; k < wanted.size(); ++k) {
       const size_t i = wanted[k];
       if (is_extremum(attrs.reduce.kind())) input_grads[i] = masked_cotangent(back[k], unchanged(i), outputs[i]);
-      else if (attrs.reduce.kind() == ReduceKind::avg && resize_of(op) == Resize::none) input_grads[i] = back[k];  // reduced by avg
+      else if (attrs.reduce.kind() == ReduceKind::avg && row_of(op).flow == Flow::keeps) input_grads[i] = back[k];  // reduced by avg
       else input_grads[i] = scaled_cotangent(back[k], attrs.reduce, attrs.group.ranks);
     }
   }
 
   std::vector<Tensor> backward(std::span<const Tensor> cotangents) const {
     const GroupArgument group = attrs.group.resolve(op.name);
-    switch (resize_of(op)) {
-      case Resize::gather: return reduce_scatter_single_coalesced(cotangents, ReduceKind::sum, group);
-      case Resize::scatter: return all_gather_single_coalesced(cotangents, group);
-      case Resize::none: break;
-    }
+    const Flow flow = row_of(op).flow;
+    if (flow == Flow::gathers) return reduce_scatter_single_coalesced(cotangents, ReduceKind::sum, group);
+    if (flow == Flow::scatters) return all_gather_single_coalesced(cotangents, group);
     return all_reduce_coalesced(cotangents, attrs.reduce.kind() == ReduceKind::avg ? ReduceKind::avg : ReduceKind::sum, group);
   }
 
@@ -151,16 +90,17 @@ bool wants_gradient(std::span<const Tensor> inputs) {
 }
 
 std::vector<Tensor> call_coalesced(const OpDef& op, std::span<const Tensor> inputs, const CallAttrs& attrs) {
-  const std::vector<OutputMeta> metas = part_metas(op, inputs, attrs.group.ranks);
+  const Attrs packed = Attrs::of(attrs);
+  const std::vector<OutputMeta> metas = part_metas({op, inputs, packed});
   const bool recorded = wants_gradient(inputs);
   const bool linear = is_linear(attrs.reduce.kind());
-  if (recorded && !linear && !(is_extremum(attrs.reduce.kind()) && resize_of(op) == Resize::none)) throw_no_gradient(op.name, attrs.reduce);
+  if (recorded && !linear && !(is_extremum(attrs.reduce.kind()) && row_of(op).flow == Flow::keeps)) throw_no_gradient(op.name, attrs.reduce);
   const auto node = recorded ? std::make_shared<CoalescedNode>(op, attrs) : nullptr;
   if (node) node->order = autograd::next_order();
   std::vector<Tensor> parts;
   {
     const NoGradScope no_grad;
-    const Tensor arena = apply1(op, inputs, Attrs::of(attrs));
+    const Tensor arena = apply1(op, inputs, packed);
     const Arena layout = Arena::of(metas);
     for (size_t i = 0; i < metas.size(); ++i) parts.push_back(part_of(arena, layout.offsets[i], metas[i]));
   }
@@ -186,40 +126,26 @@ int64_t dim_of(const char* op, std::span<const int64_t> dims, size_t i, size_t t
 
 }  // namespace
 
-std::vector<int64_t> part_offsets(const OpCall& call) { return Arena::of(part_metas(call.op, call.inputs, attrs_of(call).group.ranks)).offsets; }
+std::vector<int64_t> part_offsets(const OpCall& call) { return Arena::of(part_metas(call)).offsets; }
 
-const OpDef kAllReduceCoalesced{
-    .name = "all_reduce_coalesced",
-    .num_inputs = -1,
-    .infer = infer,
-    .gradient = {.none = kGradientOfParts},
-    .ordered = true,
-    .transfer = {.starts_early = true},
-    .kernel = run_all_reduce,
-    .cost = [](const OpCall& call) { return wire_cost(2 * share(call) * total_bytes(call), share(call) * total_elements(call)); },
-};
+namespace {
 
-const OpDef kAllGatherSingleCoalesced{
-    .name = "all_gather_single_coalesced",
-    .num_inputs = -1,
-    .infer = infer,
-    .gradient = {.none = kGradientOfParts},
-    .ordered = true,
-    .transfer = {.starts_early = true},
-    .kernel = run_all_gather,
-    .cost = [](const OpCall& call) { return wire_cost((attrs_of(call).group.ranks - 1) * total_bytes(call)); },
-};
+constexpr OpDef coalesced_op(const char* name) {
+  return {.name = name,
+          .num_inputs = -1,
+          .infer = infer,
+          .gradient = {.none = "its result is bytes; the functional collective records the gradient of their parts"},
+          .ordered = true,
+          .transfer = {.starts_early = true},
+          .kernel = run,
+          .cost = wire_cost};
+}
 
-const OpDef kReduceScatterSingleCoalesced{
-    .name = "reduce_scatter_single_coalesced",
-    .num_inputs = -1,
-    .infer = infer,
-    .gradient = {.none = kGradientOfParts},
-    .ordered = true,
-    .transfer = {.starts_early = true},
-    .kernel = run_reduce_scatter,
-    .cost = [](const OpCall& call) { return wire_cost(share(call) * total_bytes(call), share(call) * total_elements(call)); },
-};
+}  // namespace
+
+const OpDef kAllReduceCoalesced = coalesced_op("all_reduce_coalesced");
+const OpDef kAllGatherSingleCoalesced = coalesced_op("all_gather_single_coalesced");
+const OpDef kReduceScatterSingleCoalesced = coalesced_op("reduce_scatter_single_coalesced");
 
 std::vector<Tensor> all_reduce_coalesced(std::span<const Tensor> inputs, const ReduceArgument& op, const GroupArgument& group) {
   return group->checked(CollectiveKind::all_reduce_coalesced, [&]() -> std::vector<Tensor> {

@@ -14,7 +14,7 @@ Attrs message_attrs(const GroupArgument& group, int peer, uint32_t tag) {
   return Attrs::of(CallAttrs{.group = GroupRef::of(group), .peer = peer, .tag = tag});
 }
 
-Cost cost(const OpCall& call) { return wire_cost(static_cast<double>(call[0].nbytes())); }
+Cost cost(const OpCall& call) { return Cost{.bytes = static_cast<double>(call[0].nbytes())}; }
 
 }  // namespace
 

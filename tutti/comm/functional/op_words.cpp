@@ -1,5 +1,8 @@
 #include "tutti/comm/functional/op_words.h"
 
+#include <algorithm>
+
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/number.h"
 #include "tutti/ops/binary.h"
@@ -164,10 +167,11 @@ Tensor part_target(const Tensor& target, int64_t offset, const OutputMeta& meta)
 // ---- ops ------------------------------------------------------------------------------------------------------------
 
 std::span<const OpDef* const> ops() {
-  static const OpDef* const all[] = {&kAllReduce,    &kAllReduceExtremum, &kReduceScatterSingle, &kAllGatherSingle,
-                                     &kAllToAllSingle, &kAllToAllVSingle, &kBroadcast,           &kReduceToRoot,
-                                     &kIsend,        &kIrecv,             &kWaitTensor,          &kPart,
-                                     &kAllReduceCoalesced, &kAllGatherSingleCoalesced, &kReduceScatterSingleCoalesced, &kBatchIsendIrecv};
+  static const std::vector<const OpDef*> all = [] {
+    std::vector<const OpDef*> list = {&kWaitTensor, &kPart};
+    for (const CollectiveDef* def : collective_table()) std::copy_if(def->functional.begin(), def->functional.end(), std::back_inserter(list), [](auto* op) { return op != nullptr; });
+    return list;
+  }();
   return all;
 }
 

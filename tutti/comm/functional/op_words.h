@@ -42,6 +42,10 @@ struct FieldValue<comm::ReduceOp> : PlainFieldValue {
 
 }  // namespace tutti
 
+namespace tutti::comm {
+struct CollectiveDef;
+}  // namespace tutti::comm
+
 namespace tutti::comm::functional {
 
 // Attrs of every op here; each uses what it needs.
@@ -115,7 +119,44 @@ extern const OpDef kAllReduce, kAllReduceExtremum, kReduceScatterSingle, kAllGat
     kBroadcast, kReduceToRoot, kIsend, kIrecv, kWaitTensor, kPart, kAllReduceCoalesced, kAllGatherSingleCoalesced,
     kReduceScatterSingleCoalesced, kBatchIsendIrecv;
 
-// Bytes on the wire of a call in which every rank sends `sent` bytes, and its additions.
-inline Cost wire_cost(double sent, double additions = 0) { return {.flops = additions, .bytes = sent}; }
+// The row whose functional form `op` is.
+const CollectiveDef& row_of(const OpDef& op);
+// The bytes that a rank sends by the row, and its share of the additions.
+Cost wire_cost(const OpCall& call);
+// Dtype and sizes of the result of input `i`, by the row; checks root, reduction and sizes.
+OutputMeta row_result(const OpCall& call, size_t i);
+void row_infer(const OpCall& call, OutputMetas& out);
+// Starts the row's collective from the inputs to `targets`, one for each; `result` is complete when it has ended.
+void run_row(const OpCall& call, std::span<const Tensor> targets, const Tensor& result);
+void row_kernel(const OpCall& call, std::span<const Tensor> outputs);
+// The rule of a call of one tensor along a mesh axis other than the group's: ranks hold dim 0 whole where the row cuts it into shares.
+// `partial` says which Partial inputs are legal; row_sharding() takes it from the row and the reduction.
+std::string rule_by_row(const OpCall& call, std::string_view partial);
+std::string row_sharding(const OpCall& call);
+// Calls in the world's group, which must exist on this rank.
+std::vector<Sample> row_samples(const OpDef& op, ReduceKind reduce);
+template <const OpDef& op, ReduceKind reduce = ReduceKind::sum>
+std::vector<Sample> samples_of() {
+  return row_samples(op, reduce);
+}
+
+// What the row says of the source of each element, as a reference; on all ranks at once.
+void source_reference(const OpCall& call, std::span<const Tensor> outputs);
+
+// The op for a collective of one tensor, of which only the gradient does not follow from the row.
+constexpr OpDef op_of_row(const char* name, void (*vjp)(const VjpCall&, std::span<Tensor>), std::vector<Sample> (*samples)(), const OpDef* coalesced = nullptr,
+                          uint32_t saves = 0) {
+  return {.name = name,
+          .num_inputs = 1,
+          .infer = row_infer,
+          .reference = source_reference,
+          .gradient = {.vjp = vjp, .saves_inputs = saves, .saves_outputs = saves},
+          .ordered = true,
+          .transfer = {.starts_early = true, .coalesced = coalesced, .offsets = coalesced == nullptr ? nullptr : part_offsets},
+          .kernel = row_kernel,
+          .sharding = row_sharding,
+          .cost = wire_cost,
+          .samples = samples};
+}
 
 }  // namespace tutti::comm::functional

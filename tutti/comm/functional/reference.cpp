@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
+#include "tutti/comm/collective_def.h"
 #include "tutti/comm/functional/op_words.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
@@ -49,31 +51,34 @@ T tree(ReduceKind kind, std::span<const T> values) {
   return join(kind, tree(kind, values.first(half)), tree(kind, values.subspan(half)));
 }
 
-// out[i] = the reduction of element first + i of all ranks.
-void reduce_elements(const OpCall& call, const std::vector<Tensor>& inputs, int64_t first, const Tensor& out) {
+// Every rank's factor; empty unless the call is a premul_sum.
+std::vector<double> factors_of(const OpCall& call) {
   const ReduceOp& op = attrs_of(call).reduce;
-  const bool is_bool = out.dtype() == DType::boolean;
-  ReduceKind kind = op.kind();
-  if (is_bool && kind == ReduceKind::sum) kind = ReduceKind::bor;
-  std::vector<double> factors(inputs.size(), 1.0), reals(inputs.size());
-  if (kind == ReduceKind::premul_sum) {
-    const double factor = op.factor();
-    const std::string own(reinterpret_cast<const char*>(&factor), sizeof factor);
-    const std::vector<std::string> bytes = group_of(call)->all_gather_bytes(own);
-    for (size_t p = 0; p < bytes.size(); ++p) std::memcpy(&factors[p], bytes[p].data(), sizeof(double));
+  std::vector<double> factors;
+  if (op.kind() != ReduceKind::premul_sum) return factors;
+  const double factor = op.factor();
+  for (const std::string& bytes : group_of(call)->all_gather_bytes({reinterpret_cast<const char*>(&factor), sizeof factor})) {
+    factors.push_back(0);
+    std::memcpy(&factors.back(), bytes.data(), sizeof(double));
   }
-  std::vector<int64_t> integers(inputs.size());
-  for (int64_t i = 0; i < out.numel(); ++i) {
-    if (is_floating(out.dtype())) {
-      for (size_t p = 0; p < inputs.size(); ++p) reals[p] = facets::read_double(inputs[p], first + i) * factors[p];
-      const double value = tree<double>(kind, reals);
-      facets::write_double(out, i, kind == ReduceKind::avg ? value / static_cast<double>(inputs.size()) : value);
-    } else {
-      for (size_t p = 0; p < inputs.size(); ++p) integers[p] = facets::read_int64(inputs[p], first + i);
-      const int64_t value = tree<int64_t>(kind, integers);
-      facets::write_int64(out, i, kind == ReduceKind::avg ? value / static_cast<int64_t>(inputs.size()) : value);
+  return factors;
+}
+
+// out[i] = the reduction of the elements that `source` names.
+void reduce_element(ReduceKind kind, const Source& source, const std::vector<Tensor>& inputs, const std::vector<double>& factors, const Tensor& out, int64_t i) {
+  if (out.dtype() == DType::boolean && kind == ReduceKind::sum) kind = ReduceKind::bor;
+  const auto reduce = [&]<class T>(T (*read)(const Tensor&, int64_t), void (*write)(const Tensor&, int64_t, T)) {
+    std::vector<T> values;
+    for (int p = source.first; p < source.last; ++p) {
+      const auto rank = static_cast<size_t>(p);
+      values.push_back(read(inputs[rank], source.index));
+      if constexpr (std::is_floating_point_v<T>) values.back() *= factors.empty() ? 1.0 : factors[rank];
     }
-  }
+    const T value = tree<T>(kind, values);
+    write(out, i, kind == ReduceKind::avg ? value / static_cast<T>(values.size()) : value);
+  };
+  if (is_floating(out.dtype())) reduce(facets::read_double, facets::write_double);
+  else reduce(facets::read_int64, facets::write_int64);
 }
 
 // out[to, to + count) = in[from, from + count), elements.
@@ -83,49 +88,39 @@ void move_elements(const Tensor& out, int64_t to, const Tensor& in, int64_t from
 
 }  // namespace
 
-void all_reduce_reference(const OpCall& call, std::span<const Tensor> outputs) { reduce_elements(call, of_all_ranks(call), 0, outputs[0]); }
-
-void reduce_scatter_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  reduce_elements(call, of_all_ranks(call), rank_of(call) * outputs[0].numel(), outputs[0]);
+void source_reference(const OpCall& call, std::span<const Tensor> outputs) {
+  const CollectiveDef& row = row_of(call.op);
+  const CallAttrs& attrs = attrs_of(call);
+  const Seat seat{rank_of(call), attrs.group.ranks};
+  const std::vector<Tensor> inputs = of_all_ranks(call);
+  const std::vector<double> factors = factors_of(call);
+  const int64_t share = row.inputs == Given::whole ? call[0].numel() / seat.ranks : call[0].numel();
+  for (int64_t i = 0; i < outputs[0].numel(); ++i) {
+    const Source source = row.source(i, share, seat, attrs.peer);
+    if (row.reduces) reduce_element(attrs.reduce.kind(), source, inputs, factors, outputs[0], i);
+    else move_elements(outputs[0], i, inputs[static_cast<size_t>(source.first)], source.index, 1);
+  }
 }
 
 void reduce_to_root_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const std::vector<Tensor> all = of_all_ranks(call);
-  if (rank_of(call) == attrs_of(call).peer) reduce_elements(call, all, 0, outputs[0]);
-  else facets::fill_elements(outputs[0], facets::kSumIdentity);
-}
-
-void all_gather_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  int64_t to = 0;
-  for (const Tensor& input : of_all_ranks(call)) {
-    move_elements(outputs[0], to, input, 0, input.numel());
-    to += input.numel();
-  }
+  facets::fill_elements(outputs[0], facets::kSumIdentity);
+  if (rank_of(call) != attrs_of(call).peer) return;
+  for (int64_t i = 0; i < outputs[0].numel(); ++i) reduce_element(ReduceKind::sum, {0, attrs_of(call).group.ranks, i}, all, {}, outputs[0], i);
 }
 
 // Rank p's rows for this rank stand behind those that p cuts for lower ranks.
-void all_to_all_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const int rank = rank_of(call), ranks = attrs_of(call).group.ranks;
-  const std::vector<Tensor> inputs = of_all_ranks(call);
-  const std::vector<Tensor> splits = call.inputs.size() == 3 ? of_all_ranks(call, 2) : std::vector<Tensor>();
+void all_to_all_v_reference(const OpCall& call, std::span<const Tensor> outputs) {
+  const int rank = rank_of(call);
+  const std::vector<Tensor> inputs = of_all_ranks(call), splits = of_all_ranks(call, 2);
   int64_t row = 1, to = 0;
   for (size_t d = 1; d < call[0].extents().size(); ++d) row *= call[0].extents()[d];
   for (size_t p = 0; p < inputs.size(); ++p) {
-    const int64_t equal = inputs[p].numel() / ranks;
-    int64_t from = rank * equal, count = equal;
-    if (!splits.empty()) {
-      from = 0;
-      for (int r = 0; r < rank; ++r) from += splits[p].data<int64_t>()[r] * row;
-      count = splits[p].data<int64_t>()[rank] * row;
-    }
+    const int64_t* rows = splits[p].data<int64_t>();
+    const int64_t from = std::accumulate(rows, rows + rank, int64_t{0}) * row, count = rows[rank] * row;
     move_elements(outputs[0], to, inputs[p], from, count);
     to += count;
   }
-}
-
-void broadcast_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const std::vector<Tensor> all = of_all_ranks(call);
-  move_elements(outputs[0], 0, all[static_cast<size_t>(attrs_of(call).peer)], 0, outputs[0].numel());
 }
 
 }  // namespace tutti::comm::functional

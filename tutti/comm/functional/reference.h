@@ -8,11 +8,7 @@
 
 namespace tutti::comm::functional {
 
-void all_reduce_reference(const OpCall& call, std::span<const Tensor> outputs);
-void reduce_scatter_reference(const OpCall& call, std::span<const Tensor> outputs);
 void reduce_to_root_reference(const OpCall& call, std::span<const Tensor> outputs);
-void all_gather_reference(const OpCall& call, std::span<const Tensor> outputs);
-void all_to_all_reference(const OpCall& call, std::span<const Tensor> outputs);
-void broadcast_reference(const OpCall& call, std::span<const Tensor> outputs);
+void all_to_all_v_reference(const OpCall& call, std::span<const Tensor> outputs);
 
 }  // namespace tutti::comm::functional
