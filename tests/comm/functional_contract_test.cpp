@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "tests/support/shard_simulator.h"
 #include "tutti/comm/functional/functional.h"
@@ -64,6 +65,12 @@ TEST_P(FunctionalContract, CostsAreFiniteAndNotNegative) {
     TUTTI_CHECK(std::isfinite(cost.flops) && cost.flops >= 0 && std::isfinite(cost.bytes) && cost.bytes >= 0, "{}: {} flops, {} bytes", sample.name,
                 cost.flops, cost.bytes);
   });
+}
+
+TEST(FunctionalContract, TheOpsStandInTheOpTable) {
+  std::set<std::string> names;
+  for (const OpDef* op : op_table()) EXPECT_TRUE(names.insert(op->name).second) << op->name;
+  for (const OpDef* op : functional::ops()) EXPECT_EQ(&find_op(op->name), op);
 }
 
 TEST(FunctionalContract, CoversEveryOpOfOneTensorThatIsNoMessage) {
