@@ -5,46 +5,14 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/comm/support/local_engine.h"
+#include "tests/comm/support/local_hosts.h"
 #include "tests/comm/support/transport_ranks.h"
-#include "tutti/comm/message/message_transport.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
 
 using namespace std::chrono_literals;
-
-// hosts[r] is the host of rank r.
-struct Hosts {
-  explicit Hosts(std::vector<int> of_rank) : hosts(std::move(of_rank)) {
-    all = std::make_shared<LocalNetwork>(static_cast<int>(hosts.size()));
-    for (size_t h = 0; h < hosts.size(); ++h) {
-      const auto count = std::count(hosts.begin(), hosts.end(), static_cast<int>(h));
-      inside.push_back(std::make_shared<LocalNetwork>(std::max<int>(1, static_cast<int>(count))));
-    }
-  }
-  std::vector<int> members(int host) const {
-    std::vector<int> ranks;
-    for (size_t r = 0; r < hosts.size(); ++r) {
-      if (hosts[r] == host) ranks.push_back(static_cast<int>(r));
-    }
-    return ranks;
-  }
-  MakeTransport make() const {
-    return [*this](int rank) {
-      const int host = hosts[static_cast<size_t>(rank)];
-      const std::vector<int> local = members(host);
-      const int inner_rank = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
-      auto inner = std::make_unique<MessageTransport>(inside[static_cast<size_t>(host)]->engine(inner_rank), "inside");
-      return std::make_unique<HierTransport>(std::move(inner), std::make_unique<MessageTransport>(all->engine(rank), "test"), local, "test");
-    };
-  }
-  int size() const { return static_cast<int>(hosts.size()); }
-  std::vector<int> hosts;
-  std::shared_ptr<LocalNetwork> all;
-  std::vector<std::shared_ptr<LocalNetwork>> inside;
-};
 
 const std::vector<int> kPlacements[] = {{0, 0}, {0, 1}, {0, 0, 1}, {0, 1, 0}, {0, 0, 1, 1}, {0, 1, 2, 0, 1}, {1, 0, 0, 1, 1, 0}};
 

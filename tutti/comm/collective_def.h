@@ -21,6 +21,7 @@ namespace tutti::comm {
 class Collective;
 class Move;
 class Reduction;
+struct HostLayout;
 struct TransportTraits;
 
 // The tensors that a call takes on one side.
@@ -103,6 +104,9 @@ struct CollectiveDef {
   void (*reduction)(Reduction& reduction, const CallRecord& record, const CallPart& part, const TransportTraits& traits) = nullptr;
   std::unique_ptr<Collective> (*make)(const CallRecord& record, const CallPart& part) = nullptr;
   std::array<const char*, 2> made_of = {};
+  // The same result with fewer bytes between hosts, for large tensors over transports that know their hosts; null where this call is
+  // none of them. All ranks must come to the same answer.
+  std::unique_ptr<Collective> (*over_hosts)(const CallRecord& record, const CallPart& part, const HostLayout& hosts) = nullptr;
   // The ops of its functional form (functional/functional.h), which hold gradient and kernel.
   std::array<const OpDef*, 2> functional = {};
 

@@ -106,6 +106,12 @@ void run(const Job& job, Stage stage, std::span<const std::byte* const> inputs, 
   kernel_of(job.kind, job.dtype, inputs.size(), stage).entry(&call);
 }
 
+// The reduction of partial results to another one.
+Job partial_job(const Job& job) {
+  const bool is_sum = job.kind == ReduceKind::avg || job.kind == ReduceKind::premul_sum;
+  return {is_sum ? ReduceKind::sum : job.kind, compute_dtype(job.dtype), 2};
+}
+
 // The partial results of at most kOperands subtrees that make up the tree over `inputs`, in compute dtype.
 void run_tree(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
               std::byte* out, Stage stage);
@@ -122,8 +128,7 @@ void run_parts(const Job& job, std::span<const std::byte* const> inputs, std::sp
   sub(0, left, halves[0]);
   sub(left, inputs.size() - left, halves[1]);
   const std::byte* const both[] = {halves[0], halves[1]};
-  if (top == Stage::whole) run(job, Stage::upper, both, {}, count, out);
-  else run({job.kind == ReduceKind::avg ? ReduceKind::sum : job.kind, compute_dtype(job.dtype), 2}, Stage::upper, both, {}, count, out);
+  run(top == Stage::whole ? job : partial_job(job), Stage::upper, both, {}, count, out);
 }
 
 void run_tree(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
@@ -132,24 +137,55 @@ void run_tree(const Job& job, std::span<const std::byte* const> inputs, std::spa
   else run_parts(job, inputs, factors, count, out, stage);
 }
 
+// Calls run(inputs, count, out) for blocks whose partial results stay in the first-level cache.
+template <class Run>
+void in_blocks(std::span<const std::byte* const> inputs, int64_t in_bytes, int64_t out_bytes, int64_t count, std::byte* out, const Run& run_block) {
+  std::vector<const std::byte*> at(inputs.begin(), inputs.end());
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    for (size_t r = 0; r < at.size(); ++r) at[r] = inputs[r] + begin * in_bytes;
+    run_block(at, std::min(kBlock, count - begin), out + begin * out_bytes);
+  }
+}
+
+// Of values in the dtype of the job.
+void run_stage(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count, std::byte* out, Stage stage) {
+  TUTTI_ASSERT(!inputs.empty() && (job.kind != ReduceKind::premul_sum || factors.size() == inputs.size()),
+               "combine of {} inputs with {} factors", inputs.size(), factors.size());
+  if (inputs.size() <= kOperands) {
+    if (count > 0) run(job, stage, inputs, factors, count, out);
+    return;
+  }
+  in_blocks(inputs, itemsize(job.dtype), itemsize(stage == Stage::lower ? compute_dtype(job.dtype) : job.dtype), count, out,
+            [&](std::span<const std::byte* const> at, int64_t block, std::byte* to) { run_tree(job, at, factors, block, to, stage); });
+}
+
 }  // namespace
 
 void combine(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
              int64_t count, std::byte* out) {
-  TUTTI_ASSERT(!inputs.empty() && (kind != ReduceKind::premul_sum || factors.size() == inputs.size()),
-               "combine of {} inputs with {} factors", inputs.size(), factors.size());
-  const Job job{kind, dtype, inputs.size()};
-  if (inputs.size() <= kOperands) {
-    if (count > 0) run(job, Stage::whole, inputs, factors, count, out);
+  run_stage({kind, dtype, inputs.size()}, inputs, factors, count, out, Stage::whole);
+}
+
+void combine_part(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
+                  int64_t count, std::byte* out) {
+  run_stage({kind, dtype, inputs.size()}, inputs, factors, count, out, Stage::lower);
+}
+
+void combine_parts(ReduceKind kind, DType dtype, std::span<const std::byte* const> parts, int ranks, int64_t count, std::byte* out) {
+  const Job job{kind, dtype, static_cast<size_t>(ranks)}, partial = partial_job(job);
+  if (parts.size() <= kOperands) {
+    if (count > 0) run(job, Stage::upper, parts, {}, count, out);
     return;
   }
-  std::vector<const std::byte*> at(inputs.begin(), inputs.end());
-  const int64_t size = itemsize(dtype);
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t block = std::min(kBlock, count - begin);
-    for (size_t r = 0; r < at.size(); ++r) at[r] = inputs[r] + begin * size;
-    run_tree(job, at, factors, block, out + begin * size, Stage::whole);
-  }
+  const int64_t wide = itemsize(partial.dtype);
+  const size_t left = (parts.size() + 1) / 2;
+  std::array<std::byte, 2 * kBlock * 8> scratch;
+  const std::byte* const both[] = {scratch.data(), scratch.data() + kBlock * wide};
+  in_blocks(parts, wide, itemsize(dtype), count, out, [&](std::span<const std::byte* const> at, int64_t block, std::byte* to) {
+    run_tree(partial, at.first(left), {}, block, scratch.data(), Stage::lower);
+    run_tree(partial, at.subspan(left), {}, block, scratch.data() + kBlock * wide, Stage::lower);
+    run(job, Stage::upper, both, {}, block, to);
+  });
 }
 
 }  // namespace tutti::comm

@@ -16,4 +16,10 @@ namespace tutti::comm {
 void combine(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
              int64_t count, std::byte* out);
 
+// The same in two steps, for ranks that lie on several hosts. The values of the ranks of one node of the tree, to their partial result
+// in compute_dtype(dtype); and the partial results of the nodes that make up the tree over `ranks` ranks, to the result.
+void combine_part(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
+                  int64_t count, std::byte* out);
+void combine_parts(ReduceKind kind, DType dtype, std::span<const std::byte* const> parts, int ranks, int64_t count, std::byte* out);
+
 }  // namespace tutti::comm

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 
 #include "tutti/comm/call_record.h"
 #include "tutti/comm/errors.h"
+#include "tutti/comm/host_layout.h"
 #include "tutti/comm/refusals.h"
 #include "tutti/core/device.h"
 
@@ -99,6 +101,8 @@ struct TransportTraits {
   // A larger all_reduce is divided into pieces of this many bytes, each of which is reduced and gathered while it is in the
   // caches.
   int64_t piece_bytes = 2 << 20;
+  // How the ranks lie on several hosts, when collectives should send each byte between hosts once.
+  std::optional<HostLayout> hosts = {};
 };
 
 class Transport {

@@ -99,6 +99,10 @@ Work TransportBackend::run(const CollectiveCall& call) {
   const CallRecord record = record_of(def, call, seat_);
   if (def.each != nullptr) return start(make_sequence(def, record, call), call);
   const CallPart whole{call, seat_};
+  if (auto over_hosts = make_over_hosts(def, record, whole)) {
+    over_hosts->record.splits = call.options.agreement;
+    return start(std::move(over_hosts), call);
+  }
   if (def.move != nullptr) {
     return launch(&Reusable::move, call, [&](Move& m) {
       m.begin(record, rank_, size_);
@@ -147,8 +151,16 @@ Work TransportBackend::start(std::unique_ptr<Collective> collective, const Colle
   return work;
 }
 
+// Small tensors are better off with one round.
+std::unique_ptr<Collective> TransportBackend::make_over_hosts(const CollectiveDef& def, const CallRecord& record, const CallPart& part) const {
+  if (def.over_hosts == nullptr || !traits_.hosts) return nullptr;
+  const Tensor* described = described_tensor(def, part.call, seat_);
+  return described->nbytes() <= traits_.one_round_bytes ? nullptr : def.over_hosts(record, part, *traits_.hosts);
+}
+
 std::unique_ptr<Collective> TransportBackend::make_one(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const {
   const CallPart part{call, seat_};
+  if (auto over_hosts = make_over_hosts(def, record, part)) return over_hosts;
   if (def.make != nullptr) return def.make(record, part);
   if (def.move != nullptr) {
     auto move = std::make_unique<Move>();

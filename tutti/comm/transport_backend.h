@@ -52,6 +52,7 @@ class TransportBackend final : public Backend {
   template <class C, class Begin>
   Work launch(C Reusable::*kept, const CollectiveCall& call, const Begin& begin);
   Work start(std::unique_ptr<Collective> collective, const CollectiveCall& call);
+  std::unique_ptr<Collective> make_over_hosts(const CollectiveDef& def, const CallRecord& record, const CallPart& part) const;
   std::unique_ptr<Collective> make_one(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const;
   std::unique_ptr<Collective> make_sequence(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const;
   Work messages(const CallRecord& record, std::span<const PointToPoint> operations, const CallOptions& options);

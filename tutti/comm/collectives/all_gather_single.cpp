@@ -3,6 +3,7 @@
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/move.h"
+#include "tutti/comm/exchanges/over_hosts.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
 
@@ -22,6 +23,9 @@ TUTTI_COLLECTIVE(all_gather_single) {
           m.offer(DenseInput(part.input()));
           m.take_parts(DenseOutput(part.output()), part.input().nbytes());
         },
+    .over_hosts = [](const CallRecord& record, const CallPart& part, const HostLayout& hosts) {
+      return all_gather_over_hosts(record, part.seat, hosts, part.output(), part.input());
+    },
     .functional = {&functional::kAllGatherSingle},
     .source = [](int64_t i, int64_t n, const Seat&, int) { return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, i % n}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },

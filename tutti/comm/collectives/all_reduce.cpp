@@ -1,5 +1,6 @@
 // all_reduce: the reduction of all ranks' tensors, in place on every rank.
 #include "tutti/comm/collective_def.h"
+#include "tutti/comm/exchanges/over_hosts.h"
 #include "tutti/comm/exchanges/reduction.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
@@ -15,6 +16,10 @@ TUTTI_COLLECTIVE(all_reduce) {
         [](Reduction& r, const CallRecord& record, const CallPart& part, const TransportTraits& traits) {
           r.begin_reduce(record, traits, part.seat.rank, part.seat.ranks, part.output(), part.call.reduce, -1);
         },
+    .over_hosts = [](const CallRecord& record, const CallPart& part, const HostLayout& hosts) -> std::unique_ptr<Collective> {
+      if (!hosts.are_nodes()) return nullptr;
+      return all_reduce_over_hosts(record, part.seat, hosts, part.output(), part.call.reduce);
+    },
     .functional = {&functional::kAllReduce, &functional::kAllReduceExtremum},
     .source = [](int64_t i, int64_t, const Seat& seat, int) { return Source{0, seat.ranks, i}; },
     // A reduce_scatter and an all_gather.

@@ -1,6 +1,7 @@
 // reduce_scatter_single: the reduction of all ranks' tensors, of which each rank gets its slice.
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/collective_def.h"
+#include "tutti/comm/exchanges/over_hosts.h"
 #include "tutti/comm/exchanges/reduction.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
@@ -18,6 +19,10 @@ TUTTI_COLLECTIVE(reduce_scatter_single) {
         [](Reduction& r, const CallRecord& record, const CallPart& part, const TransportTraits&) {
           r.begin_scatter_parts(record, part.seat.rank, part.seat.ranks, part.output(), part.input(), part.call.reduce);
         },
+    .over_hosts = [](const CallRecord& record, const CallPart& part, const HostLayout& hosts) -> std::unique_ptr<Collective> {
+      if (!hosts.are_nodes()) return nullptr;
+      return reduce_scatter_over_hosts(record, part.seat, hosts, part.output(), part.input(), part.call.reduce);
+    },
     .functional = {&functional::kReduceScatterSingle},
     .source = [](int64_t i, int64_t n, const Seat& seat, int) { return Source{0, seat.ranks, seat.rank * n + i}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },

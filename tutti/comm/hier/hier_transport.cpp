@@ -29,29 +29,30 @@ int64_t word(const std::vector<std::byte>& bytes, int64_t index) {
 
 }  // namespace
 
-HierTransport::HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::vector<int> members, std::string group)
+HierTransport::HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::span<const int> hosts, std::string group)
     : inner_(inner.get()),
       outer_(outer.get()),
       inner_rank_(static_cast<size_t>(outer->size()), -1),
       group_(std::move(group)),
       piece_bytes_(std::clamp<int64_t>(kStagedBytes / outer->size() / kLine * kLine, 4 << 10, 256 << 10)),
       first_bytes_(std::min({piece_bytes_, inner->traits().one_round_bytes, outer->traits().one_round_bytes}) / kLine * kLine - kLine),
-      traits_{.name = "hier", .devices = {DeviceKind::cpu}, .receives_from_any = false, .one_round_bytes = first_bytes_},
+      traits_{.name = "hier", .devices = {DeviceKind::cpu}, .receives_from_any = false, .one_round_bytes = first_bytes_, .hosts = even_hosts(hosts)},
       staged_(static_cast<size_t>(outer->size())),
       staged_bytes_(static_cast<size_t>(outer->size())) {
-  TUTTI_CHECK(static_cast<int>(members.size()) == inner_->size(), "group '{}': {} members share a host, but their transport has {} ranks",
-              group_, members.size(), inner_->size());
-  for (size_t i = 0; i < members.size(); ++i) {
-    TUTTI_CHECK(members[i] >= 0 && members[i] < outer_->size(), "group '{}': member {} of a group of {}", group_, members[i], outer_->size());
-    inner_rank_[static_cast<size_t>(members[i])] = static_cast<int>(i);
+  TUTTI_CHECK(static_cast<int>(hosts.size()) == outer_->size(), "group '{}': the hosts of {} ranks are given for a group of {}", group_, hosts.size(), outer_->size());
+  for (int p = 0; p < outer_->size(); ++p) {
+    outer_side_.to_group.push_back(p);
+    if (hosts[static_cast<size_t>(p)] != hosts[static_cast<size_t>(outer_->rank())]) continue;
+    inner_rank_[static_cast<size_t>(p)] = static_cast<int>(inner_side_.to_group.size());
+    inner_side_.to_group.push_back(p);
   }
+  TUTTI_CHECK(static_cast<int>(inner_side_.to_group.size()) == inner_->size(), "group '{}': {} members share a host, but their transport has {} ranks",
+              group_, inner_side_.to_group.size(), inner_->size());
   TUTTI_CHECK(inner_rank_[static_cast<size_t>(outer_->rank())] == inner_->rank(),
               "group '{}': rank {} is rank {} of its host, but {} of its host's transport", group_, outer_->rank(),
               inner_rank_[static_cast<size_t>(outer_->rank())], inner_->rank());
   inner_side_.transport = std::move(inner);
-  inner_side_.to_group = std::move(members);
   outer_side_.transport = std::move(outer);
-  for (int p = 0; p < outer_->size(); ++p) outer_side_.to_group.push_back(p);
   inner_side_.owner = outer_side_.owner = this;
 }
 

@@ -20,9 +20,9 @@ namespace tutti::comm {
 
 class HierTransport final : public Transport {
  public:
-  // `outer` spans all ranks. `inner` spans those in `members`, group ranks in the order of their ranks in `inner`, the
-  // own one among them. UsageError when that does not fit together.
-  HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::vector<int> members, std::string group);
+  // `outer` spans all ranks, of which rank r is on host hosts[r]. `inner` spans those of this rank's host, in the order of their group
+  // ranks. UsageError when that does not fit together.
+  HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::span<const int> hosts, std::string group);
 
   int rank() const override { return outer_->rank(); }
   int size() const override { return outer_->size(); }

@@ -105,7 +105,9 @@ std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
     throw;
   }
   if (inside.size == seat.size) return inner;
-  return std::make_unique<HierTransport>(std::move(inner), std::move(outer), std::move(members), seat.name);
+  std::vector<int> numbers;  // of the hosts, by their first ranks
+  for (const Identity& host : hosts) numbers.push_back(static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
+  return std::make_unique<HierTransport>(std::move(inner), std::move(outer), numbers, seat.name);
 }
 
 }  // namespace tutti::comm

@@ -13,7 +13,7 @@
 
 namespace tutti::comm {
 
-class MessageTransport final : public Transport {
+class MessageTransport : public Transport {
  public:
   // `group` is the name in messages, and so are the ranks' identities; without them a rank is known once it has spoken.
   MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group, std::vector<PeerIdentity> identities = {});
