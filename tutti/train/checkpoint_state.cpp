@@ -1,16 +1,14 @@
 #include "tutti/train/checkpoint_state.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 4;  // 1 had no digests, 2 no inputs and no digest of itself, 3 a hash of each tensor without blocks
 constexpr std::string_view kSeal = ",\n  \"digest\": \"", kEnd = "\"\n}\n";
@@ -26,8 +24,8 @@ uint64_t hash_in(const JsonValue& json) {
   return hash;
 }
 
-std::string sealed(const Json& json) {
-  std::string text = json.dump(2);
+// The text of an object, with its digest as the last member.
+std::string sealed(std::string text) {
   text.resize(text.size() - 2);  // without "\n}"
   const uint64_t digest = hash64(text);
   return fmt::format("{}{}{}{}", text, kSeal, hex(digest), kEnd);
@@ -40,24 +38,31 @@ bool is_sealed(std::string_view text) {
   return text.substr(body.size()) == fmt::format("{}{}{}", kSeal, hex(hash64(body)), kEnd);
 }
 
-Json to_json(std::optional<int32_t> id) { return id ? Json(*id) : Json(nullptr); }
+void write_id(JsonWriter& json, std::string_view name, std::optional<int32_t> id) {
+  json.key(name);
+  if (id) json.value(*id);
+  else json.value(nullptr);
+}
 std::optional<int32_t> id_in(const JsonValue& json) {
   return json.is_null() ? std::nullopt : std::optional(static_cast<int32_t>(json.whole(0, INT32_MAX)));
 }
 int64_t count_in(const JsonValue& json) { return json.whole(0, INT64_MAX); }
 
-Json to_json(const TokenizerInput& t) {
-  return {{"spec", t.spec}, {"name", t.name}, {"bos", to_json(t.bos)}, {"eos", to_json(t.eos)}, {"fingerprint", hex(t.fingerprint)}};
+void write_tokenizer(JsonWriter& json, const TokenizerInput& t) {
+  json.key("tokenizer").object().member("spec", t.spec).member("name", t.name);
+  write_id(json, "bos", t.bos);
+  write_id(json, "eos", t.eos);
+  json.member("fingerprint", hex(t.fingerprint)).end();
 }
 
 TokenizerInput tokenizer_in(const JsonValue& json) {
   return {json.at("spec").string(), json.at("name").string(), id_in(json.at("bos")), id_in(json.at("eos")), hash_in(json.at("fingerprint"))};
 }
 
-Json to_json(const CorpusInput& c) {
-  Json files = Json::array();
-  for (const FileFingerprint& file : c.files) files.push_back({{"path", file.path}, {"size", file.nbytes}, {"hash", hex(file.hash)}});
-  return {{"documents", c.documents}, {"tokens", c.tokens}, {"hash", hex(c.hash)}, {"files", files}};
+void write_corpus(JsonWriter& json, const CorpusInput& c) {
+  json.key("corpus").object().member("documents", c.documents).member("tokens", c.tokens).member("hash", hex(c.hash)).key("files").array();
+  for (const FileFingerprint& file : c.files) json.object().member("path", file.path).member("size", file.nbytes).member("hash", hex(file.hash)).end();
+  json.end().end();
 }
 
 CorpusInput corpus_in(const JsonValue& json) {
@@ -66,16 +71,22 @@ CorpusInput corpus_in(const JsonValue& json) {
   return corpus;
 }
 
-Json to_json(const std::vector<InputChange>& changes) {
-  Json list = Json::array();
-  for (const InputChange& c : changes) list.push_back({{"step", c.step}, {"next_row", c.next_row}, {"what", c.what}});
-  return list;
+void write_changes(JsonWriter& json, const std::vector<InputChange>& changes) {
+  json.key("changes").array();
+  for (const InputChange& c : changes) json.object().member("step", c.step).member("next_row", c.next_row).member("what", c.what).end();
+  json.end();
 }
 
 std::vector<InputChange> changes_in(const JsonValue& json) {
   std::vector<InputChange> changes;
   for (const auto& [_, c] : json) changes.push_back({count_in(c.at("step")), count_in(c.at("next_row")), c.at("what").string()});
   return changes;
+}
+
+void write_texts(JsonWriter& json, std::string_view name, const std::map<std::string, std::string>& texts) {
+  json.key(name).object();
+  for (const auto& [key, text] : texts) json.member(key, text);
+  json.end();
 }
 
 std::map<std::string, std::string> texts_in(const JsonValue& json) {
@@ -88,10 +99,15 @@ std::map<std::string, std::string> texts_in(const JsonValue& json) {
 
 std::string state_json_of(const SavedState& state) {
   const TrainState& s = state.train;
-  return sealed({{"format", kFormat}, {"numerics_version", s.inputs.numerics_version}, {"step", s.step}, {"tokens_seen", s.tokens_seen}, {"next_row", s.next_row},
-                 {"optimizer_steps", s.optimizer_steps}, {"seed", s.seed}, {"settings", s.inputs.settings},
-                 {"tokenizer", to_json(s.inputs.tokenizer)}, {"corpus", to_json(s.inputs.corpus)}, {"changes", to_json(s.inputs.changes)},
-                 {"digests", state.digests}});
+  JsonWriter json(2);
+  json.object().member("format", kFormat).member("numerics_version", s.inputs.numerics_version).member("step", s.step);
+  json.member("tokens_seen", s.tokens_seen).member("next_row", s.next_row).member("optimizer_steps", s.optimizer_steps).member("seed", s.seed);
+  write_texts(json, "settings", s.inputs.settings);
+  write_tokenizer(json, s.inputs.tokenizer);
+  write_corpus(json, s.inputs.corpus);
+  write_changes(json, s.inputs.changes);
+  write_texts(json, "digests", state.digests);
+  return sealed(json.end().take());
 }
 
 SavedState parse_state_json(std::string_view text, std::string_view where) {

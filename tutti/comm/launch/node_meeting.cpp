@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -15,11 +14,11 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::comm {
 namespace {
 
-using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 constexpr auto kSlice = std::chrono::milliseconds(200);  // so often signals are looked at
 constexpr auto kCallTimeout = std::chrono::seconds(5);
@@ -49,13 +48,13 @@ NodeRecord record_of(const JsonValue& value) {
           .nnodes = value.at("nnodes").string(), .run_id = value.at("run-id").string(), .max_restarts = value.at("max-restarts").whole()};
 }
 
-json to_json(const NodeRecord& r) {
-  return {{"node", r.node.rank}, {"local", r.node.local_ranks}, {"host", r.node.host}, {"pid", r.node.pid},
-          {"nnodes", r.nnodes}, {"max-restarts", r.max_restarts}, {"run-id", r.run_id}};
+std::string to_json(const NodeRecord& r) {
+  return JsonWriter().object().member("host", r.node.host).member("local", r.node.local_ranks).member("max-restarts", r.max_restarts)
+      .member("nnodes", r.nnodes).member("node", r.node.rank).member("pid", r.node.pid).member("run-id", r.run_id).end().take();
 }
 
-// The name of a host need not be UTF-8.
-std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+// A plan that ends the meeting: the reason, under the name "wrong" or "missing".
+std::string refusal(const char* kind, const std::string& reason) { return JsonWriter().object().member(kind, reason).end().take(); }
 
 std::string describe(const NodeRecord& r) { return fmt::format("node {} ({}, launcher pid {})", r.node.rank, r.node.host, r.node.pid); }
 
@@ -64,8 +63,8 @@ std::string contradiction(const NodeRecord& a, const NodeRecord& b) {
   const auto differ = [&](const char* flag, const auto& one, const auto& other) {
     return one == other ? "" : fmt::format("--{} is {} on {} but {} on {}; give all nodes the same", flag, one, describe(a), other, describe(b));
   };
-  for (const std::string& wrong : {differ("nnodes", text_of(a.nnodes), text_of(b.nnodes)), differ("max-restarts", a.max_restarts, b.max_restarts),
-                                   differ("run-id", text_of(a.run_id), text_of(b.run_id))}) {
+  for (const std::string& wrong : {differ("nnodes", json_quoted(a.nnodes), json_quoted(b.nnodes)), differ("max-restarts", a.max_restarts, b.max_restarts),
+                                   differ("run-id", json_quoted(a.run_id), json_quoted(b.run_id))}) {
     if (!wrong.empty()) return wrong;
   }
   return "";
@@ -117,7 +116,7 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
   const NodeOptions& nodes = options_.nodes;
   const NodeRecord mine{.node = {.rank = nodes.node_rank, .local_ranks = options_.ranks, .host = host_name(), .pid = getpid()},
                         .nnodes = nnodes(nodes), .run_id = options_.run_id, .max_restarts = options_.max_restarts};
-  const std::string key = node_key(restart, nodes.node_rank), value = text_of(to_json(mine));
+  const std::string key = node_key(restart, nodes.node_rank), value = to_json(mine);
   if (const std::string there = store_->compare_set(key, "", value); there != value) {
     throw UsageError(fmt::format("--node-rank {} belongs to {} already; give each node a rank of its own", nodes.node_rank,
                                  describe(record_of(read_value(there, key).top()))));
@@ -182,7 +181,7 @@ bool NodeMeeting::lead(int restart, int expected, const KeepWaiting& keep_waitin
     if (Clock::now() >= end) {
       std::vector<int> came;
       for (const std::string& key : keys) came.push_back(record_of(read_value(store_->get(key), key).top()).node.rank);
-      tell(text_of({{"missing", fmt::format("only {} of {} nodes came to {} within {} s: {}", count, nnodes(nodes), endpoint(), nodes.join.count() / 1000, list(came))}}));
+      tell(refusal("missing", fmt::format("only {} of {} nodes came to {} within {} s: {}", count, nnodes(nodes), endpoint(), nodes.join.count() / 1000, list(came))));
       return true;
     }
     std::this_thread::sleep_for(kSlice / 4);
@@ -193,19 +192,20 @@ bool NodeMeeting::lead(int restart, int expected, const KeepWaiting& keep_waitin
 
 std::string NodeMeeting::plan_of(int restart) {
   std::vector<NodeRecord> records;
-  json nodes = json::array();
+  JsonWriter plan;
+  plan.object().key("nodes").array();
   std::string run_id = options_.run_id;
   for (const std::string& key : store_->list_keys(fmt::format("{}/node/", restart))) {
     records.push_back(record_of(read_value(store_->get(key), key).top()));
-    nodes.push_back(to_json(records.back()));
+    plan.raw(to_json(records.back()));
   }
   for (const NodeRecord& record : records) {
-    if (const std::string wrong = contradiction(records[0], record); !wrong.empty()) return text_of({{"wrong", wrong}});
+    if (const std::string wrong = contradiction(records[0], record); !wrong.empty()) return refusal("wrong", wrong);
   }
   if (run_id.empty()) run_id = "none";
   ranks_server_ = nullptr;
   ranks_server_ = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = key_.empty() ? options_.nodes.host : "", .job_key = key_});
-  return text_of({{"nodes", nodes}, {"port", ranks_server_->port()}, {"run-id", run_id}});
+  return plan.end().member("port", ranks_server_->port()).member("run-id", run_id).end().take();
 }
 
 void NodeMeeting::leave(int others) {

@@ -5,27 +5,26 @@
 
 #include <cerrno>
 #include <climits>
-#include <nlohmann/json.hpp>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::comm {
 namespace {
 
-using nlohmann::json;
 constexpr auto kBeat = std::chrono::milliseconds(250);
 
 std::string encode(const NewsItem& item) {
-  json object = {{"kind", static_cast<int>(item.kind)}, {"node", item.node}, {"number", item.number}, {"interrupted", item.interrupted}};
+  JsonWriter json;
+  json.object().member("kind", static_cast<int>(item.kind)).member("node", item.node).member("number", item.number).member("interrupted", item.interrupted);
   if (item.kind == NewsItem::Kind::failure) {
-    object["cause"] = static_cast<int>(item.failure.kind);
-    object["status"] = item.failure.status;
-    object["text"] = item.failure.text;
-    object["lines"] = item.failure.last_lines;
+    const LaunchFailure& failure = item.failure;
+    json.member("cause", static_cast<int>(failure.kind)).member("status", failure.status).member("text", failure.text).key("lines").array();
+    for (const std::string& line : failure.last_lines) json.value(line);
+    json.end();
   }
-  // What a rank writes need not be UTF-8.
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json.end().take();
 }
 
 NewsItem decode(const std::string& text, const std::string& key) {

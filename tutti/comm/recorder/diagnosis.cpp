@@ -6,10 +6,10 @@
 #include <cctype>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tutti/comm/recorder/diagnosis_case.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::comm {
 namespace {
@@ -144,15 +144,23 @@ Diagnosis diagnose(std::span<const FlightDump> dumps) {
 }
 
 std::string to_json(const Diagnosis& diagnosis) {
-  nlohmann::ordered_json out = {{"healthy", diagnosis.healthy()}, {"text", diagnosis.text}};
-  out["findings"] = nlohmann::ordered_json::array();
+  JsonWriter json;
+  const auto write_ranks = [&](std::string_view name, const std::vector<int>& ranks) {
+    json.key(name).array();
+    for (const int rank : ranks) json.value(rank);
+    json.end();
+  };
+  json.object().member("healthy", diagnosis.healthy()).member("text", diagnosis.text).key("findings").array();
   for (const Finding& f : diagnosis.findings) {
-    out["findings"].push_back({{"kind", name_of(f.kind)}, {"group", f.group}, {"sequence", f.sequence}, {"call", f.call},
-                               {"field", f.field}, {"waiting", f.waiting}, {"missing", f.missing}, {"text", f.text}});
+    json.object().member("kind", name_of(f.kind)).member("group", f.group).member("sequence", f.sequence).member("call", f.call).member("field", f.field);
+    write_ranks("waiting", f.waiting);
+    write_ranks("missing", f.missing);
+    json.member("text", f.text).end();
   }
-  out["ranks"] = diagnosis.ranks;
-  out["missing_dumps"] = diagnosis.missing_dumps;
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  json.end();
+  write_ranks("ranks", diagnosis.ranks);
+  write_ranks("missing_dumps", diagnosis.missing_dumps);
+  return json.end().take();
 }
 
 }  // namespace tutti::comm

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
 namespace tutti::comm {
 namespace {
 
@@ -69,7 +67,7 @@ std::string entry_text(const FlightEntry& e) {
   const bool is_over = e.state == FlightState::completed || e.state == FlightState::failed;
   std::string out = "{";
   const auto add = [&](const char* key, const std::string& value) {
-    fmt::format_to(std::back_inserter(out), "{}\"{}\": {}", out.size() > 1 ? ", " : "", key, value);
+    out += fmt::format("{}\"{}\": {}", out.size() > 1 ? ", " : "", key, value);
   };
   add("record_id", std::to_string(e.record_id));
   add("pg_id", std::to_string(e.pg_id));
