@@ -33,7 +33,7 @@ TEST_P(AttrsContract, TextNamesEveryFieldAndKeepsTheValues) {
 
 template <class T>
 bool is_a(const FieldRecord& field) {
-  return field.type == &attrs_detail::field_type<T>;
+  return field.type == field_type<T>();
 }
 
 TEST_P(AttrsContract, EachNumberTellsCallsApart) {

@@ -10,6 +10,7 @@
 
 #include "tutti/core/sym_graph.h"
 #include "tutti/ops/random_key.h"
+#include "tutti/ops/scalar.h"
 
 namespace tutti {
 namespace {

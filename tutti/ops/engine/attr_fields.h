@@ -10,20 +10,19 @@
 //     }
 //   };
 //
-// A list that leaves out a member, or names one twice, does not compile.
+// A list that leaves out a member, or names one twice, does not compile. The list becomes a table of plain records, which functions
+// that are compiled once walk: each op file would compile its own otherwise.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
+#include <utility>
 
-#include "tutti/core/symint.h"
-#include "tutti/runtime/function_ref.h"
+#include "tutti/ops/engine/attr_values.h"
 
 namespace tutti {
 
@@ -38,20 +37,6 @@ enum class FieldKind : uint8_t {
   handle,        // a pointer to something alive: it cannot be written as text
 };
 
-struct AttrsType;
-class FieldReader;
-
-// What is done with a member, by its type.
-struct FieldType {
-  void (*print)(const void* value, std::string& out);
-  void (*parse)(FieldReader& reader, void* value);
-  uint64_t (*hash)(const void* value);
-  bool (*equal)(const void* a, const void* b);
-  // Puts map(size) in the place of each symbolic size; null where the type holds none.
-  void (*map_sizes)(void* value, FunctionRef<SymInt(SymInt)> map);
-  const AttrsType* nested = nullptr;
-};
-
 struct FieldRecord {
   const char* name;
   FieldKind kind;
@@ -62,24 +47,16 @@ struct FieldRecord {
 
 // All that is known about a struct of attrs.
 struct AttrsType {
-  std::string_view name;
+  const char* signature;  // of a function with the type as its argument, from which name() is taken
   size_t size;
   std::span<const FieldRecord> fields;
   bool has_rules;  // whether one of the fields, of nested structs as well, is a rule or an output dtype
+
+  std::string_view name() const;  // without namespaces
 };
 
-template <class T>
-concept HasFields = requires { T::fields(); };
-
-// How members of type T are treated. Rooms that have types of their own in attrs specialize it, with the functions of
-// attr_values.h.
-template <class T>
-struct FieldValue;
-
-template <auto kMember, FieldKind kKind>
-struct Field {
-  const char* name;
-};
+uint64_t hash_fields(const AttrsType& type, const void* attrs, bool rules_only);
+bool equal_fields(const AttrsType& type, const void* a, const void* b);
 
 namespace attrs_detail {
 
@@ -90,69 +67,29 @@ struct MemberOf<Member Struct::*> {
   using Type = Member;
   using Owner = Struct;
 };
-template <auto kMember>
-using TypeOf = typename MemberOf<decltype(kMember)>::Type;
 
 struct AnyMember {
   template <class T>
   constexpr operator T() const;  // NOLINT: only named in unevaluated operands
 };
+// Whether the aggregate T has as many members as there are indices, or more.
 template <class T, size_t... kIndex>
-constexpr bool takes(std::index_sequence<kIndex...>) {
+constexpr bool has_members(std::index_sequence<kIndex...>) {
   return requires { T{(static_cast<void>(kIndex), AnyMember{})...}; };
 }
-// How many members the aggregate T has.
-template <class T, size_t kCount = 0>
-constexpr size_t count_members() {
-  if constexpr (takes<T>(std::make_index_sequence<kCount + 1>{})) return count_members<T, kCount + 1>();
-  else return kCount;
-}
-
-template <auto kA, auto kB>
-constexpr bool is_same_member() {
-  if constexpr (std::is_same_v<decltype(kA), decltype(kB)>) return kA == kB;
-  else return false;
-}
-template <auto kFirst, auto... kRest>
-constexpr bool are_distinct() {
-  if constexpr (sizeof...(kRest) == 0) return true;
-  else return !(is_same_member<kFirst, kRest>() || ...) && are_distinct<kRest...>();
-}
-
-template <class T>
-inline constexpr FieldType field_type = {
-    .print = [](const void* v, std::string& out) { FieldValue<T>::print(*static_cast<const T*>(v), out); },
-    .parse = [](FieldReader& reader, void* v) { FieldValue<T>::parse(reader, *static_cast<T*>(v)); },
-    .hash = [](const void* v) { return FieldValue<T>::hash(*static_cast<const T*>(v)); },
-    .equal = [](const void* a, const void* b) { return FieldValue<T>::equal(*static_cast<const T*>(a), *static_cast<const T*>(b)); },
-    .map_sizes = FieldValue<T>::kHoldsSizes ? +[](void* v, FunctionRef<SymInt(SymInt)> map) { FieldValue<T>::map_sizes(*static_cast<T*>(v), map); } : nullptr,
-    .nested = FieldValue<T>::nested(),
-};
 
 template <auto kMember>
 void* member_at(void* attrs) {
   return &(static_cast<typename MemberOf<decltype(kMember)>::Owner*>(attrs)->*kMember);
 }
 
-template <auto kMember, FieldKind kKind>
-constexpr FieldRecord record_of(Field<kMember, kKind> field) {
-  return {field.name, kKind, &field_type<TypeOf<kMember>>, &member_at<kMember>};
-}
-
-template <class T, auto... kMembers, FieldKind... kKinds>
-constexpr auto records_of(const std::tuple<Field<kMembers, kKinds>...>& list) {
-  static_assert(count_members<T>() == sizeof...(kMembers), "fields() must list every member of the attrs");
-  if constexpr (sizeof...(kMembers) > 0) static_assert(are_distinct<kMembers...>(), "fields() lists a member of the attrs twice");
-  return std::apply([](auto... field) { return std::array<FieldRecord, sizeof...(kMembers)>{record_of(field)...}; }, list);
-}
-
-// The name of T, as the compiler writes it, without namespaces.
-template <class T>
-constexpr std::string_view name_of_type() {
-  std::string_view text = __PRETTY_FUNCTION__;
-  text = text.substr(text.find("T = ") + 4);
-  text = text.substr(0, text.find_first_of(";]"));
-  return text.substr(text.rfind(':') + 1);
+constexpr bool are_distinct(std::span<const FieldRecord> fields) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      if (fields[i].at == fields[k].at) return false;
+    }
+  }
+  return true;
 }
 
 constexpr bool has_rules(std::span<const FieldRecord> fields) {
@@ -164,46 +101,64 @@ constexpr bool has_rules(std::span<const FieldRecord> fields) {
 }
 
 template <class T>
-inline constexpr auto records = records_of<T>(T::fields());
+constexpr auto checked_fields() {
+  constexpr auto list = T::fields();
+  static_assert(!has_members<T>(std::make_index_sequence<list.size() + 1>{}), "fields() must list every member of the attrs");
+  static_assert(are_distinct(list), "fields() lists a member of the attrs twice");
+  return list;
+}
+template <class T>
+inline constexpr auto records = checked_fields<T>();
+
+template <class T>
+constexpr const char* signature() {
+  return __PRETTY_FUNCTION__;
+}
 
 }  // namespace attrs_detail
 
 // The one record of T; equal types have equal addresses.
 template <HasFields T>
-inline constexpr AttrsType attrs_type = {attrs_detail::name_of_type<T>(), sizeof(T), attrs_detail::records<T>, attrs_detail::has_rules(attrs_detail::records<T>)};
+inline constexpr AttrsType attrs_type = {attrs_detail::signature<T>(), sizeof(T), attrs_detail::records<T>, attrs_detail::has_rules(attrs_detail::records<T>)};
 
-template <auto... kMembers, FieldKind... kKinds>
-constexpr auto field_list(Field<kMembers, kKinds>... fields) {
-  return std::tuple(fields...);
+template <HasFields T>
+struct FieldValue<T> : PlainFieldValue {
+  static constexpr FieldType kNested = {.nested = &attrs_type<T>};
+  static constexpr const FieldType* kType = &kNested;
+};
+
+template <class... Records>
+constexpr std::array<FieldRecord, sizeof...(Records)> field_list(Records... records) {
+  return {records...};
 }
 
 namespace field {
 
 template <auto kMember, FieldKind kKind>
-constexpr Field<kMember, kKind> of_kind(const char* name) {
-  using T = attrs_detail::TypeOf<kMember>;
+constexpr FieldRecord of_kind(const char* name) {
+  using T = typename attrs_detail::MemberOf<decltype(kMember)>::Type;
   static_assert(kKind != FieldKind::size || FieldValue<T>::kHoldsSizes, "a size is a SymInt, a Shape or a Scalar");
   static_assert(kKind == FieldKind::size || !FieldValue<T>::kHoldsSizes, "what may be symbolic is a size");
   static_assert((kKind == FieldKind::handle) == FieldValue<T>::kIsHandle, "pointers are handles, and nothing else is");
   static_assert(kKind != FieldKind::nested || HasFields<T>, "what is nested lists fields of its own");
-  return {name};
+  return {name, kKind, field_type<T>(), &attrs_detail::member_at<kMember>};
 }
 template <auto kMember>
-constexpr auto rule(const char* name) { return of_kind<kMember, FieldKind::rule>(name); }
+constexpr FieldRecord rule(const char* name) { return of_kind<kMember, FieldKind::rule>(name); }
 template <auto kMember>
-constexpr auto number(const char* name) { return of_kind<kMember, FieldKind::number>(name); }
+constexpr FieldRecord number(const char* name) { return of_kind<kMember, FieldKind::number>(name); }
 template <auto kMember>
-constexpr auto size(const char* name) { return of_kind<kMember, FieldKind::size>(name); }
+constexpr FieldRecord size(const char* name) { return of_kind<kMember, FieldKind::size>(name); }
 template <auto kMember>
-constexpr auto output_dtype(const char* name) { return of_kind<kMember, FieldKind::output_dtype>(name); }
+constexpr FieldRecord output_dtype(const char* name) { return of_kind<kMember, FieldKind::output_dtype>(name); }
 template <auto kMember>
-constexpr auto random_key(const char* name) { return of_kind<kMember, FieldKind::random_key>(name); }
+constexpr FieldRecord random_key(const char* name) { return of_kind<kMember, FieldKind::random_key>(name); }
 template <auto kMember>
-constexpr auto group(const char* name) { return of_kind<kMember, FieldKind::group>(name); }
+constexpr FieldRecord group(const char* name) { return of_kind<kMember, FieldKind::group>(name); }
 template <auto kMember>
-constexpr auto nested(const char* name) { return of_kind<kMember, FieldKind::nested>(name); }
+constexpr FieldRecord nested(const char* name) { return of_kind<kMember, FieldKind::nested>(name); }
 template <auto kMember>
-constexpr auto handle(const char* name) { return of_kind<kMember, FieldKind::handle>(name); }
+constexpr FieldRecord handle(const char* name) { return of_kind<kMember, FieldKind::handle>(name); }
 
 }  // namespace field
 }  // namespace tutti

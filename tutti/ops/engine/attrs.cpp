@@ -1,107 +1,61 @@
 #include "tutti/ops/engine/attrs.h"
 
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
-
 #include "tutti/ops/random_key.h"
 
 namespace tutti {
 
-// ---- text -----------------------------------------------------------------------------------------------------------
+// ---- values ---------------------------------------------------------------------------------------------------------
 
-bool FieldReader::skip(std::string_view word) {
-  size_t at = at_;
-  while (at < text_.size() && text_[at] == ' ') ++at;
-  if (!text_.substr(at).starts_with(word)) return false;
-  at_ = at + word.size();
+namespace {
+
+void print_fields(const AttrsType& type, const void* attrs, std::string& out);
+void parse_fields(const AttrsType& type, FieldReader& reader, void* attrs);
+void map_sizes_of(const AttrsType& type, void* attrs, FunctionRef<SymInt(SymInt)> map);
+
+void* element(const FieldType& type, void* array, size_t i) { return static_cast<std::byte*>(array) + i * type.stride; }
+const void* element(const FieldType& type, const void* array, size_t i) { return static_cast<const std::byte*>(array) + i * type.stride; }
+
+void print_value(const FieldType& type, const void* value, std::string& out) {
+  if (type.nested != nullptr) return print_fields(*type.nested, value, out);
+  if (type.element == nullptr) return type.print(value, out);
+  out += '[';
+  for (size_t i = 0; i < type.count; ++i) {
+    if (i > 0) out += ", ";
+    print_value(*type.element, element(type, value, i), out);
+  }
+  out += ']';
+}
+
+void parse_value(const FieldType& type, FieldReader& reader, void* value) {
+  if (type.nested != nullptr) return parse_fields(*type.nested, reader, value);
+  if (type.element == nullptr) return type.parse(reader, value);
+  for (size_t i = 0; i < type.count; ++i) {
+    reader.expect(i == 0 ? "[" : ",");
+    parse_value(*type.element, reader, element(type, value, i));
+  }
+  reader.expect("]");
+}
+
+uint64_t hash_value(const FieldType& type, const void* value) {
+  if (type.nested != nullptr) return hash_fields(*type.nested, value, false);
+  if (type.element == nullptr) return type.hash(value);
+  uint64_t h = type.count;
+  for (size_t i = 0; i < type.count; ++i) h = mix_hash(h, hash_value(*type.element, element(type, value, i)));
+  return h;
+}
+
+bool equal_values(const FieldType& type, const void* a, const void* b) {
+  if (type.nested != nullptr) return equal_fields(*type.nested, a, b);
+  if (type.element == nullptr) return type.equal(a, b);
+  for (size_t i = 0; i < type.count; ++i) {
+    if (!equal_values(*type.element, element(type, a, i), element(type, b, i))) return false;
+  }
   return true;
 }
 
-void FieldReader::expect(std::string_view word) {
-  if (!skip(word)) refuse(fmt::format("\"{}\"", word));
-}
-
-std::string_view FieldReader::word() {
-  skip("");
-  const size_t begin = at_;
-  while (at_ < text_.size() && std::string_view(" ,:[]{}").find(text_[at_]) == std::string_view::npos) ++at_;
-  return text_.substr(begin, at_ - begin);
-}
-
-int64_t FieldReader::integer(int64_t least, int64_t most) {
-  const size_t begin = at_;
-  const std::string_view text = word();
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    at_ = begin;
-    refuse(fmt::format("an integer of {} to {}", least, most));
-  }
-  return value;
-}
-
-double FieldReader::real() {
-  const size_t begin = at_;
-  const std::string text(word());
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0') {
-    at_ = begin;
-    refuse("a number");
-  }
-  return value;
-}
-
-std::string FieldReader::quoted() {
-  expect("\"");
-  const size_t end = text_.find('"', at_);
-  if (end == std::string_view::npos) refuse("a closing \"");
-  std::string text(text_.substr(at_, end - at_));
-  at_ = end + 1;
-  return text;
-}
-
-void FieldReader::at_end() {
-  skip("");
-  if (at_ != text_.size()) refuse("the end");
-}
-
-void FieldReader::refuse(const std::string& expected) const {
-  throw UsageError(fmt::format("attrs: expected {} at position {} of \"{}\"", expected, at_, text_));
-}
-
-void FieldValue<bool>::parse(FieldReader& reader, bool& v) {
-  v = reader.skip("true");
-  if (!v) reader.expect("false");
-}
-
-void FieldValue<double>::print(double v, std::string& out) {
-  const std::string text = fmt::format("{}", v);
-  out += text;
-  if (text.find_first_not_of("-0123456789") == std::string::npos) out += ".0";
-}
-
-void FieldValue<Scalar>::print(const Scalar& v, std::string& out) {
-  if (v.is_symbolic()) out += v.symbol().to_string();
-  else if (v.is_floating()) FieldValue<double>::print(v.to_double(), out);
-  else if (v.kind() == Scalar::Kind::boolean) FieldValue<bool>::print(v.to_int64() != 0, out);
-  else out += std::to_string(v.to_int64());
-}
-
-void FieldValue<Scalar>::parse(FieldReader& reader, Scalar& v) {
-  if (reader.skip("true")) {
-    v = true;
-    return;
-  }
-  if (reader.skip("false")) {
-    v = false;
-    return;
-  }
-  FieldReader ahead = reader;
-  const bool is_integer = ahead.word().find_first_not_of("-0123456789") == std::string_view::npos;
-  if (is_integer) v = reader.integer();
-  else v = reader.real();
+void map_sizes_in(const FieldType& type, void* value, FunctionRef<SymInt(SymInt)> map) {
+  if (type.element == nullptr) return type.map_sizes(value, map);
+  for (size_t i = 0; i < type.count; ++i) map_sizes_in(*type.element, element(type, value, i), map);
 }
 
 // ---- records --------------------------------------------------------------------------------------------------------
@@ -112,7 +66,7 @@ void print_fields(const AttrsType& type, const void* attrs, std::string& out) {
     if (&f != type.fields.data()) out += ", ";
     out += f.name;
     out += ": ";
-    f.type->print(f.in(attrs), out);
+    print_value(*f.type, f.in(attrs), out);
   }
   out += '}';
 }
@@ -123,44 +77,56 @@ void parse_fields(const AttrsType& type, FieldReader& reader, void* attrs) {
     if (&f != type.fields.data()) reader.expect(",");
     reader.expect(f.name);
     reader.expect(":");
-    f.type->parse(reader, f.at(attrs));
+    parse_value(*f.type, reader, f.at(attrs));
   }
   reader.expect("}");
-}
-
-uint64_t hash_fields(const AttrsType& type, const void* attrs, bool rules_only) {
-  uint64_t h = type.fields.size();
-  for (const FieldRecord& f : type.fields) {
-    if (f.kind == FieldKind::nested) h = mix_hash(h, hash_fields(*f.type->nested, f.in(attrs), rules_only));
-    else if (!rules_only || f.kind == FieldKind::rule || f.kind == FieldKind::output_dtype) h = mix_hash(h, f.type->hash(f.in(attrs)));
-  }
-  return h;
-}
-
-bool equal_fields(const AttrsType& type, const void* a, const void* b) {
-  for (const FieldRecord& f : type.fields) {
-    if (!f.type->equal(f.in(a), f.in(b))) return false;
-  }
-  return true;
 }
 
 void map_sizes_of(const AttrsType& type, void* attrs, FunctionRef<SymInt(SymInt)> map) {
   for (const FieldRecord& f : type.fields) {
     if (f.kind == FieldKind::nested) map_sizes_of(*f.type->nested, f.at(attrs), map);
-    else if (f.kind == FieldKind::size) f.type->map_sizes(f.at(attrs), map);
+    else if (f.kind == FieldKind::size) map_sizes_in(*f.type, f.at(attrs), map);
   }
 }
 
-static void visit_keys_of(const AttrsType& type, void* attrs, FunctionRef<void(RandomKey&)> visit) {
+void visit_keys_of(const AttrsType& type, void* attrs, FunctionRef<void(RandomKey&)> visit) {
   for (const FieldRecord& f : type.fields) {
     if (f.kind == FieldKind::nested) visit_keys_of(*f.type->nested, f.at(attrs), visit);
     else if (f.kind == FieldKind::random_key) visit(*static_cast<RandomKey*>(f.at(attrs)));
   }
 }
 
+}  // namespace
+
+uint64_t hash_fields(const AttrsType& type, const void* attrs, bool rules_only) {
+  uint64_t h = type.fields.size();
+  for (const FieldRecord& f : type.fields) {
+    if (f.kind == FieldKind::nested) h = mix_hash(h, hash_fields(*f.type->nested, f.in(attrs), rules_only));
+    else if (!rules_only || f.kind == FieldKind::rule || f.kind == FieldKind::output_dtype) h = mix_hash(h, hash_value(*f.type, f.in(attrs)));
+  }
+  return h;
+}
+
+bool equal_fields(const AttrsType& type, const void* a, const void* b) {
+  for (const FieldRecord& f : type.fields) {
+    if (!equal_values(*f.type, f.in(a), f.in(b))) return false;
+  }
+  return true;
+}
+
+// The compiler writes "... [with T = tutti::PadAttrs]".
+std::string_view AttrsType::name() const {
+  std::string_view text = signature;
+  text = text.substr(text.find("T = ") + 4);
+  text = text.substr(0, text.find_first_of(";]"));
+  return text.substr(text.rfind(':') + 1);
+}
+
 // ---- attrs ----------------------------------------------------------------------------------------------------------
 
-std::string_view Attrs::type_name() const { return type_ == nullptr ? "none" : type_->name; }
+std::string_view Attrs::type_name() const { return type_ == nullptr ? "none" : type_->name(); }
+
+void Attrs::refuse(const AttrsType& expected) const { TUTTI_ASSERT(type_ == &expected, "attrs are {}, and {} was expected", type_name(), expected.name()); }
 
 std::string Attrs::to_string() const {
   std::string text;

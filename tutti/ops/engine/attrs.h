@@ -8,9 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "tutti/core/error.h"
 #include "tutti/ops/engine/attr_fields.h"
-#include "tutti/ops/engine/attr_values.h"
 
 namespace tutti {
 
@@ -41,7 +39,7 @@ class Attrs {
 
   template <class T>
   const T& as() const {
-    TUTTI_ASSERT(type_ == &attrs_type<T>, "attrs are {}, and {} was expected", type_name(), attrs_type<T>.name);
+    if (type_ != &attrs_type<T>) [[unlikely]] refuse(attrs_type<T>);
     return *reinterpret_cast<const T*>(bytes_);
   }
   bool empty() const { return type_ == nullptr; }
@@ -66,6 +64,7 @@ class Attrs {
 
  private:
   uint64_t rules_hash() const;
+  void refuse(const AttrsType& expected) const;  // throws InternalError, as these attrs are of another type
 
   alignas(8) std::byte bytes_[kCapacity];
   const AttrsType* type_ = nullptr;

@@ -4,6 +4,7 @@
 
 #include "tutti/ops/engine/attrs.h"
 #include "tutti/ops/engine/pointwise.h"
+#include "tutti/ops/scalar.h"
 
 namespace tutti::pointwise {
 
