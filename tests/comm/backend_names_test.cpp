@@ -81,7 +81,8 @@ TEST(BackendNames, FormerNamesBelongToOneCollective) {
   for (const CollectiveDef* def : collective_table()) {
     EXPECT_TRUE(owners.insert({def->name, def->name}).second) << def->name;
     for (const char* former : def->former_names) {
-      if (former != nullptr) EXPECT_TRUE(owners.insert({former, def->name}).second) << former;
+      if (former == nullptr) continue;
+      EXPECT_TRUE(owners.insert({former, def->name}).second) << former;
     }
   }
 }

@@ -25,7 +25,8 @@ TEST_P(Row, IsFoundByItsNames) {
   EXPECT_EQ(kind_of(def()), GetParam());
   EXPECT_EQ(collective_from_name(def().name), GetParam());
   for (const char* former : def().former_names) {
-    if (former != nullptr) EXPECT_EQ(collective_from_name(former), GetParam()) << former;
+    if (former == nullptr) continue;
+    EXPECT_EQ(collective_from_name(former), GetParam()) << former;
   }
 }
 
@@ -45,7 +46,8 @@ TEST_P(Row, HasAPlaceInTheDocumentation) {
   const std::string name = def().each != nullptr ? def().each->name : def().name;
   EXPECT_NE(page("comm.md").find("`" + name), std::string::npos);
   for (const char* former : def().former_names) {
-    if (former != nullptr) EXPECT_NE(page("from_pytorch.md").find(fmt::format("`{}", former)), std::string::npos) << former;
+    if (former == nullptr) continue;
+    EXPECT_NE(page("from_pytorch.md").find(fmt::format("`{}", former)), std::string::npos) << former;
   }
 }
 
