@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <thread>
 
@@ -140,7 +141,7 @@ TEST(FailingCall, EndsTheGroupOfSeveralHosts) {
     return [inside = std::make_shared<LocalNetwork>(2), alone = std::make_shared<LocalNetwork>(1), all = std::make_shared<LocalNetwork>(3)](int rank) {
       auto inner = std::make_unique<MessageTransport>(rank < 2 ? inside->engine(rank) : alone->engine(0), "inside");
       return std::make_unique<HierTransport>(std::move(inner), std::make_unique<MessageTransport>(all->engine(rank), "test"),
-                                             rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2}, "test");
+                                             std::array{0, 0, 1}, "test");
     };
   });
 }

@@ -147,7 +147,7 @@ void in_blocks(std::span<const std::byte* const> inputs, int64_t in_bytes, int64
   }
 }
 
-// Of values in the dtype of the job.
+// Takes values in the dtype of the job.
 void run_stage(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count, std::byte* out, Stage stage) {
   TUTTI_ASSERT(!inputs.empty() && (job.kind != ReduceKind::premul_sum || factors.size() == inputs.size()),
                "combine of {} inputs with {} factors", inputs.size(), factors.size());

@@ -141,7 +141,7 @@ void print(Handle v, std::string& out) { out += v == nullptr ? "null" : "<handle
 [[noreturn]] void parse(FieldReader& reader, Handle&) { reader.refuse("attrs without a handle on something alive, which text cannot hold,"); }
 uint64_t hash(Handle v) { return reinterpret_cast<uintptr_t>(v); }
 
-// Of numbers that are their own hash.
+// Numbers are their own hash.
 template <class T>
   requires std::integral<T> || std::is_enum_v<T>
 uint64_t hash(T v) {
