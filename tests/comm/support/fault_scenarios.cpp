@@ -37,13 +37,14 @@ void death(FaultRank& rank) {
   std::istringstream(rank.argument) >> kind >> count >> victim >> delay;
   const SampleCall call = sample_call(rank.world, static_cast<Kind>(kind), {.count = count, .root = rank.world.size() - 1});
   std::jthread killer;
-  if (rank.world.rank() == victim) {
-    killer = std::jthread([&] {
-      std::this_thread::sleep_for(std::chrono::microseconds(delay));
-      die(rank);
-    });
-  }
   rank.say_outcome("call", [&] {
+    rank.world.barrier();  // the victim must not die while others still make the group; a rank that is late here hears of the death
+    if (rank.world.rank() == victim) {
+      killer = std::jthread([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(delay));
+        die(rank);
+      });
+    }
     while (true) call.make();
   });
   rank.say("ended", now());
