@@ -260,11 +260,11 @@ void shrink(FaultRank& rank) {
 
 void mute(FaultRank& rank) {
   ProcessGroup& world = rank.world;
-  world.barrier();
-  if (world.rank() == 2) die(rank);
   const Tensor word = Tensor::of<int64_t>({1});
   // So few and so small that every transport takes them at once.
   rank.say_outcome("call", [&] {
+    world.barrier();  // a rank that is late in it may hear of the death here
+    if (world.rank() == 2) die(rank);
     for (int i = 0; i < 400; ++i) {
       world.send(word, 2, 5);
       std::this_thread::sleep_for(20ms);
