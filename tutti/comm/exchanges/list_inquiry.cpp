@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "tutti/core/error.h"
+#include "tutti/comm/exchanges/tell_all.h"
 #include "tutti/core/hash.h"
 
 namespace tutti::comm {
@@ -26,45 +26,45 @@ std::string describe(const Row& row) {
   return fmt::format("{} [{}]", is_known ? name_of(static_cast<DType>(row[0])) : "?", fmt::join(sizes, ", "));
 }
 
-class ListInquiry final : public Collective {
+std::vector<Row> rows_of(const std::vector<ListedTensor>& list) {
+  std::vector<Row> rows;
+  for (const ListedTensor& t : list) rows.push_back(row_of(t));
+  return rows;
+}
+
+std::vector<std::byte> bytes_of(const std::vector<Row>& rows) {
+  const auto bytes = std::as_bytes(std::span(rows));
+  return {bytes.begin(), bytes.end()};
+}
+
+class ListInquiry final : public TellAll {
  public:
   ListInquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, size_t entries, int ranks)
-      : group_(group), entries_(entries) {
+      : TellAll(bytes_of(rows_of(list)), ranks), group_(group), entries_(entries), count_(list.size()) {
     record = call;
     // What is left in the record is equal on all ranks.
     record.splits = 0;
     record.same_sizes = true;
     record.dtype = DType::u8;
     record.ndim = -1;
-    for (const ListedTensor& t : list) own_.push_back(row_of(t));
-    rows_.resize(static_cast<size_t>(ranks), own_);
-    offer_ = {reinterpret_cast<const std::byte*>(own_.data()), static_cast<int64_t>(own_.size() * sizeof(Row))};
-    takes_ = offer_.bytes;
-  }
-
-  bool next(Exchange& exchange) override {
-    if (has_asked_) throw UsageError(verdict());
-    has_asked_ = true;
-    exchange.offers = {&offer_, 1};
-    exchange.takes = {&takes_, 1};
-    return true;
-  }
-
-  void receive(std::span<const Arrival> from) override {
-    for (size_t p = 0; p < from.size(); ++p) {
-      if (from[p].bytes > 0) std::memcpy(reinterpret_cast<std::byte*>(rows_[p].data()) + from[p].offset, from[p].data, static_cast<size_t>(from[p].bytes));
-    }
   }
 
  private:
-  std::string verdict() const {
-    for (size_t k = 0; k < own_.size(); ++k) {
-      for (size_t p = 1; p < rows_.size(); ++p) {
-        if (rows_[p][k] == rows_[0][k]) continue;
+  Row row(size_t rank, size_t k) const {
+    Row row;
+    std::memcpy(row.data(), told(rank).data() + k * sizeof(Row), sizeof(Row));
+    return row;
+  }
+  std::string verdict() const override {
+    for (size_t k = 0; k < count_; ++k) {
+      const Row first = row(0, k);
+      for (size_t p = 1; p < ranks(); ++p) {
+        const Row other = row(p, k);
+        if (other == first) continue;
         const std::string output = entries_ == 1 ? "" : fmt::format("output {} of ", k % entries_);
         return fmt::format("collective #{} of group '{}', {} of {} tensors: the {} of {}tensor {} differ: rank 0 gives {}, rank {} gives {}. All ranks "
-                           "of a group must make the same calls in the same order", record.sequence, group_, name_of(record.kind), own_.size() / entries_,
-                           rows_[p][k][0] != rows_[0][k][0] ? "dtypes" : "shapes", output, k / entries_ + 1, describe(rows_[0][k]), p, describe(rows_[p][k]));
+                           "of a group must make the same calls in the same order", record.sequence, group_, name_of(record.kind), count_ / entries_,
+                           other[0] != first[0] ? "dtypes" : "shapes", output, k / entries_ + 1, describe(first), p, describe(other));
       }
     }
     return fmt::format("collective #{} of group '{}', {}: the ranks' lists differ", record.sequence, group_, name_of(record.kind));
@@ -72,11 +72,7 @@ class ListInquiry final : public Collective {
 
   const std::string group_;
   const size_t entries_;
-  std::vector<Row> own_;
-  std::vector<std::vector<Row>> rows_;  // by rank
-  ConstBlock offer_;
-  int64_t takes_ = 0;
-  bool has_asked_ = false;
+  const size_t count_;
 };
 
 }  // namespace
