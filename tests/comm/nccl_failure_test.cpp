@@ -6,6 +6,7 @@
 
 #include "tests/comm/fakes/fake_stream.h"
 #include "tests/comm/support/nccl_ranks.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/comm/store/hash_store.h"
 #include "tutti/core/error.h"
@@ -53,6 +54,9 @@ TEST(NcclCan, AnswersWithTheReason) {
     EXPECT_TRUE(b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::f8e5m2, .device = gpu}));
     EXPECT_NE(b.can({.kind = CollectiveKind::all_reduce}).reason.find("not on cpu"), std::string::npos);
     EXPECT_FALSE(b.can({.kind = CollectiveKind::gather_bytes, .device = gpu}));
+    const std::string no_scan = "NCCL has no call for scan; move the values with all_gather_single and reduce them";
+    EXPECT_EQ(b.can({.kind = CollectiveKind::scan, .device = gpu}).reason, no_scan);
+    EXPECT_EQ(message_of([&] { b.run({.kind = CollectiveKind::scan}); }), no_scan);
   });
 }
 
