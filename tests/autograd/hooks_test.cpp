@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/ops.h"
 
@@ -105,31 +106,21 @@ TEST(Hooks, AfterAccumulationSeeTheLeafWithItsGrad) {
   EXPECT_EQ(seen.size(), 4u);
 }
 
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(Hooks, OfLeavesAndValuesMustKeepSizesAndDtype) {
   for (const bool of_leaf : {true, false}) {
     for (const bool other_dtype : {true, false}) {
       const Tensor a = leaf({1, 2}), b = mul(a, 2.0);
       register_hook(of_leaf ? a : b, [&](const Tensor& g) { return other_dtype ? cast(g, DType::f64) : sum(g); });
-      EXPECT_NE(message([&] { backward(sum(mul(b, b))); }).find("must keep sizes and dtype"), std::string::npos);
+      EXPECT_NE(message_of([&] { backward(sum(mul(b, b))); }).find("must keep sizes and dtype"), std::string::npos);
     }
   }
 }
 
 TEST(Hooks, NeedAGradient) {
   const Tensor plain = Tensor::of<float>({1}), a = leaf({1});
-  EXPECT_NE(message([&] { register_hook(plain, {}); }).find("has no gradient"), std::string::npos);
-  EXPECT_NE(message([&] { register_post_accumulate_grad_hook(plain, {}); }).find("does not require grad"), std::string::npos);
-  EXPECT_NE(message([&] { register_post_accumulate_grad_hook(mul(a, 2.0), {}); }).find("is the result of mul_scalar"), std::string::npos);
+  EXPECT_NE(message_of([&] { register_hook(plain, {}); }).find("has no gradient"), std::string::npos);
+  EXPECT_NE(message_of([&] { register_post_accumulate_grad_hook(plain, {}); }).find("does not require grad"), std::string::npos);
+  EXPECT_NE(message_of([&] { register_post_accumulate_grad_hook(mul(a, 2.0), {}); }).find("is the result of mul_scalar"), std::string::npos);
 }
 
 }  // namespace

@@ -239,7 +239,7 @@ TEST(Shards, WrongCountsAreErrors) {
   EXPECT_EQ(message([] { Shards(0, nullptr, {}); }), "0 virtual shards; expected a power of two");
   EXPECT_EQ(message([] { Shards(-4, nullptr, {}); }), "-4 virtual shards; expected a power of two");
   const Tensor leaf = parameters()[0];
-  EXPECT_EQ(message([&] { Shards(2, nullptr, {leaf, Tensor()}); }), "Shards: parameter 1 of 2 is undefined");
+  EXPECT_EQ(message([&] { Shards(2, nullptr, {leaf, Tensor()}); }), "Shards: parameter 1 of 2 is undefined; give leaves, such as Parameter::leaf()");
   EXPECT_NE(message([&] { Shards(2, nullptr, {leaf, parameters()[0], leaf}); }).find("parameters 0 and 2 are one leaf"), std::string::npos);
   EXPECT_EQ(message([] { parse_schedule("sometimes"); }), "'sometimes' is no schedule of gradient exchange; expected once_a_step or every_round");
   EXPECT_EQ(message([] { shards_of_rank(8, 0, 9); }),

@@ -50,7 +50,7 @@ void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, 
   const PhaseScope phase(TracePhase::optimizer);
   // All that can be refused is refused before the first parameter changes.
   for (const double lr : lrs) TUTTI_CHECK(std::isfinite(lr) && lr >= 0, "optimizer step: the learning rate is {}; expected a finite number >= 0", lr);
-  TUTTI_CHECK(std::isfinite(grad_scale), "optimizer step: gradients are to be multiplied with {}", grad_scale);
+  TUTTI_CHECK(std::isfinite(grad_scale), "optimizer step: grad_scale is {}; expected a finite number, such as clip_scale() of a finite norm", grad_scale);
   for (size_t i = 0; i < grads.size(); ++i) {
     const nn::Parameter& p = parameters_[i].parameter;
     TUTTI_CHECK(!grads[i].defined() || (grads[i].dtype() == DType::f32 && grads[i].sizes() == to_shape(p.sizes())),

@@ -23,7 +23,7 @@ int64_t checked_count(int64_t count) {
 std::vector<Tensor> checked_leaves(const std::vector<Tensor>& parameters) {
   std::unordered_map<const void*, size_t> places;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    TUTTI_CHECK(parameters[i].defined(), "Shards: parameter {} of {} is undefined", i, parameters.size());
+    TUTTI_CHECK(parameters[i].defined(), "Shards: parameter {} of {} is undefined; give leaves, such as Parameter::leaf()", i, parameters.size());
     const auto [before, is_new] = places.emplace(parameters[i].impl(), i);
     TUTTI_CHECK(is_new, "Shards: parameters {} and {} are one leaf, {}; give each leaf once", before->second, i, describe(parameters[i]));
   }
