@@ -27,6 +27,7 @@ void Coalescing::reduce_scatter_single(const Tensor& output, const Tensor& input
   items_.push_back({.kind = CollectiveKind::reduce_scatter_single, .output = output, .input = input, .op = op});
 }
 
+// Sends and receives are one kind, so that neighbours become one batch.
 void Coalescing::send(const Tensor& tensor, int peer, uint32_t tag) {
   items_.push_back({.kind = CollectiveKind::send, .output = {}, .message = {PointToPoint::Kind::isend, tensor, peer, tag}});
 }

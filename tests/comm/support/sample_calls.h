@@ -22,7 +22,7 @@ struct SampleCall {
   std::vector<Tensor> inputs;   // this rank's, which the call must leave alone
   std::vector<Tensor> outputs;  // this rank's, which it writes
   std::function<void()> make;   // blocks
-  // Those of `make`, to be changed; null for messages and for what is made of other collectives.
+  // What `make` passes, which a test may change; this is null for messages and for what is made of other collectives.
   std::shared_ptr<SampleArguments> arguments;
 };
 
