@@ -16,7 +16,7 @@ namespace {
 
 std::string key_of(const std::string& key, int place) { return fmt::format("{}/said/{}", key, place); }
 
-std::string list(const std::vector<int>& ranks) { return fmt::format("[{}]", fmt::join(ranks, ", ")); }
+std::string in_brackets(const std::vector<int>& ranks) { return fmt::format("[{}]", fmt::join(ranks, ", ")); }
 
 // The name may hold anything, so it stands in the middle.
 std::string to_text(const GroupWish& wish) { return fmt::format("{}\n{}\n{}", fmt::join(wish.ranks, " "), wish.name, wish.transport); }
@@ -77,16 +77,16 @@ std::string why_no_split(const std::vector<GroupWish>& wishes) {
     if (own.ranks.empty()) continue;
     std::set<int> seen;
     for (const int rank : own.ranks) {
-      if (rank < 0 || rank >= size) return fmt::format("rank {} gives {}: rank {} is out of range; legal: 0 to {}", r, list(own.ranks), rank, size - 1);
-      if (!seen.insert(rank).second) return fmt::format("rank {} gives {}: rank {} is listed twice", r, list(own.ranks), rank);
+      if (rank < 0 || rank >= size) return fmt::format("rank {} gives {}: rank {} is out of range; legal: 0 to {}", r, in_brackets(own.ranks), rank, size - 1);
+      if (!seen.insert(rank).second) return fmt::format("rank {} gives {}: rank {} is listed twice", r, in_brackets(own.ranks), rank);
     }
     if (!seen.contains(r)) {
-      return fmt::format("rank {} is not among the ranks {} it gives; give an empty list to be in no group", r, list(own.ranks));
+      return fmt::format("rank {} is not among the ranks {} it gives; give an empty list to be in no group", r, in_brackets(own.ranks));
     }
     for (const int member : own.ranks) {
       const GroupWish& other = wishes[static_cast<size_t>(member)];
       if (other.ranks != own.ranks) {
-        return fmt::format("the lists differ: rank {} gives {}, and rank {}, which is in it, gives {}", r, list(own.ranks), member, list(other.ranks));
+        return fmt::format("the lists differ: rank {} gives {}, and rank {}, which is in it, gives {}", r, in_brackets(own.ranks), member, in_brackets(other.ranks));
       }
       if (const std::string terms = differing_terms(r, own, member, other); !terms.empty()) return terms;
     }

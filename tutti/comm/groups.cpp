@@ -24,7 +24,7 @@
 namespace tutti::comm {
 namespace {
 
-std::string list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, ",")); }
+std::string joined(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, ",")); }
 
 // "cpu:shm,cuda:nccl" -> by device kind; a name alone is that of host tensors.
 std::map<DeviceKind, std::string> parse_transports(const std::string& text) {
@@ -122,7 +122,7 @@ WorldState& WorldState::current() { return RankContext::current().slot<WorldStat
 
 std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& key, int rank, const std::vector<int>& world_ranks,
                                          const GroupOptions& options) {
-  const std::string name = options.name.empty() ? "ranks:" + list(world_ranks) : options.name;
+  const std::string name = options.name.empty() ? "ranks:" + joined(world_ranks) : options.name;
   checks::timeout(fmt::format("group '{}'", name), options.timeout);
   std::vector<int> group_ranks(world_ranks.size());
   std::iota(group_ranks.begin(), group_ranks.end(), 0);
@@ -227,7 +227,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, con
   const std::shared_ptr<ProcessGroup> all = world();
   check_members("new_group", world_ranks, all->size());
   const int rank = position(world_ranks, all->rank());
-  TUTTI_CHECK(rank >= 0, "new_group: rank {} is not among the members {}; only members call", all->rank(), list(world_ranks));
+  TUTTI_CHECK(rank >= 0, "new_group: rank {} is not among the members {}; only members call", all->rank(), joined(world_ranks));
   checks::timeout("new_group", options.timeout);
   WorldState& state = WorldState::current();
   const std::lock_guard one_at_a_time(state.making);
@@ -237,13 +237,13 @@ std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, con
   std::string key;
   const std::vector<pid_t> pids = of_members(state.pids, world_ranks);
   const std::vector<FarMember> far = far_members(state, world_ranks, world_ranks);
-  MemberWatch watch(store, own.name.empty() ? fmt::format("group:[{}]", list(world_ranks)) : own.name, pids, world_ranks, far);
+  MemberWatch watch(store, own.name.empty() ? fmt::format("group:[{}]", joined(world_ranks)) : own.name, pids, world_ranks, far);
   watch.guard([&] {
     const GroupInMaking& mine = conflicts.begin(world_ranks);
     key = conflicts.key(mine);
-    if (own.name.empty()) own.name = fmt::format("group:{}:[{}]", mine.ordinal, list(world_ranks));
+    if (own.name.empty()) own.name = fmt::format("group:{}:[{}]", mine.ordinal, joined(world_ranks));
     if (!has_peers(*all)) return;
-    const MeetingSeat seat{.store = store, .title = fmt::format("new_group of ranks [{}]", list(world_ranks)), .group = own.name, .key = key, .members = world_ranks,
+    const MeetingSeat seat{.store = store, .title = fmt::format("new_group of ranks [{}]", joined(world_ranks)), .group = own.name, .key = key, .members = world_ranks,
                            .names = described(state, world_ranks, world_ranks), .place = rank, .pids = pids, .far = far, .timeout = own.timeout};
     const auto wishes = meet_members(seat, {.ranks = world_ranks, .name = own.name, .transport = chosen_transport(own)},
                                      [&] { conflicts.look(); });
@@ -296,9 +296,9 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks,
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(world_ranks_[static_cast<size_t>(rank)]);
   GroupOptions own = options;
-  if (own.name.empty()) own.name = fmt::format("{}:split:{}:[{}]", name_, ordinal, list(ranks));
+  if (own.name.empty()) own.name = fmt::format("{}:split:{}:[{}]", name_, ordinal, joined(ranks));
   if (own.description.empty()) own.description = fmt::format("{}:split:{}", description, ordinal);
-  const std::string key = fmt::format("{}/split/{}/{}", key_, ordinal, list(ranks));
+  const std::string key = fmt::format("{}/split/{}/{}", key_, ordinal, joined(ranks));
   auto group = make_group(WorldState::current(), key, position(ranks, rank_), members, own);
   GroupRegistry::current().add(own.name, group);
   return group;

@@ -16,7 +16,6 @@
 namespace tutti::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAround{100};
 
 std::string list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, ",")); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -10,7 +11,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kLookAround{100};
 
 }  // namespace
 

@@ -13,4 +13,10 @@ namespace tutti {
 uint64_t hash64(const void* data, size_t nbytes, uint64_t seed);
 inline uint64_t hash64(std::string_view bytes, uint64_t seed = 0) { return hash64(bytes.data(), bytes.size(), seed); }
 
+// For unordered containers of std::string that are also searched by string_view.
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return hash64(text); }
+};
+
 }  // namespace tutti

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-SymGraph& running_graph() {
+SymGraph& graph_of_numbers() {
   SymGraph* graph = SymGraph::current();
   TUTTI_CHECK(graph != nullptr, "a number that depends on a symbolic size was used after its trace ended; such numbers cannot leave it");
   return *graph;
@@ -21,30 +21,30 @@ int64_t evaluate(SymOp op, SymFloat a, SymFloat b) {
 
 SymFloat binary(SymOp op, SymFloat a, SymFloat b) {
   if (!a.is_symbolic() && !b.is_symbolic()) return std::bit_cast<double>(evaluate(op, a, b));
-  return SymFloat::of_node(running_graph().make(op, a.node(), b.node()));
+  return SymFloat::of_node(graph_of_numbers().make(op, a.node(), b.node()));
 }
 
 SymBool compare(SymOp op, SymFloat a, SymFloat b) {
   if (!a.is_symbolic() && !b.is_symbolic()) return evaluate(op, a, b) != 0;
-  return SymBool::of_node(running_graph().make(op, a.node(), b.node()));
+  return SymBool::of_node(graph_of_numbers().make(op, a.node(), b.node()));
 }
 
 }  // namespace
 
 SymFloat::SymFloat(SymInt value) {
-  if (value.is_symbolic()) *this = of_node(running_graph().make(SymOp::real_of, value.node(), value.node()));
+  if (value.is_symbolic()) *this = of_node(graph_of_numbers().make(SymOp::real_of, value.node(), value.node()));
   else value_ = static_cast<double>(value.value());
 }
 
 SymFloat SymFloat::of_node(int64_t node) {
-  const SymNode& n = running_graph().node(node);
+  const SymNode& n = graph_of_numbers().node(node);
   SymFloat result;
   if (n.op == SymOp::real_constant) result.value_ = std::bit_cast<double>(n.a);
-  else result.node_ = running_graph().name_of(node) - kFirstName;
+  else result.node_ = graph_of_numbers().name_of(node) - kFirstName;
   return result;
 }
 
-int64_t SymFloat::node() const { return is_symbolic() ? running_graph().named(kFirstName + node_) : running_graph().real_constant(value_); }
+int64_t SymFloat::node() const { return is_symbolic() ? graph_of_numbers().named(kFirstName + node_) : graph_of_numbers().real_constant(value_); }
 
 double SymFloat::value() const {
   TUTTI_CHECK(!is_symbolic(), "the number {} is symbolic here, its value is not known while tracing; use it as a SymFloat, or guard_double()",
@@ -52,7 +52,7 @@ double SymFloat::value() const {
   return value_;
 }
 
-double SymFloat::guard_double() const { return is_symbolic() ? std::bit_cast<double>(running_graph().guard(node())) : value_; }
+double SymFloat::guard_double() const { return is_symbolic() ? std::bit_cast<double>(graph_of_numbers().guard(node())) : value_; }
 
 std::string SymFloat::to_string() const {
   if (!is_symbolic()) return fmt::format("{}", value_);
@@ -75,7 +75,7 @@ SymBool operator>=(SymFloat a, SymFloat b) { return compare(SymOp::real_ge, a, b
 SymFloat truediv(SymFloat a, SymFloat b) { return binary(SymOp::real_truediv, a, b); }
 SymFloat truediv(SymInt a, SymInt b) {
   if (!a.is_symbolic() && !b.is_symbolic()) return std::bit_cast<double>(evaluate_sym_op(SymOp::real_quotient, a.value(), b.value()));
-  return SymFloat::of_node(running_graph().make(SymOp::real_quotient, a.node(), b.node()));
+  return SymFloat::of_node(graph_of_numbers().make(SymOp::real_quotient, a.node(), b.node()));
 }
 SymFloat floordiv(SymFloat a, SymFloat b) { return binary(SymOp::real_floordiv, a, b); }
 SymFloat remainder(SymFloat a, SymFloat b) { return binary(SymOp::real_remainder, a, b); }

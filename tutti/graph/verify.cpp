@@ -15,7 +15,7 @@ namespace {
 // Undefined without elements to look at: memory may be given back.
 Tensor readable(const Tensor& t) { return t.defined() && t.storage()->has_memory() ? t : Tensor{}; }
 
-Tensor copy_of(const Tensor& tensor) {
+Tensor independent_copy(const Tensor& tensor) {
   const Tensor t = readable(tensor);
   if (!t.defined()) return {};
   before_host_read(t);
@@ -29,7 +29,7 @@ class Undo {
  public:
   void keep(const Tensor& t) {
     const Tensor grad = grad_of(t);
-    kept_.push_back({t, copy_of(t), grad, copy_of(grad)});
+    kept_.push_back({t, independent_copy(t), grad, independent_copy(grad)});
   }
   ~Undo() {
     for (const Kept& k : kept_) {
@@ -98,7 +98,7 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
     }
     copies_.push_back(Tensor::over(storage, t.extents(), t.strides(), t.offset(), t.dtype()));
     if (requires_grad(t)) requires_grad_(copies_.back());
-    if (const Tensor grad = grad_of(t); grad.defined()) set_grad(copies_.back(), copy_of(grad));
+    if (const Tensor grad = grad_of(t); grad.defined()) set_grad(copies_.back(), independent_copy(grad));
   }
   Undo undo;
   for (const Captured& c : specialization.captured) undo.keep(c.tensor);
@@ -112,7 +112,7 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
     thrown_ = e.what();  // the compiled call throws it, after what comes before it
   }
   rewind_keys();  // the compiled call draws the same
-  for (const Captured& c : specialization.captured) held_.push_back({c.tensor, copy_of(c.tensor), copy_of(grad_of(c.tensor))});
+  for (const Captured& c : specialization.captured) held_.push_back({c.tensor, independent_copy(c.tensor), independent_copy(grad_of(c.tensor))});
 }
 
 std::string Verification::maker_of(size_t result) const {

@@ -18,11 +18,6 @@ namespace {
 constexpr size_t kRememberedPieces = size_t{1} << 17;
 constexpr size_t kRememberedPieceNbytes = 48;
 
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return hash64(text); }
-};
-
 }  // namespace
 
 struct BpeTokenizer::Engine {

@@ -20,11 +20,6 @@ struct Word {
   int64_t count;
 };
 
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return hash64(text); }
-};
-
 using WordCounts = std::unordered_map<std::string, int64_t, StringHash, std::equal_to<>>;
 
 int64_t total_nbytes(std::span<const std::string> documents) {

@@ -12,7 +12,7 @@ namespace tutti::io {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kDataAlignment = 64;
+constexpr size_t kNpyAlignment = 64;
 
 struct TypeCode {
   DType dtype;
@@ -23,9 +23,9 @@ constexpr TypeCode kCodes[] = {{DType::f64, "f8"}, {DType::f32, "f4"}, {DType::f
                                {DType::i8, "i1"},  {DType::u8, "u1"},  {DType::boolean, "b1"}};
 
 // Reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } in any order and spacing, each key once.
-class Reader {
+class NpyReader {
  public:
-  Reader(std::span<const std::byte> file, std::string_view name) : file_(file), name_(name) {}
+  NpyReader(std::span<const std::byte> file, std::string_view name) : file_(file), name_(name) {}
 
   NpyHeader read() {
     locate();
@@ -169,7 +169,7 @@ class Reader {
 
 }  // namespace
 
-NpyHeader parse_npy_header(std::span<const std::byte> file, std::string_view name) { return Reader(file, name).read(); }
+NpyHeader parse_npy_header(std::span<const std::byte> file, std::string_view name) { return NpyReader(file, name).read(); }
 
 std::string npy_header_bytes(DType dtype, const Extents& shape) {
   std::string_view code;
@@ -182,7 +182,7 @@ std::string npy_header_bytes(DType dtype, const Extents& shape) {
   std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
                                  itemsize(dtype) > 1 ? '<' : '|', code, sizes);
   const size_t fixed = kMagic.size() + 4;
-  const size_t total = (fixed + text.size() + 1 + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  const size_t total = (fixed + text.size() + 1 + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment;
   text.resize(total - fixed - 1, ' ');
   text += '\n';
   const uint16_t length = static_cast<uint16_t>(text.size());

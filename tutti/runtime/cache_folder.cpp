@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kAdvice = "name another folder in TUTTI_CACHE_DIR";
-constexpr size_t kWriteStep = size_t{1} << 30;
+constexpr size_t kMostPerWrite = size_t{1} << 30;
 // Who may have to wait for minutes learns what for.
 constexpr std::chrono::seconds kLongWait = std::chrono::minutes(1), kQuietWait{1};
 constexpr time_t kAbandonedAfter = 24 * 60 * 60;  // seconds: nobody writes one file for a day
@@ -65,7 +65,7 @@ std::string temporary_name(std::string_view name) {
 
 bool write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(descriptor, bytes.data(), std::min(bytes.size(), kWriteStep));
+    const ssize_t n = ::write(descriptor, bytes.data(), std::min(bytes.size(), kMostPerWrite));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(n));

@@ -6,15 +6,15 @@ using llvm::Value;
 
 namespace {
 
-Value* constant(Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
+Value* real(Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
 Value* integer(Value* like, int64_t value) { return llvm::ConstantInt::getSigned(like->getType(), value); }
 
 llvm::Type* i64_like(llvm::IRBuilderBase& b, Value* v) { return like_lanes(b.getInt64Ty(), v); }
 
 // floor(log2(v)) of a finite positive double, denormals included.
 Value* exponent(llvm::IRBuilderBase& b, Value* v) {
-  Value* denormal = b.CreateFCmpOLT(v, constant(v, 0x1p-1022));
-  Value* normal = b.CreateSelect(denormal, b.CreateFMul(v, constant(v, 0x1p54)), v);
+  Value* denormal = b.CreateFCmpOLT(v, real(v, 0x1p-1022));
+  Value* normal = b.CreateSelect(denormal, b.CreateFMul(v, real(v, 0x1p54)), v);
   Value* biased = b.CreateLShr(b.CreateBitCast(normal, i64_like(b, v)), 52);
   Value* shift = b.CreateSelect(denormal, integer(biased, 1023 + 54), integer(biased, 1023));
   return b.CreateSub(biased, shift);
@@ -38,7 +38,7 @@ Value* reduce_once(llvm::IRBuilderBase& b, Value* r, Value* y, Value* exponent_y
   Value* divisor = b.CreateFMul(b.CreateFMul(y, power_of_two(b, half)), power_of_two(b, b.CreateSub(k, half)));
   Value* q = b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, b.CreateFDiv(r, divisor));
   Value* rest = b.CreateIntrinsic(llvm::Intrinsic::fma, {r->getType()}, {b.CreateFNeg(q), divisor, r});
-  return b.CreateSelect(b.CreateFCmpOLT(rest, constant(r, 0.0)), b.CreateFAdd(rest, divisor), rest);
+  return b.CreateSelect(b.CreateFCmpOLT(rest, real(r, 0.0)), b.CreateFAdd(rest, divisor), rest);
 }
 
 
@@ -47,9 +47,9 @@ Value* emit_fmod_f64(llvm::IRBuilderBase& b, Value* x, Value* y) {
   Value* magnitude_x = b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
   Value* magnitude_y = b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, y);
   // Lanes without a finite quotient leave the loop at once: x inf or NaN, y zero or NaN give NaN; y inf gives x.
-  Value* no_result = b.CreateOr(b.CreateFCmpUEQ(magnitude_x, infinity), b.CreateFCmpUEQ(magnitude_y, constant(y, 0.0)));
-  Value* start = b.CreateSelect(no_result, constant(x, 0.0), magnitude_x);
-  Value* divisor = b.CreateSelect(no_result, constant(x, 1.0), magnitude_y);
+  Value* no_result = b.CreateOr(b.CreateFCmpUEQ(magnitude_x, infinity), b.CreateFCmpUEQ(magnitude_y, real(y, 0.0)));
+  Value* start = b.CreateSelect(no_result, real(x, 0.0), magnitude_x);
+  Value* divisor = b.CreateSelect(no_result, real(x, 1.0), magnitude_y);
   Value* exponent_y = exponent(b, divisor);
 
   llvm::BasicBlock* before = b.GetInsertBlock();

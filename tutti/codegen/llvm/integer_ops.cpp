@@ -7,7 +7,7 @@ using llvm::Value;
 
 namespace {
 
-Value* constant(Value* like, int64_t value) { return llvm::ConstantInt::getSigned(like->getType(), value); }
+Value* like(Value* other, int64_t value) { return llvm::ConstantInt::getSigned(other->getType(), value); }
 Value* zero(Value* like) { return llvm::Constant::getNullValue(like->getType()); }
 
 // Sets the error slot where a lane that counts divides by zero, and returns a divisor without zeros.
@@ -16,7 +16,7 @@ Value* checked_divisor(const OpContext& c, Value* divisor) {
   Value* is_zero = b.CreateICmpEQ(divisor, zero(divisor));
   Value* counted = c.mask ? b.CreateAnd(is_zero, c.mask) : is_zero;
   raise_flag(b, c.error, counted, kDividedByZero);
-  return b.CreateSelect(is_zero, constant(divisor, 1), divisor);
+  return b.CreateSelect(is_zero, like(divisor, 1), divisor);
 }
 
 // Quotient toward zero for divisors other than 0 and -1. x86 divides integers one by one, floats in vectors: f64 holds
@@ -49,8 +49,8 @@ Division divide_all(const OpContext& c, DType dtype, Value* x, Value* y) {
     Value* q = divide(b, false, x, divisor);
     return {q, b.CreateSub(x, b.CreateMul(q, divisor)), nullptr, divisor};
   }
-  Value* minus_one = b.CreateICmpEQ(divisor, constant(divisor, -1));
-  Value* q = divide(b, true, x, b.CreateSelect(minus_one, constant(divisor, 1), divisor));
+  Value* minus_one = b.CreateICmpEQ(divisor, like(divisor, -1));
+  Value* q = divide(b, true, x, b.CreateSelect(minus_one, like(divisor, 1), divisor));
   q = b.CreateSelect(minus_one, b.CreateNeg(q), q);
   Value* rest = b.CreateSub(x, b.CreateMul(q, divisor));
   Value* differ = b.CreateICmpSLT(b.CreateXor(rest, divisor), zero(rest));
@@ -79,15 +79,15 @@ Value* pow_nonnegative(llvm::IRBuilderBase& b, Value* x, Value* n) {
   llvm::PHINode* result = b.CreatePHI(x->getType(), 2);
   llvm::PHINode* base = b.CreatePHI(x->getType(), 2);
   llvm::PHINode* rest = b.CreatePHI(x->getType(), 2);
-  result->addIncoming(constant(x, 1), before);
+  result->addIncoming(like(x, 1), before);
   base->addIncoming(x, before);
   rest->addIncoming(n, before);
   b.CreateCondBr(any_lane(b, b.CreateICmpNE(rest, zero(rest))), body, done);
   b.SetInsertPoint(body);
-  Value* odd = b.CreateICmpNE(b.CreateAnd(rest, constant(rest, 1)), zero(rest));
+  Value* odd = b.CreateICmpNE(b.CreateAnd(rest, like(rest, 1)), zero(rest));
   result->addIncoming(b.CreateSelect(odd, b.CreateMul(result, base), result), body);
   base->addIncoming(b.CreateMul(base, base), body);
-  rest->addIncoming(b.CreateLShr(rest, constant(rest, 1)), body);
+  rest->addIncoming(b.CreateLShr(rest, like(rest, 1)), body);
   b.CreateBr(loop);
   b.SetInsertPoint(done);
   return result;
@@ -97,17 +97,17 @@ Value* pow_nonnegative(llvm::IRBuilderBase& b, Value* x, Value* n) {
 Value* pow(llvm::IRBuilderBase& b, DType dtype, Value* x, Value* n) {
   if (!is_signed(dtype)) return pow_nonnegative(b, x, n);
   Value* negative = b.CreateICmpSLT(n, zero(n));
-  Value* power = pow_nonnegative(b, x, b.CreateSelect(negative, b.CreateAnd(n, constant(n, 1)), n));
+  Value* power = pow_nonnegative(b, x, b.CreateSelect(negative, b.CreateAnd(n, like(n, 1)), n));
   // With the exponent's parity as exponent the bases 1 and -1 come out right; the others are 0.
-  Value* unit = b.CreateOr(b.CreateICmpEQ(x, constant(x, 1)), b.CreateICmpEQ(x, constant(x, -1)));
+  Value* unit = b.CreateOr(b.CreateICmpEQ(x, like(x, 1)), b.CreateICmpEQ(x, like(x, -1)));
   return b.CreateSelect(b.CreateAnd(negative, b.CreateNot(unit)), zero(x), power);
 }
 
 // Counts outside [0, width) shift everything out.
 Value* shift(llvm::IRBuilderBase& b, bool left, bool is_signed, Value* x, Value* n) {
   const unsigned width = x->getType()->getScalarSizeInBits();
-  Value* in_range = b.CreateICmpULT(n, constant(n, width));
-  Value* count = b.CreateSelect(in_range, n, constant(n, width - 1));
+  Value* in_range = b.CreateICmpULT(n, like(n, width));
+  Value* count = b.CreateSelect(in_range, n, like(n, width - 1));
   if (!left && is_signed) return b.CreateAShr(x, count);
   return b.CreateSelect(in_range, left ? b.CreateShl(x, count) : b.CreateLShr(x, count), zero(x));
 }

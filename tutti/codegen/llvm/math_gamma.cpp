@@ -5,7 +5,6 @@ namespace tutti::codegen {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 constexpr double kPi = 0x1.921fb54442d18p+1;
 constexpr double kLogPi = 0x1.250d048e7a1bdp+0;
 constexpr double kHalfLog2PiMinusHalf = 0x1.acfe390c97d69p-2;  // (log(2 pi) - 1) / 2

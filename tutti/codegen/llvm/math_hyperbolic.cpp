@@ -7,7 +7,7 @@ namespace {
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 
 // Where the functions have slope 1 at 0, tiny arguments are the result.
-Fp unless_tiny(Fp x, Fp result) {
+Fp unless_small(Fp x, Fp result) {
   return select(abs(x) < 0x1p-29, x, result);
 }
 
@@ -21,7 +21,7 @@ Fp quarter_expm1(Fp a) {
 // With q = (e^|x| - 1) / 4: 2 (q + q / (4 q + 1)).
 Fp sinh_f64(Fp x) {
   const Fp q = quarter_expm1(at_most(abs(x), 710.5));
-  return unless_tiny(x, copysign((q + q / (4.0 * q + 1.0)) * 2.0, x));
+  return unless_small(x, copysign((q + q / (4.0 * q + 1.0)) * 2.0, x));
 }
 
 // With h = e^|x| / 4: 2 (h + 1 / (16 h)).
@@ -36,7 +36,7 @@ Fp asinh_f64(Fp x) {
   const Fp sum = size + square / (1.0 + sqrt(square + 1.0));
   const Mask large = size > 0x1p28;
   const Fp log = log1p_of(select(large, size - 1.0, sum));
-  return unless_tiny(x, copysign(select(large, log + kLn2, log), x));
+  return unless_small(x, copysign(select(large, log + kLn2, log), x));
 }
 
 Fp acosh_f64(Fp x) {
@@ -48,7 +48,7 @@ Fp acosh_f64(Fp x) {
 
 Fp atanh_f64(Fp x) {
   const Fp size = abs(x);
-  return unless_tiny(x, copysign(log1p_of(2.0 * size / (1.0 - size)) * 0.5, x));
+  return unless_small(x, copysign(log1p_of(2.0 * size / (1.0 - size)) * 0.5, x));
 }
 
 }  // namespace

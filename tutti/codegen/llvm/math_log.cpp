@@ -5,7 +5,6 @@ namespace tutti::codegen {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 constexpr double kNan = __builtin_nan("");
 constexpr double kLn2High64 = 0x1.62e42fefa39efp-1, kLn2Low64 = 0x1.abc9e3b39803fp-56;
 constexpr double kLn2High32 = 0x1.62e43p-1, kLn2Low32 = -0x1.05c61p-29;

@@ -7,6 +7,8 @@
 
 namespace tutti::codegen {
 
+inline constexpr double kInf = __builtin_inf();
+
 Fp exp_of(Fp x);
 Fp exp2_of(Fp x);
 Fp expm1_of(Fp x);

@@ -5,7 +5,6 @@ namespace tutti::codegen {
 
 namespace {
 
-constexpr double kInf = __builtin_inf();
 // log 2; the high part has 42 bits, so a multiple by an exponent is exact.
 constexpr double kLn2High = 0x1.62e42fefa38p-1, kLn2Low = 0x1.ef35793c7673p-45;
 constexpr double kTwoThirds = 0x1.5555555555555p-1, kTwoThirdsLow = 0x1.5555555555555p-55;

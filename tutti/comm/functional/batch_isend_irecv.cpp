@@ -25,7 +25,7 @@ std::vector<OutputMeta> metas_of(std::span<const Tensor> tensors) {
   return metas;
 }
 
-void run(const OpCall& call, std::span<const Tensor> outputs) {
+void run_messages(const OpCall& call, std::span<const Tensor> outputs) {
   const std::span<const Tensor> tensors = call.inputs.subspan(1);
   const std::vector<OutputMeta> metas = metas_of(tensors);
   const Arena layout = Arena::of(metas);
@@ -101,7 +101,7 @@ const OpDef kBatchIsendIrecv{
     .infer = [](const OpCall& call, OutputMetas& out) { out.add(DType::u8, {Arena::of(metas_of(call.inputs.subspan(1))).bytes}); },
     .gradient = {.none = "its result is bytes; the functional collective records the gradient of their parts"},
     .ordered = true,
-    .kernel = run,
+    .kernel = run_messages,
     .cost =
         [](const OpCall& call) {
           double bytes = 0;

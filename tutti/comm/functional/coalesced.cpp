@@ -17,7 +17,7 @@ std::vector<OutputMeta> part_metas(const OpCall& call) {
 
 void infer(const OpCall& call, OutputMetas& out) { out.add(DType::u8, {Arena::of(part_metas(call)).bytes}); }
 
-void run(const OpCall& call, std::span<const Tensor> outputs) {
+void run_coalesced(const OpCall& call, std::span<const Tensor> outputs) {
   const std::vector<OutputMeta> metas = part_metas(call);
   const Arena layout = Arena::of(metas);
   const Tensor target = target_of(outputs[0]);
@@ -137,7 +137,7 @@ constexpr OpDef coalesced_op(const char* name) {
           .gradient = {.none = "its result is bytes; the functional collective records the gradient of their parts"},
           .ordered = true,
           .transfer = {.starts_early = true},
-          .kernel = run,
+          .kernel = run_coalesced,
           .cost = wire_cost};
 }
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/gloo/connector.h"
 #include "tutti/comm/gloo/gloo_engine.h"
@@ -27,9 +28,8 @@ namespace tcp = gloo::transport::tcp;
 using gloo::transport::Context;
 using Bytes = std::vector<char>;
 
-constexpr std::chrono::milliseconds kLookAround{100};
 // Deadlines are kept here: gloo's own would close connections that are in use.
-constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kNoTimeout = std::chrono::hours(24 * 365);
 
 // Every pair listens on a port of its own: one value holds all addresses of a rank, each after its length.
 std::string pack(const std::vector<Bytes>& addresses) {
@@ -117,7 +117,7 @@ class Making {
     if (chosen.name.empty()) attributes.hostname = chosen.address;
     try {
       auto context = tcp::CreateDevice(attributes)->createContext(seat_.rank, seat_.size);
-      context->setTimeout(kForever);
+      context->setTimeout(kNoTimeout);
       for (int p = 0; p < seat_.size; ++p) {
         if (p != seat_.rank) context->createPair(p);
       }

@@ -16,7 +16,7 @@ namespace {
 // A yield is a microsecond and lets the engine's own thread run; going to sleep and waking up is twenty or more.
 constexpr uint32_t kYields = 100;
 // A sleeper looks after its peers this often.
-constexpr std::chrono::microseconds kLookAround{50'000};
+constexpr std::chrono::microseconds kLongestNap{50'000};
 
 }  // namespace
 
@@ -135,7 +135,7 @@ bool MessageTransport::pause(uint32_t attempt, std::chrono::microseconds limit) 
     return true;
   }
   const std::lock_guard lock(turn_);
-  engine_->wait(std::min(limit, kLookAround));
+  engine_->wait(std::min(limit, kLongestNap));
   look_after_peers();
   return true;
 }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <span>
 
+#include "tutti/comm/deadline.h"
 #include "tutti/comm/shm/fd_channel.h"
 #include "tutti/comm/transport.h"
 #include "tutti/core/hash.h"
@@ -21,7 +22,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookAround{100};
 constexpr size_t kFdsPerPacket = 200;
 // The hub's word on who is missing is better than what the others can say themselves: they give it this long.
 constexpr std::chrono::milliseconds kGrace{250};

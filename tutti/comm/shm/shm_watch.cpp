@@ -16,7 +16,7 @@ namespace tutti::comm {
 namespace {
 
 // A sleeper looks around this often: a dead peer is named well within a second.
-constexpr std::chrono::microseconds kLookAround{50'000};
+constexpr std::chrono::microseconds kLongestNap{50'000};
 // About 20 microseconds: longer than a peer on another core needs to arrive when the work is balanced.
 constexpr uint32_t kSpins = 256;
 // With more ranks than cores the peer needs this very core. A yield is a microsecond; a sleep and its wake-up are 20.
@@ -88,7 +88,7 @@ bool ShmWatch::pause(uint32_t attempt, std::chrono::microseconds limit, Function
   own.asleep.store(1, std::memory_order_relaxed);
   header_.sleepers.fetch_add(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!has_news()) futex_wait(own.doorbell, bell, std::min(limit, kLookAround));
+  if (!has_news()) futex_wait(own.doorbell, bell, std::min(limit, kLongestNap));
   header_.sleepers.fetch_sub(1, std::memory_order_relaxed);
   own.asleep.store(0, std::memory_order_relaxed);
   return true;

@@ -13,8 +13,6 @@ namespace {
 using std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-// How often a waiting rank looks whether the others are alive.
-constexpr Milliseconds kLookAround{100};
 // After a failure: how long the ranks wait for each other to have read why.
 constexpr Milliseconds kFarewell{2000};
 

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::steady_clock;
 
 // A sleeper looks this often whether its peers are alive.
-constexpr std::chrono::microseconds kLookAround{50'000};
+constexpr std::chrono::microseconds kLongestNap{50'000};
 // About 10 microseconds, what a peer on another core needs when the work is balanced.
 constexpr int kSpins = 250;
 // Then, or at once with fewer cores than ranks, a peer that needs this very core gets it, for so long. A yield takes a
@@ -117,7 +117,7 @@ void SignalPads::wait(FunctionRef<std::string()> what, Moment deadline, Function
                                      std::chrono::duration<double>(now - started).count(), list(missing)));
     }
     const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - now);
-    futex_wait(own.doorbell, rung, std::min(left, kLookAround));
+    futex_wait(own.doorbell, rung, std::min(left, kLongestNap));
   }
 }
 
