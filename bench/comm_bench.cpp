@@ -39,10 +39,10 @@ void fill(const Tensor& t, int rank) {
   for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = value_of(rank, i);
 }
 
-// Rows whose sides are single tensors; their names here are without "_single".
+// Rows whose sides are single tensors, apart from splits; their names here are without "_single".
 const std::vector<const CollectiveDef*>& rows() {
   static const std::vector<const CollectiveDef*> all = [] {
-    const auto is_single = [](comm::Given g) { return g == comm::Given::none || g == comm::Given::share || g == comm::Given::whole; };
+    const auto is_single = [](comm::Given g) { return g != comm::Given::list && g != comm::Given::list_on_root; };
     std::vector<const CollectiveDef*> found;
     for (const CollectiveDef* def : comm::collective_table()) {
       const bool is_plain = def->has_exchanges() && def->each == nullptr && !def->has_splits;
@@ -66,23 +66,29 @@ const CollectiveDef& row_of(const std::string& op) {
   throw UsageError(unknown_name_message("collective", op, comm_ops()));
 }
 
-int64_t size_of(comm::Given given, int64_t n, int ranks) { return given == comm::Given::whole ? n * ranks : n; }
+bool holds_all(comm::Given given) { return given == comm::Given::whole || given == comm::Given::padded; }
 
-void make_call(ProcessGroup& group, const CollectiveDef& def, const Tensor& output, const Tensor& input, int root, const comm::ReduceOp& op = {}) {
-  const auto side = [](comm::Given given, const Tensor& t) { return given == comm::Given::none ? comm::Tensors() : comm::Tensors(&t, 1); };
-  group.run({.kind = comm::kind_of(def), .outputs = side(def.outputs, output), .inputs = side(def.inputs, input), .root = root, .reduce = op});
+int64_t size_of(comm::Given given, int64_t n, int ranks) { return holds_all(given) ? n * ranks : n; }
+
+// What a call takes on one side. Splits are equal.
+std::vector<Tensor> side_of(comm::Given given, const Tensor& t, int ranks) {
+  if (given == comm::Given::none) return {};
+  if (given != comm::Given::padded) return {t};
+  return {t, Tensor::of(std::vector<int64_t>(static_cast<size_t>(ranks), t.numel() / ranks))};
 }
 
 void set_up(ProcessGroup& group, const CommCase& what, const CollectiveDef& def, Setup& s) {
   const int ranks = group.size();
-  const bool has_whole = def.inputs == comm::Given::whole || def.outputs == comm::Given::whole;
+  const bool has_whole = holds_all(def.inputs) || holds_all(def.outputs);
   const int64_t count = std::max<int64_t>(1, what.bytes / 4), n = has_whole ? std::max<int64_t>(1, count / ranks) : count;
   for (const auto& [given, t] : {std::pair(def.inputs, &s.input), std::pair(def.outputs, &s.output)}) {
     if (given == comm::Given::none) continue;
     *t = buffer(group, what, s, size_of(given, n, ranks));
     fill(*t, group.rank());
   }
-  s.call = [&group, &def, in = s.input, out = s.output] { make_call(group, def, out, in, 0); };
+  s.call = [&group, &def, in = side_of(def.inputs, s.input, ranks), out = side_of(def.outputs, s.output, ranks)] {
+    group.run({.kind = comm::kind_of(def), .outputs = out, .inputs = in, .root = 0});
+  };
   if (def.source == nullptr) return;
   s.expected = [&def, n, ranks](int rank, int64_t i) {
     const comm::Source from = def.source(i, n, {rank, ranks}, 0);
@@ -186,7 +192,8 @@ std::vector<CommDigest> comm_digests(ProcessGroup& group) {
           const comm::ReduceOp op = kind == comm::ReduceKind::premul_sum ? comm::ReduceOp::premul_sum(0.75 + me) : comm::ReduceOp(kind);
           const int64_t size = size_of(def->outputs, n, ranks);
           const Tensor out = def->in_place == comm::InPlace::no ? Tensor::empty({size}, dtype) : digest_input(dtype, size, me);
-          make_call(group, *def, out, digest_input(dtype, size_of(def->inputs, n, ranks), me), ranks - 1, op);
+          const auto outputs = side_of(def->outputs, out, ranks), inputs = side_of(def->inputs, digest_input(dtype, size_of(def->inputs, n, ranks), me), ranks);
+          group.run({.kind = comm::kind_of(*def), .outputs = outputs, .inputs = inputs, .root = ranks - 1, .reduce = op});
           add(name_in_bench(*def), dtype, def->reduces ? std::string(comm::name_of(kind)) : "", n, out);
         }
       }

@@ -51,7 +51,7 @@ void print(const bench::CommResult& r, bool json) {
                                          {"algbw_gbs", r.algbw_gbs}, {"busbw_gbs", r.busbw_gbs}, {"wrong", r.wrong}};
     std::printf("%s\n", line.dump().c_str());
   } else {
-    std::printf("%12lld %12lld %8s %16s %6s %10s %12.2f %10.2f %10.2f %8.2f %8.2f %7lld\n", static_cast<long long>(r.bytes),
+    std::printf("%12lld %12lld %8s %20s %6s %10s %12.2f %10.2f %10.2f %8.2f %8.2f %7lld\n", static_cast<long long>(r.bytes),
                 static_cast<long long>(r.bytes / 4), "float", r.what.op.c_str(), r.transport.c_str(), buffers, r.min_us, r.median_us,
                 r.p99_us, r.algbw_gbs, r.busbw_gbs, static_cast<long long>(r.wrong));
   }
@@ -62,7 +62,7 @@ void print(const bench::CommResult& r, bool json) {
 int measure_all(comm::ProcessGroup& group, const CommFlags& flags) {
   int64_t wrong = 0;
   if (group.rank() == 0 && !flags.json) {
-    std::printf("%12s %12s %8s %16s %6s %10s %12s %10s %10s %8s %8s %7s\n", "size", "count", "type", "op", "via", "buffers", "min(us)",
+    std::printf("%12s %12s %8s %20s %6s %10s %12s %10s %10s %8s %8s %7s\n", "size", "count", "type", "op", "via", "buffers", "min(us)",
                 "median(us)", "p99(us)", "algbw", "busbw", "#wrong");
   }
   for (const std::string& op : flags.ops) {

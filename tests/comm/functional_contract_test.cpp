@@ -38,13 +38,16 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, FunctionalContract, ::testing::ValuesIn(ops_wi
 TEST_P(FunctionalContract, KernelAndReferenceAgree) {
   const OpDef& op = *GetParam();
   for_each_sample([&](const Sample& sample) {
-    Tensor actual, expected;
-    run_eager({op, sample.inputs, sample.attrs}, {&actual, 1});
-    actual = functional::wait_tensor(actual);
-    run_reference({op, sample.inputs, sample.attrs}, {&expected, 1});
-    TUTTI_CHECK(actual.extents() == expected.extents() && actual.dtype() == expected.dtype(), "{}: {} instead of {}", sample.name, describe(actual), describe(expected));
-    const std::vector<double> a = facets::values(actual, actual.extents()), b = facets::values(expected, expected.extents());
-    for (size_t i = 0; i < a.size(); ++i) TUTTI_CHECK(std::fabs(a[i] - b[i]) <= 1e-6 * std::fabs(b[i]), "{}: element {} is {}; expected {}", sample.name, i, a[i], b[i]);
+    std::vector<Tensor> results(static_cast<size_t>(op.num_outputs)), references(results.size());
+    run_eager({op, sample.inputs, sample.attrs}, results);
+    results = functional::wait_tensors(results);
+    run_reference({op, sample.inputs, sample.attrs}, references);
+    for (size_t k = 0; k < results.size(); ++k) {
+      const Tensor &actual = results[k], &expected = references[k];
+      TUTTI_CHECK(actual.extents() == expected.extents() && actual.dtype() == expected.dtype(), "{}: {} instead of {}", sample.name, describe(actual), describe(expected));
+      const std::vector<double> a = facets::values(actual, actual.extents()), b = facets::values(expected, expected.extents());
+      for (size_t i = 0; i < a.size(); ++i) TUTTI_CHECK(std::fabs(a[i] - b[i]) <= 1e-6 * std::fabs(b[i]), "{}: element {} is {}; expected {}", sample.name, i, a[i], b[i]);
+    }
   });
 }
 

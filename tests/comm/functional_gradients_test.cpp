@@ -135,6 +135,12 @@ std::vector<Row> gradient_rows() {
     out[0] = 2;
     return none_or(all_to_all_single(x[0], out, in, g));
   });
+  // Rank r sends 1 + (r + p) % 2 rows to rank p, and has one more that stays; the result has rows to spare.
+  add_row("all_to_all_v_padded", of_sizes([](int W, int) { return std::vector<Extents>{{2 * W + 1, 2}}; }), [](ProcessGroup& g, const auto& x) {
+    std::vector<int64_t> splits;
+    for (int p = 0; p < g.size(); ++p) splits.push_back(1 + (p + g.rank()) % 2);
+    return none_or(all_to_all_v_padded_single(x[0], Tensor::of(splits), 3 * g.size(), g).output);
+  });
   add_row("broadcast", one, [](ProcessGroup& g, const auto& x) { return none_or(broadcast(x[0], g.size() - 1, g)); });
   add_row("permute", one, [](ProcessGroup& g, const auto& x) {
     std::vector<int64_t> to;

@@ -37,6 +37,8 @@ std::vector<Tensor> call_everything(ProcessGroup& group, const Tensor& x) {
                               broadcast(x, W - 1, group)};
   const std::vector<int64_t> equal(static_cast<size_t>(W), x.extent(0) / W);
   results.push_back(all_to_all_single(x, equal, equal, group));
+  results.push_back(all_to_all_single(x, Tensor::of(equal), Tensor::of(equal), x.extent(0), group));
+  results.push_back(all_to_all_v_padded_single(x, Tensor::of(equal), x.extent(0) + 3, group).output);
   std::vector<int64_t> to_next;
   for (int p = 0; p < W; ++p) to_next.push_back((p + 1) % W);
   results.push_back(permute_tensor(x, to_next, group));

@@ -229,7 +229,7 @@ TEST(FunctionalOps, EveryOpSaysShapeGradientAndCost) {
     EXPECT_NE(op->gradient.vjp == nullptr, op->gradient.none == nullptr);
     EXPECT_NE(op->kernel == nullptr, op->view == nullptr);
   }
-  EXPECT_EQ(names.size(), 16u);
+  EXPECT_EQ(names.size(), 17u);
 }
 
 }  // namespace

@@ -57,6 +57,8 @@ TEST(NcclCan, AnswersWithTheReason) {
     const std::string no_scan = "NCCL has no call for scan; move the values with all_gather_single and reduce them";
     EXPECT_EQ(b.can({.kind = CollectiveKind::scan, .device = gpu}).reason, no_scan);
     EXPECT_EQ(message_of([&] { b.run({.kind = CollectiveKind::scan}); }), no_scan);
+    EXPECT_EQ(b.can({.kind = CollectiveKind::all_to_all_v_padded_single, .device = gpu}).reason,
+              "NCCL has no call for all_to_all_v_padded_single; exchange the splits and call all_to_all_v_single");
   });
 }
 

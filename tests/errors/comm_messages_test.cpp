@@ -57,6 +57,15 @@ TEST(CommMessages, DifferentRootsNameBothRanks) {
             "broadcast(u8 [4], root 1)" + kAdvice);
 }
 
+TEST(CommMessages, TooManyRowsNameTheRankAndItsCapacity) {
+  EXPECT_EQ(complaint_of_all([](ProcessGroup& group) {
+              const Tensor splits = Tensor::of<int64_t>({1, 0, group.rank() == 2 ? 3 : 1});
+              group.all_to_all_v_padded_single(Tensor::empty({4}), Tensor::empty({3}, DType::i64), Tensor::empty({5}), splits);
+            }),
+            "collective #1 of group '0', all_to_all_v_padded_single: rank 2 would receive 5 rows, 3 of them (the most) from rank 2, more than its capacity "
+            "of 4; nothing was written. Give it more capacity, or send it fewer rows");
+}
+
 TEST(CommMessages, AWrongOutputSizeSaysTheRightOne) {
   EXPECT_EQ(complaint_of_all([](ProcessGroup& group) { group.all_gather_single(Tensor::empty({8}), Tensor::empty({4})); }),
             "all_gather_single: the output tensor [8] f32 cpu has 8 elements; expected 12 = 3 ranks times the 4 of the input "

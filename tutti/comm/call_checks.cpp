@@ -89,6 +89,29 @@ std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor&
   return bytes;
 }
 
+void split_tensor(const char* op, const char* role, const Tensor& splits, int size) {
+  TUTTI_CHECK(splits.defined(), "{}: the tensor of the {} splits is undefined", op, role);
+  TUTTI_CHECK(splits.dtype() == DType::i64 && splits.ndim() == 1 && splits.sizes()[0] == size,
+              "{}: the {} splits are {}; expected i64 [{}], one number for each rank", op, role, describe(splits), size);
+}
+
+std::vector<int64_t> values_of(const Tensor& splits) {
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < splits.numel(); ++i) values.push_back(splits.data<int64_t>()[i * splits.strides()[0]]);
+  return values;
+}
+
+void splits_within(const char* op, const char* role, const Tensor& t, const Tensor& splits) {
+  TUTTI_CHECK(t.ndim() > 0, "{}: the {} tensor {} has no dim 0 to split", op, role, describe(t));
+  const int64_t rows = t.extents()[0];
+  int64_t sum = 0;
+  for (const int64_t split : values_of(splits)) {
+    TUTTI_CHECK(split >= 0 && split <= rows, "{}: {} split {} of dim 0 with {} rows; legal: 0 to {}", op, role, split, rows, rows);
+    sum += split;
+  }
+  TUTTI_CHECK(sum <= rows, "{}: the {} splits add up to {}; dim 0 of {} has only {} rows", op, role, sum, describe(t), rows);
+}
+
 // ---- a whole call ---------------------------------------------------------------------------------------------------
 
 namespace {
@@ -100,6 +123,9 @@ void count(const char* op, const char* role, Given given, size_t tensors, const 
       break;
     case Given::share: case Given::whole:
       TUTTI_CHECK(tensors == 1, "{}: {} {} tensors; it takes one", op, tensors, role);
+      break;
+    case Given::padded:
+      TUTTI_CHECK(tensors == 2, "{}: {} {} tensors; it takes one of rows and one of splits", op, tensors, role);
       break;
     case Given::list_on_root:
       TUTTI_CHECK(part.is_root() || tensors == 0, "{}: rank {} gives {} {}s, but only root {} {} any", op, part.seat.rank, tensors, role,
@@ -120,6 +146,9 @@ void in_place(const char* op, const CollectiveDef& def, const CallPart& part) {
   else tensor(op, role, part.output(), part.seat.device);
 }
 
+// The tensors of a side that hold what is moved; what comes behind them are splits.
+Tensors moved(Given given, Tensors side) { return given == Given::padded ? side.first(1) : side; }
+
 void apart(const char* op, const CollectiveDef& def, const CallPart& part) {
   const auto [outputs, inputs] = std::pair(part.call.outputs, part.call.inputs);
   count(op, "output", def.outputs, outputs.size(), part);
@@ -130,8 +159,8 @@ void apart(const char* op, const CollectiveDef& def, const CallPart& part) {
   // Where a call takes a tensor and a list, the tensor says which dtype is expected.
   const bool is_input = def.inputs == Given::share || def.inputs == Given::whole || outputs.size() != 1;
   const Tensor& first = is_input ? inputs[0] : outputs[0];
-  for (const Tensor& input : inputs) same_dtype(op, first, input);
-  for (const Tensor& output : outputs) same_dtype(op, first, output);
+  for (const Tensor& input : moved(def.inputs, inputs)) same_dtype(op, first, input);
+  for (const Tensor& output : moved(def.outputs, outputs)) same_dtype(op, first, output);
 }
 
 // `op` is the call's name, where the row is that of a part.

@@ -42,4 +42,11 @@ void reducible(const char* op, const ReduceOp& reduce, DType dtype);
 // bytes of each part.
 std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, std::span<const int64_t> splits, int size);
 
+// Splits in a tensor must be i64 [W]. Does not look at the elements.
+void split_tensor(const char* op, const char* role, const Tensor& splits, int size);
+// The elements of such a tensor, which may have any stride.
+std::vector<int64_t> values_of(const Tensor& splits);
+// The elements must be non-negative and add up to at most the extent of dim 0 of `t`.
+void splits_within(const char* op, const char* role, const Tensor& t, const Tensor& splits);
+
 }  // namespace tutti::comm::checks

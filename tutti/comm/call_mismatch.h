@@ -21,6 +21,12 @@ class RefusedCallError : public UsageError {
   using UsageError::UsageError;
 };
 
+// The ranks have told each other in the call what is wrong with it, so all of them throw this, and the group goes on.
+class AgreedError : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
 // Throws RefusedCallError, ListMismatchError or, if anything else differs, UsageError, with mismatch_message(). `records` holds the record of
 // each rank, so all ranks throw the same error.
 [[noreturn]] void throw_mismatch(const std::string& group, std::span<const CallRecord> records);

@@ -225,6 +225,9 @@ bool CallQueue::advance_front(bool at_once) {
     } catch (const ListMismatchError&) {
       if (call.inquire(group_, transport_->size())) continue;
       failure = std::current_exception();
+    } catch (const AgreedError& error) {
+      const CallRecord& record = call.collective->record;
+      failure = std::make_exception_ptr(UsageError(fmt::format("collective #{} of group '{}', {}: {}", record.sequence, group_, name_of(record.kind), error.what())));
     } catch (...) {
       failure = std::current_exception();
       end_group_after(call, failure);

@@ -29,6 +29,7 @@ enum class Given : uint8_t {
   none,
   share,          // one tensor of n elements
   whole,          // one tensor of W n elements, or as many as the splits say
+  padded,         // a tensor with room for at least the rows of all ranks, and their splits, i64 [W]
   list,           // one tensor for each rank
   list_on_root,   // the same on the root, none on other ranks
 };
@@ -83,7 +84,7 @@ struct CollectiveDef {
   Given inputs = Given::none;
   InPlace in_place = InPlace::no;
   bool is_rooted = false;
-  bool has_splits = false;
+  bool has_splits = false;  // on the host: CollectiveCall::output_splits and input_splits
   bool reduces = false;
   bool is_message = false;
   Evenness evenness = Evenness::equal;

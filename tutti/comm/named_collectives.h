@@ -77,6 +77,13 @@ class NamedCollectives {
   Work all_to_all_v_single(const Tensor& output, const Tensor& input, Splits output_splits, Splits input_splits, const Options& options = {}) {
     return all_to_all_single(output, input, output_splits, input_splits, options);
   }
+  // Only the senders know the splits, i64 [W], which are read when the call is made. Rows come first in `output`, from rank 0, then
+  // rank 1, ...; the others become -0.0, or 0 in integers. `output_splits`, i64 [W], gets the number of rows from each rank.
+  Work all_to_all_v_padded_single(const Tensor& output, const Tensor& output_splits, const Tensor& input, const Tensor& input_splits,
+                                  const Options& options = {}) {
+    const Tensor outputs[] = {output, output_splits}, inputs[] = {input, input_splits};
+    return make({.kind = Kind::all_to_all_v_padded_single, .outputs = outputs, .inputs = inputs, .options = options});
+  }
   Work barrier(const Options& options = {}) { return make({.kind = Kind::barrier, .options = options}); }
 
   // ---- names of older releases

@@ -153,6 +153,16 @@ const std::vector<Mismatch>& mismatches() {
                    odd ? g.all_to_all_v_single(t[0], t[1], even, even) : g.all_to_all_single(t[0], t[1]);
                  }};
        }},
+      {"RowsBeyondTheCapacity", "rank 1 would receive 6 rows, 3 of them (the most) from rank 2, more than its capacity of 5", [](G& g, bool odd) -> Attempt {
+         // Rank p sends p + 1 rows to every rank.
+         const Tensor splits = Tensor::of(std::vector<int64_t>(3, g.rank() + 1)), received = Tensor::of<int64_t>({7, 7, 7});
+         return {{f32({odd ? 5 : 6, 2}), f32({9, 2}), received}, [&g, splits](Tensors t) { g.all_to_all_v_padded_single(t[0], t[2], t[1], splits); }};
+       }},
+      {"RowsOfOtherSizes", "the sizes differ", [](G& g, bool odd) -> Attempt {
+         const Tensor splits = Tensor::of<int64_t>({1, 1, 1}), received = Tensor::of<int64_t>({7, 7, 7});
+         const int64_t elements = odd ? 5000 : 4;
+         return {{f32({6, elements}), f32({4, elements}), received}, [&g, splits](Tensors t) { g.all_to_all_v_padded_single(t[0], t[2], t[1], splits); }};
+       }},
       {"AgreementKeys", "the plans (agreement keys) differ", [](G& g, bool odd) -> Attempt {
          return {{f32({6})}, [&g, odd](Tensors t) { g.all_reduce(t[0], {}, {.agreement = odd ? 7u : 8u}); }};
        }},

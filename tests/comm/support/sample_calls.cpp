@@ -57,6 +57,13 @@ class Sampler {
       if (given == Given::list || (given == Given::list_on_root && is_root())) {
         for (int p = 0; p < n_; ++p) to.push_back(make(size(by_rank ? p : me_)));
       }
+      if (given == Given::padded) {
+        int64_t rows = 0;
+        for (int p = 0; p < n_; ++p) rows += size(by_rank ? p : me_);
+        to.push_back(make(rows));
+        to.push_back(Tensor::of(std::vector<int64_t>(static_cast<size_t>(n_), size(me_))));
+        (by_rank ? call_.outputs : call_.inputs).push_back(to.back());
+      }
     };
     std::vector<Tensor> list;
     const bool lists = def_.each != nullptr && def_.outputs == Given::list;

@@ -62,8 +62,6 @@ TUTTI_COLLECTIVE(all_to_all_v_single) {
 namespace tutti::comm::functional {
 namespace {
 
-Splits splits_in(const Tensor& t) { return {t.data<int64_t>(), static_cast<size_t>(t.numel())}; }
-
 Tensor as_tensor(Splits splits) { return Tensor::of(std::vector<int64_t>(splits.begin(), splits.end())); }
 
 int64_t checked_sum(const char* role, Splits splits, int ranks) {
@@ -101,8 +99,8 @@ const OpDef kAllToAllVSingle{
     .transfer = {.starts_early = true},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
-          attach(outputs[0], group_of(call)->all_to_all_v_single(target_of(outputs[0]), snapshot(call[0]), splits_in(call[1]),
-                                                                 splits_in(call[2]), kStart));
+          attach(outputs[0], group_of(call)->all_to_all_v_single(target_of(outputs[0]), snapshot(call[0]), checks::values_of(call[1]),
+                                                                 checks::values_of(call[2]), kStart));
         },
     .sharding = row_sharding,
     .cost = wire_cost,
@@ -122,6 +120,16 @@ Tensor all_to_all_single(const Tensor& x, Splits output_splits, Splits input_spl
     TUTTI_CHECK(x.sizes()[0] == given, "all_to_all_single: the input splits add up to {}; dim 0 of {} has {} rows", given, describe(x), x.sizes()[0]);
     return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x, as_tensor(output_splits),
                    as_tensor(input_splits));
+  });
+}
+
+Tensor all_to_all_single(const Tensor& x, const Tensor& output_splits, const Tensor& input_splits, const SymInt& rows, const GroupArgument& group) {
+  return group->checked(CollectiveKind::all_to_all_v_single, [&] {
+    TUTTI_CHECK(x.defined() && x.ndim() > 0, "all_to_all_single: the tensor {} has no dim 0 to split", describe(x));
+    checks::split_tensor("all_to_all_single", "output", output_splits, group->size());
+    checks::split_tensor("all_to_all_single", "input", input_splits, group->size());
+    TUTTI_CHECK(rows >= 0, "all_to_all_single: a result of {} rows; expected 0 or more, the sum of the output splits", rows);
+    return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x, output_splits, input_splits);
   });
 }
 

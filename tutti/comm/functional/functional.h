@@ -56,6 +56,20 @@ std::vector<Tensor> all_gather_single_coalesced(std::span<const Tensor> inputs, 
 Tensor all_to_all_single(const Tensor& x, const GroupArgument& group);
 Tensor all_to_all_single(const Tensor& x, std::span<const int64_t> output_splits, std::span<const int64_t> input_splits,
                          const GroupArgument& group);
+// The same with splits in tensors, i64 [W], which other ops may have computed. Their elements are read when the exchange starts, and never
+// while a compiled function is traced: they may differ from call to call. `rows` is the sum of the output splits, which the result
+// cannot wait for. UsageError on all ranks, from the call or from whatever waits for the result, when the splits are not right.
+Tensor all_to_all_single(const Tensor& x, const Tensor& output_splits, const Tensor& input_splits, const SymInt& rows, const GroupArgument& group);
+
+// Where only the senders know how many rows go where: the first rows of x, as many as input_splits (i64 [W], read as above) add up to,
+// are sent, and the result has room for `capacity` rows, which may differ between ranks.
+struct PaddedRows {
+  Tensor output;         // the rows from rank 0, then those from rank 1, ...; the rest is -0.0 (0 in integers), the identity of sums
+  Tensor output_splits;  // i64 [W]: the number of rows from each rank
+};
+// UsageError on all ranks, naming one, when more rows go to it than its capacity; nothing is written then. Gradient: the same with the
+// splits exchanged; rows of x that were not sent get -0.0, and cotangents of padding are not read.
+PaddedRows all_to_all_v_padded_single(const Tensor& x, const Tensor& input_splits, const SymInt& capacity, const GroupArgument& group);
 
 // The tensor of rank `src`, on all ranks. On the other ranks only shape and dtype of x are used, which must be equal.
 // Gradient: the sum of the cotangents on src, zero on the other ranks.

@@ -54,7 +54,7 @@ struct CallAttrs {
   ReduceOp reduce;
   int32_t peer = -1;  // root, source or destination
   uint32_t tag = 0;
-  SymInt rows = 0;    // of the output of all_to_all_v_single
+  SymInt rows = 0;    // of the output of all_to_all_v_single and all_to_all_v_padded_single
   static constexpr auto fields() {
     return field_list(field::group<&CallAttrs::group>("group"), field::rule<&CallAttrs::reduce>("reduce"),
                       field::number<&CallAttrs::peer>("peer"), field::number<&CallAttrs::tag>("tag"), field::size<&CallAttrs::rows>("rows"));
@@ -115,7 +115,7 @@ Tensor part_target(const Tensor& target, int64_t offset, const OutputMeta& meta)
 
 // ---- ops ------------------------------------------------------------------------------------------------------------
 
-extern const OpDef kAllReduce, kAllReduceExtremum, kReduceScatterSingle, kAllGatherSingle, kAllToAllSingle, kAllToAllVSingle,
+extern const OpDef kAllReduce, kAllReduceExtremum, kReduceScatterSingle, kAllGatherSingle, kAllToAllSingle, kAllToAllVSingle, kAllToAllVPaddedSingle,
     kBroadcast, kReduceToRoot, kIsend, kIrecv, kWaitTensor, kPart, kAllReduceCoalesced, kAllGatherSingleCoalesced,
     kReduceScatterSingleCoalesced, kBatchIsendIrecv;
 

@@ -86,6 +86,20 @@ void move_elements(const Tensor& out, int64_t to, const Tensor& in, int64_t from
   for (int64_t i = 0; i < count; ++i) facets::move_element(out.view_as({out.numel()}, {1}, 0), {to + i}, in, {from + i});
 }
 
+// Rank p's rows for this rank stand behind those that p cuts for lower ranks.
+void take_rows(const OpCall& call, const std::vector<Tensor>& splits, const Tensor& out) {
+  const int rank = rank_of(call);
+  const std::vector<Tensor> inputs = of_all_ranks(call);
+  int64_t row = 1, to = 0;
+  for (size_t d = 1; d < call[0].extents().size(); ++d) row *= call[0].extents()[d];
+  for (size_t p = 0; p < inputs.size(); ++p) {
+    const int64_t* rows = splits[p].data<int64_t>();
+    const int64_t from = std::accumulate(rows, rows + rank, int64_t{0}) * row, count = rows[rank] * row;
+    move_elements(out, to, inputs[p], from, count);
+    to += count;
+  }
+}
+
 }  // namespace
 
 void source_reference(const OpCall& call, std::span<const Tensor> outputs) {
@@ -109,18 +123,13 @@ void reduce_to_root_reference(const OpCall& call, std::span<const Tensor> output
   for (int64_t i = 0; i < outputs[0].numel(); ++i) reduce_element(ReduceKind::sum, {0, attrs_of(call).group.ranks, i}, all, {}, outputs[0], i);
 }
 
-// Rank p's rows for this rank stand behind those that p cuts for lower ranks.
-void all_to_all_v_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const int rank = rank_of(call);
-  const std::vector<Tensor> inputs = of_all_ranks(call), splits = of_all_ranks(call, 2);
-  int64_t row = 1, to = 0;
-  for (size_t d = 1; d < call[0].extents().size(); ++d) row *= call[0].extents()[d];
-  for (size_t p = 0; p < inputs.size(); ++p) {
-    const int64_t* rows = splits[p].data<int64_t>();
-    const int64_t from = std::accumulate(rows, rows + rank, int64_t{0}) * row, count = rows[rank] * row;
-    move_elements(outputs[0], to, inputs[p], from, count);
-    to += count;
-  }
+void all_to_all_v_reference(const OpCall& call, std::span<const Tensor> outputs) { take_rows(call, of_all_ranks(call, 2), outputs[0]); }
+
+void all_to_all_v_padded_reference(const OpCall& call, std::span<const Tensor> outputs) {
+  const std::vector<Tensor> splits = of_all_ranks(call, 1);
+  facets::fill_elements(outputs[0], facets::kSumIdentity);
+  take_rows(call, splits, outputs[0]);
+  for (size_t p = 0; p < splits.size(); ++p) outputs[1].data<int64_t>()[p] = splits[p].data<int64_t>()[rank_of(call)];
 }
 
 }  // namespace tutti::comm::functional

@@ -10,5 +10,6 @@ namespace tutti::comm::functional {
 
 void reduce_to_root_reference(const OpCall& call, std::span<const Tensor> outputs);
 void all_to_all_v_reference(const OpCall& call, std::span<const Tensor> outputs);
+void all_to_all_v_padded_reference(const OpCall& call, std::span<const Tensor> outputs);
 
 }  // namespace tutti::comm::functional

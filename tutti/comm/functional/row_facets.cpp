@@ -51,7 +51,7 @@ Cost wire_cost(const OpCall& call) {
   for (const Tensor& x : call.inputs) {
     bytes += static_cast<double>(x.nbytes());
     elements += static_cast<double>(x.numel());
-    if (row.has_splits) break;  // the others are the splits
+    if (row.has_splits || row.inputs == Given::padded) break;  // the others are the splits
   }
   const double whole = row.flow == Flow::gathers ? ranks * bytes : bytes;
   const auto wire = row.each == nullptr ? row.wire : row.each->wire;

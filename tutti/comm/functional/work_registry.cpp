@@ -114,19 +114,22 @@ std::vector<Work> WorkRegistry::find(const Storage& storage) const {
   return found == entries_.end() ? std::vector<Work>() : found->second.works;
 }
 
-void WorkRegistry::remove(const Storage& storage, std::span<const Work> works) {
-  std::vector<Work> removed;  // destroyed after the lock is released
+void WorkRegistry::remove(std::span<const Work> works) {
+  std::vector<Entry> removed;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(&storage);
-  if (found == entries_.end()) return;
-  std::vector<Work>& list = found->second.works;
-  const auto kept = std::stable_partition(list.begin(), list.end(), [&](const Work& known) {
-    return std::none_of(works.begin(), works.end(), [&](const Work& work) { return same(known, work); });
-  });
-  AllRegistries::instance().works -= list.end() - kept;
-  removed.assign(std::make_move_iterator(kept), std::make_move_iterator(list.end()));
-  list.erase(kept, list.end());
-  if (list.empty()) entries_.erase(found);  // the caller holds the storage
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    std::vector<Work>& list = it->second.works;
+    const auto kept = std::stable_partition(list.begin(), list.end(), [&](const Work& known) {
+      return std::none_of(works.begin(), works.end(), [&](const Work& work) { return same(known, work); });
+    });
+    const bool is_done = kept == list.begin();
+    if (kept != list.end()) {
+      AllRegistries::instance().works -= list.end() - kept;
+      removed.push_back({it->second.storage, {std::make_move_iterator(kept), std::make_move_iterator(list.end())}});
+      list.erase(kept, list.end());
+    }
+    it = is_done ? entries_.erase(it) : std::next(it);
+  }
 }
 
 int64_t WorkRegistry::size() const {
@@ -185,7 +188,7 @@ class WorksWriter final : public PendingWriter {
       // Wherever they are: the rank that registered them may have ended meanwhile.
       AllRegistries& all = AllRegistries::instance();
       const std::lock_guard lock(all.mutex);
-      for (WorkRegistry* registry : all.list) registry->remove(storage, works);
+      for (WorkRegistry* registry : all.list) registry->remove(works);
     });
     bool any = false;
     with_works(storage, [&](const std::vector<Work>&) { any = true; });

@@ -31,8 +31,8 @@ class WorkRegistry {
   // Registers a work for a storage, unless it already is.
   void add(const StorageRef& storage, const Work& work);
   std::vector<Work> find(const Storage& storage) const;
-  // Removes these works of the storage.
-  void remove(const Storage& storage, std::span<const Work> works);
+  // Removes these works, from all storages that they write: who has waited for one result of a call has waited for the others.
+  void remove(std::span<const Work> works);
   // The number of registered works, and of those that were never waited for. Failed works stay registered, in order to throw
   // again, and are not counted by unwaited().
   int64_t size() const;

@@ -111,6 +111,7 @@ std::string why_not_on_gpus(const CollectiveDef& def) {
   if (def.uneven_of != nullptr) return why_not_on_gpus(*def.uneven_of);
   if (def.each != nullptr) return why_not_on_gpus(*def.each);
   if (def.is_message || def.move != nullptr || native_of(def) != nullptr) return "";
+  if (def.inputs == Given::padded) return fmt::format("NCCL has no call for {}; exchange the splits and call all_to_all_v_single", def.name);
   if (def.has_exchanges()) return fmt::format("NCCL has no call for {}; move the values with all_gather_single and reduce them", def.name);
   return fmt::format("NCCL moves the memory of a GPU; {} is for a backend of the host", def.name);
 }
