@@ -7,6 +7,7 @@
 
 #include "tutti/comm/call_mismatch.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/boundary.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
@@ -57,6 +58,7 @@ CallQueue::CallQueue(std::unique_ptr<Transport> transport, const GroupLabel& gro
 }
 
 CallQueue::~CallQueue() {
+  if (wants_attention_) Boundary::want(-1);
   progress_->remove(this);
   recorder_->close_group(flight_);
 }
@@ -119,6 +121,7 @@ void CallQueue::submit(std::shared_ptr<Call> call) {
     push(*call);
     kept_.push_back(std::move(call));
     advance_front(true);
+    tell_boundaries();
   }
   run_callbacks();
 }
@@ -145,8 +148,16 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
       end_messages(std::prev(messages_.end()), WorkStatus::failed, with_late_refusals(*call, std::current_exception()));
     }
     advance_messages();
+    tell_boundaries();
   }
   run_callbacks();
+}
+
+void CallQueue::tell_boundaries() {
+  const bool wants = !kept_.empty() || !messages_.empty();
+  if (wants == wants_attention_) return;
+  wants_attention_ = wants;
+  Boundary::want(wants ? 1 : -1);
 }
 
 // ---- bringing forward -----------------------------------------------------------------------------------------------
@@ -169,6 +180,7 @@ void CallQueue::end_front(WorkStatus status, std::exception_ptr failure, bool to
   if (!kept_.empty() && kept_.front().get() == &call) {
     keep = std::move(kept_.front());
     kept_.pop_front();
+    if (wants_attention_) tell_boundaries();
   }
   end(call, call.collective->record, status, std::move(failure), took_time);
 }
@@ -177,7 +189,9 @@ void CallQueue::end_front(WorkStatus status, std::exception_ptr failure, bool to
 CallQueue::MessageCalls::iterator CallQueue::end_messages(MessageCalls::iterator call, WorkStatus status, std::exception_ptr failure) {
   const std::shared_ptr<MessageCall> keep = *call;
   const auto next = messages_.erase(call);
+  if (wants_attention_) tell_boundaries();
   add_pending(-1);
+  count_end();
   end(*keep, keep->record, status, std::move(failure));
   return next;
 }
@@ -214,6 +228,7 @@ bool CallQueue::advance_front(bool at_once) {
       const bool under_way = call.step >= 0 && !transport_->advance();
       if (under_way) return any;
       call.exchange = {};
+      count_end();
       if (call.next()) {
         ++call.step;
         transport_->start(call.collective->record, call.step, call.exchange, call);
@@ -232,6 +247,7 @@ bool CallQueue::advance_front(bool at_once) {
       failure = std::current_exception();
       end_group_after(call, failure);
     }
+    count_end();
     end_front(failure ? WorkStatus::failed : WorkStatus::completed, failure, !at_once);
     any = true;
   }

@@ -157,7 +157,11 @@ class CallQueue final : public Driver {
   };
   void lock_slowly();
   void give_way();
+  // Tells the computation whether it has something to move. For the lock's holder, after calls that nobody is known to wait for were submitted or
+  // have ended.
+  void tell_boundaries();
   // `pending` is modified only under the lock.
+  void count_end() { ended.store(ended.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   void add_pending(int change) { pending.store(pending.load(std::memory_order_relaxed) + change, std::memory_order_relaxed); }
 
   void push(Call& call);
@@ -189,6 +193,7 @@ class CallQueue final : public Driver {
   const std::shared_ptr<ProgressList> progress_;
   std::atomic<bool> locked_{false};
   std::atomic<int> contenders_{0};
+  bool wants_attention_ = false;
   std::atomic<int64_t> sequence_{0};
   int64_t message_sequence_ = 0;
   std::deque<Call*> queue_;

@@ -1,12 +1,22 @@
-// Progress: every blocking wait of a rank progresses all of its outstanding calls.
+// Progress: who moves the outstanding calls of a rank.
 //
-// Collectives have no progress thread; they advance only while a rank waits. While waiting in one group, a rank therefore also
-// progresses its outstanding calls in other groups, so that peers that wait for those are not held up.
+// - Every blocking wait, in whatever group: while waiting in one group, a rank also progresses its outstanding calls in other groups, so that
+//   peers that wait for those are not held up.
+// - The computation itself, at each boundary (runtime/boundary.h): after every op, after every step of a compiled function and between the
+//   chunks of a parallel loop.
+// - A ProgressThread, if the rank has one.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <mutex>
+#include <thread>
 #include <vector>
+
+namespace tutti {
+class RankContext;
+}  // namespace tutti
 
 namespace tutti::comm {
 
@@ -20,6 +30,8 @@ class Driver {
  protected:
   // The number of outstanding calls that no thread is known to wait for.
   std::atomic<int> pending{0};
+  // The number of rounds and calls that have ended.
+  std::atomic<int64_t> ended{0};
   friend class ProgressList;
 };
 
@@ -32,11 +44,33 @@ class ProgressList {
   void remove(Driver* driver);
   // Progresses the drivers other than `except`; true when one of them has outstanding calls.
   bool advance_others(const Driver* except);
+  // Progresses all drivers; true when a round or a call of one has ended.
+  bool advance();
 
  private:
   std::mutex mutex_;
   std::vector<Driver*> drivers_;
   std::atomic<int> count_{0};
+};
+
+// A thread that progresses the outstanding calls of the rank that makes it, while this object lives. It sleeps while there are none, and
+// between looks that change nothing, for up to `kLongestNap`. It pays where a core is free, or where one long op follows the other. Callbacks
+// of Work::then() may then run on it.
+class ProgressThread {
+ public:
+  static constexpr std::chrono::microseconds kLongestNap{200};
+  // EnvironmentError when the system cannot create the thread.
+  ProgressThread();
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+ private:
+  void run();
+
+  RankContext& context_;
+  std::atomic<bool> stops_{false};
+  std::thread thread_;
 };
 
 }  // namespace tutti::comm

@@ -2,6 +2,7 @@
 
 #include "tutti/graph/control_step.h"
 #include "tutti/graph/node_call.h"
+#include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/host_read.h"
 
@@ -107,6 +108,7 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
     }
     if (resizes_) refuse_released(steps_[s], frame);
     run_step(s, frame);
+    Boundary::pass();
     if (resizes_) find_resized(steps_[s], frame);
     for (const int32_t b : lets_go_[s]) frame.memory[static_cast<size_t>(b)] = {};
   }

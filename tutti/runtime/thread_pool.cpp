@@ -6,6 +6,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/fp_environment.h"
+#include "tutti/runtime/boundary.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_recorder.h"
 
@@ -71,7 +72,8 @@ ThreadPool& ThreadPool::current() {
 
 bool ThreadPool::is_inside_loop() { return inside_loop; }
 
-void ThreadPool::run_chunks(Job& job) {
+// The caller attends to the rest of its rank between chunks; workers belong to the loop alone.
+void ThreadPool::run_chunks(Job& job, bool passes_boundaries) {
   const bool was_inside = std::exchange(inside_loop, true);
   for (;;) {
     const int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
@@ -82,6 +84,7 @@ void ThreadPool::run_chunks(Job& job) {
       std::lock_guard lock(job.error_mutex);
       if (!job.error) job.error = std::current_exception();
     }
+    if (passes_boundaries) Boundary::pass();
   }
   inside_loop = was_inside;
 }
@@ -104,7 +107,7 @@ void ThreadPool::worker_loop() {
     {
       const RankContext::Scope scope(*job->context);
       const TraceContextScope trace(job->trace);
-      run_chunks(*job);
+      run_chunks(*job, false);
     }
     std::lock_guard lock(mutex_);
     if (--active_ == 0) done_.notify_all();
@@ -129,7 +132,7 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
     published_.store(++generation_, std::memory_order_release);
   }
   wake_.notify_all();
-  run_chunks(job);
+  run_chunks(job, true);
   {
     std::lock_guard lock(mutex_);
     job_ = nullptr;  // nobody else joins

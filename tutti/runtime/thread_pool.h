@@ -40,7 +40,7 @@ class ThreadPool {
   struct Job;
   void worker_loop();
   void stop();
-  static void run_chunks(Job& job);
+  static void run_chunks(Job& job, bool passes_boundaries);
 
   std::vector<std::thread> workers_;
   std::mutex call_mutex_;  // one loop at a time

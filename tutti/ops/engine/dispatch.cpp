@@ -12,6 +12,7 @@
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/effect_check.h"
 #include "tutti/ops/engine/kernel_trace.h"
+#include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/device_copy.h"
 #include "tutti/tensor/overlap.h"
@@ -198,6 +199,7 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   }
   effects.finish();
   finish_rebinding(call, outputs);
+  Boundary::pass();
 }
 
 void run_reference(const OpCall& call, std::span<Tensor> outputs) {
