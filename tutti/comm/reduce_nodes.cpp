@@ -51,10 +51,7 @@ void check_nodes(std::span<const ShardNode> nodes) {
 }
 
 // One node of some rank, and the owner's slice of it.
-struct Part {
-  ShardNode node;
-  float* values;
-};
+using Part = std::pair<ShardNode, float*>;
 
 // The elements [slice.begin, slice.end) of a contiguous tensor, in place.
 Tensor part_of(const Tensor& tensor, NodeSlice slice) { return tensor.view_as({slice.end - slice.begin}, {1}, tensor.offset() + slice.begin); }
@@ -90,12 +87,12 @@ void check_output(const Tensor& output) {
 }
 
 void sum_parts(std::vector<Part> parts, const Tensor& output) {
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.node < b.node; });
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.first < b.first; });
   std::vector<ShardNode> nodes;
   std::vector<float*> values;
-  for (const Part& part : parts) {
-    nodes.push_back(part.node);
-    values.push_back(part.values);
+  for (const auto& [node, slice] : parts) {
+    nodes.push_back(node);
+    values.push_back(slice);
   }
   sum_nodes(nodes, values, output.numel(), output.data<float>());
 }
@@ -147,7 +144,7 @@ void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values,
   }
 }
 
-void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement) {
+NodeReduction::NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, const CallOptions& options) : output_(output) {
   group.checked(CollectiveKind::all_to_all, [&] {
     const int ranks = group.size(), me = group.rank();
     std::vector<ShardNode> all;
@@ -157,24 +154,36 @@ void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, cons
     const NodeSlice own = slice_of(numel, me, ranks);
     TUTTI_CHECK(numel < 0 || own.end - own.begin == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me,
                 output.numel(), numel, own.end - own.begin);
-    const CallOptions options{.agreement = key_of(plan, agreement)};
+    CallOptions agreed = options;
+    agreed.agreement = key_of(plan, options.agreement);
     // In round i every rank sends the slices of its i-th node, if it has one, without copying them first.
-    std::vector<Tensor> held;
-    std::vector<Part> parts;
     for (size_t round = 0; round < rounds; ++round) {
       std::vector<Tensor> outputs, inputs;
       for (int r = 0; r < ranks; ++r) {
         const auto& theirs = plan[static_cast<size_t>(r)];
         const bool brings = round < theirs.size();
         outputs.push_back(Tensor::empty({brings ? output.numel() : 0}));
-        if (brings) parts.push_back({theirs[round], outputs.back().data<float>()});
+        if (brings) parts_.emplace_back(theirs[round], outputs.back().data<float>());
         inputs.push_back(round < nodes.size() ? part_of(nodes[round], slice_of(numel, r, ranks)) : Tensor::empty({0}));
       }
-      group.all_to_all(outputs, inputs, options);
-      held.insert(held.end(), outputs.begin(), outputs.end());
+      works_.push_back(group.all_to_all(outputs, inputs, agreed));
+      held_.insert(held_.end(), outputs.begin(), outputs.end());
     }
-    sum_parts(std::move(parts), output);
   });
+}
+
+bool NodeReduction::is_done() const {
+  return std::all_of(works_.begin(), works_.end(), [](const Work& work) { return work.is_done(); });
+}
+
+void NodeReduction::finish() {
+  for (const Work& work : works_) work.wait();
+  sum_parts(std::move(parts_), output_);
+  held_.clear();
+}
+
+void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement) {
+  NodeReduction(group, output, nodes, plan, {.agreement = agreement}).finish();
 }
 
 void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuffer& nodes, int64_t numel, const NodePlan& plan, uint64_t agreement) {
@@ -201,7 +210,7 @@ void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuff
     for (int r = 0; r < ranks; ++r) {
       float* theirs = reinterpret_cast<float*>(nodes.handle()->data(r)) + own.begin;
       for (const ShardNode& node : plan[static_cast<size_t>(r)]) {
-        parts.push_back({node, theirs});
+        parts.emplace_back(node, theirs);
         theirs += numel;
       }
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/process_group.h"
@@ -40,6 +41,22 @@ void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values,
 // them, (R - 1) / R of their bytes. `agreement` is as in CallOptions. UsageError naming what does not fit, before any byte moves;
 // on all ranks, naming two of them, when their plans or keys differ, and when the arguments of one are wrong.
 void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement = 0);
+
+// The same in two halves, between which the bytes move while the rank computes. All ranks make these calls in the same order.
+class NodeReduction {
+ public:
+  // Starts. The group must live until finish().
+  NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, const CallOptions& options);
+  bool is_done() const;
+  // Waits and adds: then the output is complete. Local, but for the errors of what was started.
+  void finish();
+
+ private:
+  Tensor output_;
+  std::vector<std::pair<ShardNode, float*>> parts_;  // one node of some rank, and the owner's slice of it
+  std::vector<Tensor> held_;
+  std::vector<Work> works_;
+};
 
 // The same for nodes in symmetric memory, f32 and contiguous: node i of each rank is at the elements [i numel, (i + 1) numel) of
 // `nodes`, which are overwritten. Where peers have access to each other's memory, the owners add in place between two barriers, and

@@ -48,7 +48,7 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout) {
   const int64_t limit = std::clamp(total / kBucketsInAll, kSmallest, kLargest);
   std::vector<GradientBucket> buckets;
   std::map<size_t, size_t> open;  // by number of uses, the bucket that takes further parameters
-  for (size_t p = 0; p < layout.size(); ++p) {
+  for (size_t p = layout.size(); p-- > 0;) {
     const size_t uses = layout[p].size();
     const int64_t numel = numel_of_parameter(layout[p]);
     if (uses == 0) continue;
@@ -68,6 +68,9 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout) {
     bucket.parts.push_back({p, 0, numel});
     bucket.numel += numel;
   }
+  // One that takes parameters with another number of uses may wait for an early parameter.
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const GradientBucket& a, const GradientBucket& b) { return a.parts.back().parameter > b.parts.back().parameter; });
   return buckets;
 }
 

@@ -30,7 +30,8 @@ struct GradientBucket {
   bool is_large = false;   // a part of one large parameter
 };
 
-// Divides all elements of all parameters into buckets. A bucket has an eighth of them, but at least 256 KiB and at most 32 MiB. UsageError when the uses of a
+// Divides all elements of all parameters into buckets, in the order in which backward finishes them: from the last parameter to the first,
+// since forward uses them in their order. A bucket has an eighth of them, but at least 256 KiB and at most 32 MiB. UsageError when the uses of a
 // parameter have different sizes.
 std::vector<GradientBucket> buckets_of(const UseLayout& layout);
 

@@ -31,10 +31,13 @@ void add_use(Tensor& sum, Tensor use) {
   else sum = std::move(use);
 }
 
+// Buckets that one rank holds twice: its own gradients and what comes in.
+constexpr size_t kMostUnderWay = 2;
+
 Tensor part_of(const Tensor& flat, NodeSlice slice) { return flat.view_as({slice.end - slice.begin}, {1}, flat.offset() + slice.begin); }
 
 // Each rank brings its slice of the sum.
-void gather(comm::ProcessGroup& group, const Tensor& whole, const Tensor& slice, uint64_t agreement) {
+void gather_slices(comm::ProcessGroup& group, const Tensor& whole, const Tensor& slice, uint64_t agreement) {
   std::vector<Tensor> slices;
   for (int r = 0; r < group.size(); ++r) slices.push_back(part_of(whole, comm::slice_of(whole.numel(), r, group.size())));
   group.all_gather_v(slices, slice, {.agreement = agreement});
@@ -48,36 +51,6 @@ bool is_tree_over_ranks(const NodePlan& plan) {
     if (plan[r] != std::vector<ShardNode>{{begin, begin + size}}) return false;
   }
   return std::has_single_bit(plan.size());
-}
-
-// The sums over ranks and uses, bucket by bucket. In a tree over ranks all_reduce() adds in the right order; else the owners of slices
-// add nodes and uses, and hand out one sum whatever the number of uses.
-std::vector<Tensor> reduce_over_ranks(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup& group) {
-  const UseLayout layout = layout_of(nodes[0].uses);
-  const uint64_t agreement = hash_of(layout);
-  const bool is_tree = is_tree_over_ranks(plan);
-  FinishedGradients finished(layout);
-  for (const GradientBucket& bucket : buckets_of(layout)) {
-    const Tensor whole = finished.memory(bucket);
-    const NodeSlice own = comm::slice_of(bucket.numel, group.rank(), group.size());
-    Tensor sum;
-    for (size_t use = 0; use < bucket.uses; ++use) {
-      if (is_tree) {
-        const Tensor of_use = use == 0 ? whole : Tensor::empty({bucket.numel});
-        take_use(nodes[0].uses, bucket, use, of_use);
-        group.all_reduce(of_use, {}, {.agreement = agreement});
-        add_use(sum, of_use);
-      } else {
-        std::vector<Tensor> flat;
-        for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use));
-        const Tensor of_use = Tensor::empty({own.end - own.begin});
-        comm::reduce_nodes(group, of_use, flat, plan, agreement);
-        add_use(sum, of_use);
-      }
-    }
-    if (!is_tree) gather(group, whole, sum, agreement);
-  }
-  return finished.take();
 }
 
 }  // namespace
@@ -113,7 +86,83 @@ std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const Node
   else group->checked(comm::CollectiveKind::all_to_all, check);
   const bool is_alone = group == nullptr || group->size() == 1;
   TUTTI_CHECK(!is_alone || nodes.size() == 1, "reduce_gradients: one rank brings {} nodes; expected a number of shards that is a power of two", nodes.size());
-  return is_alone ? add_uses(nodes[0].uses) : reduce_over_ranks(std::move(nodes), plan, *group);
+  if (is_alone) return add_uses(nodes[0].uses);
+  return StepExchange(*group, plan, layout_of(nodes[0].uses), false).finish(nodes);
+}
+
+StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout, bool starts_early)
+    : group_(group), plan_(plan), layout_(std::move(layout)), agreement_(hash_of(layout_)), buckets_(buckets_of(layout_)),
+      is_tree_(is_tree_over_ranks(plan)), starts_early_(starts_early), finished_(layout_) {}
+
+bool StepExchange::has_room() {
+  const auto is_done = [](const UnderWay& bucket) {
+    return std::all_of(bucket.works.begin(), bucket.works.end(), [](const comm::Work& work) { return work.is_done(); }) &&
+           std::all_of(bucket.reductions.begin(), bucket.reductions.end(), [](const comm::NodeReduction& r) { return r.is_done(); });
+  };
+  while (!under_way_.empty() && is_done(under_way_.front())) finish_oldest();
+  return under_way_.size() < kMostUnderWay;
+}
+
+// In a tree over ranks all_reduce() adds in the right order; else the owners of slices add nodes and uses, and hand out one sum whatever the
+// number of uses.
+void StepExchange::start(std::vector<GradientNode>& nodes) {
+  const MemoryCategoryScope category(MemoryCategory::gradients);
+  const GradientBucket& bucket = buckets_[started_++];
+  const comm::CallOptions options{.async = starts_early_, .agreement = agreement_};
+  wholes_.push_back(finished_.memory(bucket));
+  under_way_.push_back({});
+  UnderWay& mine = under_way_.back();
+  const NodeSlice own = comm::slice_of(bucket.numel, group_.rank(), group_.size());
+  for (size_t use = 0; use < bucket.uses; ++use) {
+    if (is_tree_) {
+      mine.sums.push_back(use == 0 ? wholes_.back() : Tensor::empty({bucket.numel}));
+      take_use(nodes[0].uses, bucket, use, mine.sums.back());
+      mine.works.push_back(group_.all_reduce(mine.sums.back(), {}, options));
+    } else {
+      std::vector<Tensor> flat;
+      for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use));
+      mine.sums.push_back(Tensor::empty({own.end - own.begin}));
+      mine.reductions.emplace_back(group_, mine.sums.back(), flat, plan_, options);
+    }
+  }
+}
+
+void StepExchange::finish_oldest() {
+  const MemoryCategoryScope category(MemoryCategory::gradients);
+  UnderWay mine = std::move(under_way_.front());
+  under_way_.pop_front();
+  for (const comm::Work& work : mine.works) work.wait();
+  for (comm::NodeReduction& reduction : mine.reductions) reduction.finish();
+  Tensor sum;
+  for (Tensor& of_use : mine.sums) add_use(sum, std::move(of_use));
+  slices_.push_back(is_tree_ ? Tensor{} : sum);
+}
+
+void StepExchange::hand_out_next() {
+  const size_t b = handed_out_++;
+  if (!is_tree_) gather_slices(group_, wholes_[b], std::exchange(slices_[b], {}), agreement_);
+}
+
+std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
+  const MemoryCategoryScope category(MemoryCategory::gradients);
+  while (!under_way_.empty()) finish_oldest();
+  while (next() != nullptr) {
+    start(nodes);
+    finish_oldest();
+    if (!starts_early_) hand_out_next();
+  }
+  while (handed_out_ < buckets_.size()) hand_out_next();
+  return finished_.take();
+}
+
+size_t StepExchange::calls_left() const {
+  size_t left = 0, rounds = 1;
+  if (!is_tree_) {
+    for (const auto& nodes : plan_) rounds = std::max(rounds, nodes.size());
+    left += buckets_.size() - handed_out_;
+  }
+  for (size_t b = started_; b < buckets_.size(); ++b) left += buckets_[b].uses * rounds;
+  return left;
 }
 
 void RoundExchange::begin(const UseGradients& uses) {
@@ -156,7 +205,7 @@ std::vector<Tensor> RoundExchange::finish() {
       TUTTI_ASSERT(roots.size() == 1, "the shards of a step make {} nodes", roots.size());
       add_use(sum, std::move(roots[0].values));
     }
-    gather(group_, finished.memory(buckets_[b]), sum, agreement_);
+    gather_slices(group_, finished.memory(buckets_[b]), sum, agreement_);
   }
   std::vector<Tensor> gradients = finished.take();
   clear();

@@ -1,7 +1,9 @@
 // Adds the gradients of virtual shards over ranks: bytes move, and the owner of each slice adds by the tree (numerics contract, N5).
 #pragma once
 
+#include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tutti/comm/process_group.h"
@@ -25,6 +27,49 @@ comm::NodePlan consecutive_shards(int64_t shards, int ranks);
 // has no use. `group` may be null for one rank. UsageError when `nodes` are not those of this rank in the plan, and on all ranks when
 // the uses of parameters differ between them.
 std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan, comm::ProcessGroup* group);
+
+// The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward has finished its
+// parameters; its bytes then move while the rank computes. Every member makes the same calls.
+class StepExchange {
+ public:
+  // `layout` is that of the uses on every rank, and every rank brings a node. `group` and `plan` must outlive this. With `starts_early`, sums are
+  // handed out after the last bucket has been started, so that the order of calls does not depend on when a rank starts which bucket; that
+  // takes the memory of one more slice of the gradients.
+  StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout, bool starts_early);
+
+  // The bucket that start() starts; null after the last one.
+  const GradientBucket* next() const { return started_ < buckets_.size() ? &buckets_[started_] : nullptr; }
+  // The buckets that have not been started.
+  std::span<const GradientBucket> left() const { return std::span(buckets_).subspan(started_); }
+  // Whether another bucket can be started without waiting for one.
+  bool has_room();
+  // Starts the next bucket, whose gradients are taken from this rank's nodes and released.
+  void start(std::vector<GradientNode>& nodes);
+  // Starts what is left, one bucket after the other, and waits for all. Returns one f32 gradient per parameter.
+  std::vector<Tensor> finish(std::vector<GradientNode>& nodes);
+  // The number of collectives that this rank has not called yet.
+  size_t calls_left() const;
+
+ private:
+  struct UnderWay {
+    std::vector<Tensor> sums;  // of each use; this rank's slice unless the ranks are a tree
+    std::vector<comm::Work> works;
+    std::vector<comm::NodeReduction> reductions;
+  };
+  void finish_oldest();
+  void hand_out_next();
+
+  comm::ProcessGroup& group_;
+  const comm::NodePlan& plan_;
+  const UseLayout layout_;
+  const uint64_t agreement_;
+  const std::vector<GradientBucket> buckets_;
+  const bool is_tree_, starts_early_;
+  size_t started_ = 0, handed_out_ = 0;
+  std::deque<UnderWay> under_way_;
+  FinishedGradients finished_;
+  std::vector<Tensor> wholes_, slices_;  // per started bucket, the memory of its sum; per added one, this rank's slice of it
+};
 
 // The exchange after every round: in round j the shards jR, jR + 1, ... are run, one per rank. Each rank receives its slice of every
 // shard of the round, unsummed, and adds siblings as they complete. Every member makes the same calls; UsageError on all when the

@@ -69,6 +69,7 @@ void GradientTree::use(int32_t index, int32_t position, Tensor grad) {
 void GradientTree::finished(int32_t index) {
   Leaf& leaf = of_leaf_[static_cast<size_t>(index)];
   leaf.base = leaf.arrived;
+  if (listener_) listener_();
 }
 
 void GradientTree::end() {
@@ -90,20 +91,26 @@ UseLayout GradientTree::layout() const {
   return sizes;
 }
 
+void GradientTree::take(size_t p, std::vector<GradientNode>& nodes) {
+  Leaf& leaf = of_leaf_[p];
+  for (const size_t number : leaf.forward) {
+    std::vector<NodeStack::Node> sums = leaf.uses[number].sums.take();
+    if (nodes.empty()) {
+      for (const NodeStack::Node& sum : sums) nodes.push_back({sum.shards, UseGradients(of_leaf_.size())});
+    }
+    TUTTI_ASSERT(sums.size() == nodes.size(), "the uses of parameter {} make {} nodes, and {} were expected", p, sums.size(), nodes.size());
+    for (size_t n = 0; n < sums.size(); ++n) nodes[n].uses[p].push_back(std::move(sums[n].values));
+  }
+}
+
 std::vector<GradientNode> GradientTree::take() {
   std::vector<GradientNode> nodes;
-  for (size_t p = 0; p < of_leaf_.size(); ++p) {
-    Leaf& leaf = of_leaf_[p];
-    for (const size_t number : leaf.forward) {
-      std::vector<NodeStack::Node> sums = leaf.uses[number].sums.take();
-      if (nodes.empty()) {
-        for (const NodeStack::Node& sum : sums) nodes.push_back({sum.shards, UseGradients(of_leaf_.size())});
-      }
-      TUTTI_ASSERT(sums.size() == nodes.size(), "the uses of parameter {} make {} nodes, and {} were expected", p, sums.size(), nodes.size());
-      for (size_t n = 0; n < sums.size(); ++n) nodes[n].uses[p].push_back(std::move(sums[n].values));
-    }
-  }
+  for (size_t p = 0; p < of_leaf_.size(); ++p) take(p, nodes);
   return nodes;
+}
+
+bool GradientTree::is_empty() const {
+  return std::all_of(of_leaf_.begin(), of_leaf_.end(), [](const Leaf& leaf) { return leaf.uses.empty(); });
 }
 
 void GradientTree::clear() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,14 @@ class GradientTree final : public UseSink {
   void end();
   // Returns the sizes of each use of each parameter in this step, in forward order.
   UseLayout layout() const;
+  // Whether no use has arrived in this step.
+  bool is_empty() const;
+  // Whether as many uses of a parameter have arrived in this shard as in the first one.
+  bool is_complete(size_t parameter) const { return of_leaf_[parameter].arrived == of_leaf_[parameter].uses.size(); }
+  // Called after each finished(); null: nothing.
+  void set_listener(std::function<void()> listener) { listener_ = std::move(listener); }
+  // Moves the sums of one parameter to `nodes`, the maximal nodes of this step, which get them if they are empty.
+  void take(size_t parameter, std::vector<GradientNode>& nodes);
   // Removes and returns the maximal nodes, in ascending order, with their uses in forward order. The shards that follow must have the
   // same uses.
   std::vector<GradientNode> take();
@@ -75,6 +84,7 @@ class GradientTree final : public UseSink {
   std::vector<Leaf> of_leaf_;
   std::vector<Tensor> held_;  // keeps the leaves, and so their identity
   int64_t shard_ = -1, first_ = -1;
+  std::function<void()> listener_;
 };
 
 }  // namespace tutti::parallel

@@ -72,13 +72,26 @@ Schedule parse_schedule(std::string_view text) {
   throw UsageError(fmt::format("'{}' is no schedule of gradient exchange; expected once_a_step or every_round", text));
 }
 
-Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule)
+Overlap parse_overlap(std::string_view text) {
+  if (text == "none") return Overlap::none;
+  if (text == "backward") return Overlap::backward;
+  throw UsageError(fmt::format("'{}' is no overlap of the gradient exchange; expected none or backward", text));
+}
+
+Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule, Overlap overlap)
     : group_(group), ranks_(group == nullptr ? 1 : group->size()), count_(checked_count(count)), schedule_(schedule),
-      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), tree_(parameters) {
+      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), overlap_(overlap), tree_(parameters) {
+  TUTTI_CHECK(overlap == Overlap::none || schedule == Schedule::once_a_step,
+              "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, or the schedule once_a_step");
   if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_);
   else plan_ = consecutive_shards(count, ranks_);
+  if (overlaps()) tree_.set_listener([this] { start_ready(); });
   tree_.begin(mine_[0]);
 }
+
+Shards::~Shards() = default;
+
+bool Shards::overlaps() const { return overlap_ == Overlap::backward && ranks_ > 1 && count_ >= 2 * ranks_; }
 
 double Shards::efficiency() const {
   const int64_t most = (count_ + ranks_ - 1) / ranks_;
@@ -116,6 +129,54 @@ void Shards::add(const Tensor& losses) {
     });
   }
   if (added_ < mine_.size()) tree_.begin(mine_[added_]);
+  if (overlaps() && added_ + 1 == mine_.size()) begin_exchange();
+}
+
+void Shards::begin_exchange() {
+  const UseLayout layout = tree_.layout();
+  layouts_ = Tensor::empty({ranks_}, DType::i64);
+  std::fill_n(layouts_.data<int64_t>(), ranks_, 0);
+  layouts_.data<int64_t>()[group_->rank()] = std::bit_cast<int64_t>(hash_of(layout));
+  exchange_.emplace(*group_, plan_, layout, true);
+  early_ = {};
+  is_taken_.assign(parameters_.size(), false);
+  gate_ = group_->all_reduce(layouts_, {}, {.async = true});
+}
+
+// Starts the buckets whose parameters are finished, without waiting for anybody.
+void Shards::start_ready() {
+  if (!exchange_) return;
+  const NoGradScope no_grad;
+  if (!is_through_) {
+    if (!gate_.is_done()) return;
+    pass_gate();
+  }
+  while (const GradientBucket* bucket = exchange_->next()) {
+    const auto is_complete = [&](const GradientBucket::Part& part) { return tree_.is_complete(part.parameter); };
+    if (!std::all_of(bucket->parts.begin(), bucket->parts.end(), is_complete) || !exchange_->has_room()) return;
+    take_parameters(*bucket);
+    exchange_->start(nodes_);
+    ++early_.early;
+  }
+}
+
+void Shards::take_parameters(const GradientBucket& bucket) {
+  for (const GradientBucket::Part& part : bucket.parts) {
+    if (!is_taken_[part.parameter]) tree_.take(part.parameter, nodes_);
+    is_taken_[part.parameter] = true;
+  }
+}
+
+void Shards::pass_gate() {
+  try {
+    gate_.wait();
+    const int64_t* const layouts = layouts_.data<int64_t>();
+    check_layouts({layouts, layouts + ranks_});
+    is_through_ = true;
+  } catch (...) {
+    has_parted_ = true;
+    throw;
+  }
 }
 
 // Ranks agree on their layout in the exchange itself: it costs nothing, and where the layouts differ it is an error on all ranks before
@@ -123,11 +184,11 @@ void Shards::add(const Tensor& losses) {
 template <class Meeting>
 void Shards::meet(uint64_t layout, const Meeting& meeting) {
   try {
-    if (ranks_ > 1) group_->checked(comm::CollectiveKind::all_to_all, meeting);
+    if (ranks_ > 1 && !overlaps()) group_->checked(comm::CollectiveKind::all_to_all, meeting);
     else meeting();
   } catch (const UsageError&) {
     abandon();
-    if (ranks_ > 1) compare_layouts(layout);
+    if (ranks_ > 1 && !overlaps()) compare_layouts(layout);
     throw;
   } catch (...) {
     abandon();
@@ -139,28 +200,74 @@ void Shards::compare_layouts(uint64_t layout) const {
   std::vector<int64_t> layouts(static_cast<size_t>(ranks_), 0);
   layouts[static_cast<size_t>(group_->rank())] = std::bit_cast<int64_t>(layout);
   group_->all_reduce_values<int64_t>(layouts);
+  check_layouts(layouts);
+}
+
+void Shards::check_layouts(std::span<const int64_t> layouts) const {
   for (size_t r = 1; r < layouts.size(); ++r)
     TUTTI_CHECK(layouts[r] == layouts[0], "Shards: the uses of parameters on rank {} are not those on rank 0, in number or size; let every shard use each parameter "
                 "equally often, with zeros where it counts for nothing", r);
 }
 
-void Shards::abandon() {
+void Shards::reset() {
   if (rounds_) rounds_->clear();
+  exchange_.reset();
+  nodes_.clear();
+  gate_ = {};
+  is_through_ = has_parted_ = false;
   tree_.clear();
   tree_.begin(mine_[0]);
   added_ = 0;
   loss_ = ExactSum(ExactTerm::value);
 }
 
+// Ranks that move gradients under backward make the same number of calls in every step, carried out or refused, so that they are together
+// again at the beginning of the next one. Before its last shard a rank has called nothing, and others wait for it in the gate.
+void Shards::abandon() {
+  for (size_t left = calls_left(); left > 0; --left) {
+    try {
+      group_->checked(comm::CollectiveKind::all_reduce, [&] { throw UsageError(fmt::format("Shards: rank {} has abandoned the step", group_->rank())); });
+    } catch (const UsageError&) {
+      // The others have heard it.
+    } catch (const Error&) {
+      break;  // the group is over
+    }
+  }
+  reset();
+}
+
+size_t Shards::calls_left() {
+  if (!overlaps() || (!exchange_ && tree_.is_empty())) return 0;
+  if (!exchange_) return 1;
+  if (!is_through_ && !has_parted_) {
+    try {
+      pass_gate();
+    } catch (const Error&) {
+      // Another rank abandons the step, or all do.
+    }
+  }
+  return has_parted_ ? 0 : exchange_->calls_left();
+}
+
 ShardSums Shards::finish() {
   const auto check = [&] { TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size()); };
   if (ranks_ == 1) check();
+  if (overlaps() && added_ != mine_.size()) {
+    const size_t added = added_;
+    abandon();
+    throw UsageError(fmt::format("Shards::finish: {} of this rank's {} shards were added", added, mine_.size()));
+  }
   const NoGradScope no_grad;
   const uint64_t layout = hash_of(tree_.layout());
   ShardSums sums;
   meet(layout, [&] {
     check();
-    if (rounds_) {
+    if (exchange_) {
+      if (!is_through_) pass_gate();
+      early_.all = early_.early + exchange_->left().size();
+      for (const GradientBucket& bucket : exchange_->left()) take_parameters(bucket);
+      sums.gradients = exchange_->finish(nodes_);
+    } else if (rounds_) {
       if (static_cast<int64_t>(mine_.size()) * ranks_ < count_) rounds_->add(nullptr, count_);  // it has no shard in the last round
       sums.gradients = rounds_->finish();
     } else {
@@ -170,7 +277,7 @@ ShardSums Shards::finish() {
     }
   });
   ExactSum loss = loss_;
-  abandon();  // the step is over
+  reset();  // the step is over
   for (size_t p = 0; p < parameters_.size(); ++p) {
     if (sums.gradients[p].defined()) sums.gradients[p] = autograd::apply_leaf_hooks(parameters_[p], sums.gradients[p]);
   }

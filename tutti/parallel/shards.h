@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,16 @@ enum class Schedule : uint8_t {
 // Parses "once_a_step" or "every_round". UsageError for another text.
 Schedule parse_schedule(std::string_view text);
 
+// What a rank does while gradients travel. All give the same bits.
+enum class Overlap : uint8_t {
+  none,
+  // With once_a_step, buckets begin to move under the backward of a rank's last shard, as soon as their parameters are finished. Needs two
+  // shards a rank, V >= 2 R, because only after the first one the ranks know what comes; with fewer it changes nothing.
+  backward,
+};
+// Parses "none" or "backward". UsageError for another text.
+Overlap parse_overlap(std::string_view text);
+
 // The result of a step, equal on every rank.
 struct ShardSums {
   double loss = 0;                         // the exact sum of all losses, rounded once
@@ -55,8 +66,10 @@ class Shards {
  public:
   // `count` shards over the ranks of `group`, which must outlive this; null: one rank. `parameters` are the leaves whose gradients are
   // added, each once; Parameter::leaf() gives another tensor after Module::to(dtype), so make this afterwards. UsageError unless
-  // `count` is a power of two and at least the number of ranks, and when a parameter is undefined or given twice.
-  Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule = Schedule::once_a_step);
+  // `count` is a power of two and at least the number of ranks, when a parameter is undefined or given twice, and for every_round with an overlap.
+  Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule = Schedule::once_a_step,
+         Overlap overlap = Overlap::none);
+  ~Shards();
 
   int64_t count() const { return count_; }
   int ranks() const { return ranks_; }
@@ -78,15 +91,29 @@ class Shards {
   // Call on every rank after all of its shards were added; collective. UsageError when some were not, and on all ranks when the uses of a
   // rank differ from those of rank 0.
   ShardSums finish();
+  // How many buckets of the last step began to move under backward, of how many.
+  struct EarlyBuckets {
+    size_t early = 0, all = 0;
+  };
+  EarlyBuckets early_buckets() const { return early_; }
   // Drops what the shards of this step have brought, also uses of a backward that has thrown in the middle: the next shard is the
   // first of the step again. Not collective, but all ranks must begin the same step again. An add() or finish() in which ranks
-  // communicate does this when it throws.
+  // communicate does this when it throws. With Overlap::backward other ranks may have begun to send by then: their backward or finish() throws a
+  // UsageError that says which rank has abandoned the step, and they must abandon it, too.
   void abandon();
 
  private:
   template <class Meeting>
   void meet(uint64_t layout, const Meeting& meeting);
   void compare_layouts(uint64_t layout) const;
+  void check_layouts(std::span<const int64_t> layouts) const;
+  size_t calls_left();
+  void reset();
+  bool overlaps() const;
+  void begin_exchange();
+  void start_ready();
+  void pass_gate();
+  void take_parameters(const GradientBucket& bucket);
 
   comm::ProcessGroup* const group_;
   const int ranks_;
@@ -96,8 +123,17 @@ class Shards {
   const std::vector<Tensor> parameters_;
   comm::NodePlan plan_;                  // of once_a_step
   std::optional<RoundExchange> rounds_;  // of every_round, when there are several ranks
+  // The exchange under backward: it begins when `gate_`, in which the ranks tell each other their layouts, has ended.
+  const Overlap overlap_;
+  std::optional<StepExchange> exchange_;
+  std::vector<GradientNode> nodes_;
+  Tensor layouts_;
+  comm::Work gate_;
+  bool is_through_ = false, has_parted_ = false;  // the gate has ended, well or in an error of all ranks
+  std::vector<bool> is_taken_;                    // by parameter, whether its sums have moved from the tree to nodes_
   GradientTree tree_;
   size_t added_ = 0;
+  EarlyBuckets early_;
   ExactSum loss_{ExactTerm::value};
 };
 

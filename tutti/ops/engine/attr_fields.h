@@ -42,6 +42,7 @@ struct FieldRecord {
   FieldKind kind;
   const FieldType* type;
   void* (*at)(void* attrs);  // the member of a struct
+  const char* member;        // the same as text: sanitizers do not let constant expressions compare addresses of functions
   const void* in(const void* attrs) const { return at(const_cast<void*>(attrs)); }
 };
 
@@ -79,6 +80,11 @@ constexpr bool has_members(std::index_sequence<kIndex...>) {
 }
 
 template <auto kMember>
+constexpr const char* member_name() {
+  return __PRETTY_FUNCTION__;
+}
+
+template <auto kMember>
 void* member_at(void* attrs) {
   return &(static_cast<typename MemberOf<decltype(kMember)>::Owner*>(attrs)->*kMember);
 }
@@ -86,7 +92,7 @@ void* member_at(void* attrs) {
 constexpr bool are_distinct(std::span<const FieldRecord> fields) {
   for (size_t i = 0; i < fields.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
-      if (fields[i].at == fields[k].at) return false;
+      if (std::string_view(fields[i].member) == fields[k].member) return false;
     }
   }
   return true;
@@ -141,7 +147,7 @@ constexpr FieldRecord of_kind(const char* name) {
   static_assert(kKind == FieldKind::size || !FieldValue<T>::kHoldsSizes, "what may be symbolic is a size");
   static_assert((kKind == FieldKind::handle) == FieldValue<T>::kIsHandle, "pointers are handles, and nothing else is");
   static_assert(kKind != FieldKind::nested || HasFields<T>, "what is nested lists fields of its own");
-  return {name, kKind, field_type<T>(), &attrs_detail::member_at<kMember>};
+  return {name, kKind, field_type<T>(), &attrs_detail::member_at<kMember>, attrs_detail::member_name<kMember>()};
 }
 template <auto kMember>
 constexpr FieldRecord rule(const char* name) { return of_kind<kMember, FieldKind::rule>(name); }

@@ -1,0 +1,190 @@
+// Gradients that move under the backward of a rank's last shard.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "tests/support/message_of.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/core/error.h"
+#include "tutti/ops/creation.h"
+#include "tutti/parallel/shards.h"
+
+namespace tutti::parallel {
+namespace {
+
+struct LeafSizes {
+  int64_t numel;
+  int64_t uses;
+};
+// Several buckets: one parameter that fills more than one, a tied weight, an unused and an empty one.
+const std::vector<LeafSizes> kLeaves{{66'000, 1}, {1000, 2}, {300'000, 1}, {7, 0}, {0, 1}, {70'000, 1}, {5, 1}, {90'000, 2}};
+
+std::vector<Tensor> leaves() {
+  std::vector<Tensor> list;
+  for (const LeafSizes& leaf : kLeaves) list.push_back(zeros({leaf.numel}));
+  return list;
+}
+
+float value_of(int64_t shard, int64_t use, int64_t i) {
+  return std::ldexp(static_cast<float>((shard * 31 + use * 17 + i * 7) % 101 - 50), static_cast<int>((shard + use + i) % 40) - 20);
+}
+
+float plain_tree(int64_t begin, int64_t end, int64_t use, int64_t i) {
+  if (end - begin == 1) return value_of(begin, use, i);
+  const int64_t middle = begin + (end - begin) / 2;
+  return plain_tree(begin, middle, use, i) + plain_tree(middle, end, use, i);
+}
+
+void expect_sums(const ShardSums& sums, int64_t shards) {
+  for (size_t p = 0; p < kLeaves.size(); ++p) {
+    ASSERT_EQ(sums.gradients[p].defined(), kLeaves[p].uses > 0);
+    for (int64_t i = 0; kLeaves[p].uses > 0 && i < kLeaves[p].numel; i += 97) {
+      float expected = plain_tree(0, shards, 0, i);
+      if (kLeaves[p].uses == 2) expected += plain_tree(0, shards, 1, i);
+      ASSERT_EQ(sums.gradients[p].data<float>()[i], expected) << "parameter " << p << ", element " << i;
+    }
+  }
+}
+
+// As backward does, from the last parameter to the first, until `until` is reached.
+void deliver(Shards& shards, int64_t shard, size_t until = 0) {
+  for (size_t p = kLeaves.size(); p-- > until;) {
+    for (int64_t u = kLeaves[p].uses; u-- > 0;) {
+      const Tensor g = Tensor::empty({kLeaves[p].numel});
+      for (int64_t i = 0; i < g.numel(); ++i) g.data<float>()[i] = value_of(shard, u, i);
+      shards.sink()->use(static_cast<int32_t>(p), 0, g);
+    }
+    if (kLeaves[p].uses > 0) shards.sink()->finished(static_cast<int32_t>(p));
+  }
+}
+
+void add(Shards& shards, int64_t shard) {
+  deliver(shards, shard);
+  shards.add(Tensor::of<float>({1.0f}));
+}
+
+ShardSums step_of(Shards& shards) {
+  for (const int64_t s : shards.mine()) add(shards, s);
+  return shards.finish();
+}
+
+TEST(Overlap, EveryNumberOfRanksHasTheSameBits) {
+  for (const int64_t count : {8, 16}) {
+    for (int ranks = 1; ranks <= 7; ++ranks) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Shards shards(count, &group, leaves(), Schedule::once_a_step, Overlap::backward);
+        for (int step = 0; step < 3; ++step) {
+          const ShardSums sums = step_of(shards);
+          expect_sums(sums, count);
+          EXPECT_EQ(sums.loss, static_cast<double>(count));
+        }
+      });
+    }
+  }
+}
+
+TEST(Overlap, BucketsMoveBeforeBackwardHasEnded) {
+  for (const int ranks : {2, 3, 4}) {
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+      Shards shards(8, &group, leaves(), Schedule::once_a_step, Overlap::backward);
+      for (int step = 0; step < 2; ++step) {
+        for (const int64_t s : shards.mine()) {
+          if (s == shards.mine().back()) group.barrier();  // which is behind the gate
+          add(shards, s);
+        }
+        expect_sums(shards.finish(), 8);
+        EXPECT_GE(shards.early_buckets().early, 2u);
+        EXPECT_GT(shards.early_buckets().all, 3u);
+      }
+    });
+  }
+}
+
+TEST(Overlap, NeedsTwoShardsARank) {
+  comm::run_ranks(3, [](comm::ProcessGroup& group) {
+    Shards shards(4, &group, leaves(), Schedule::once_a_step, Overlap::backward);
+    expect_sums(step_of(shards), 4);
+    EXPECT_EQ(shards.early_buckets().all, 0u);
+    EXPECT_EQ(message_of([&] { Shards(4, &group, leaves(), Schedule::every_round, Overlap::backward); }),
+              "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, or the schedule once_a_step");
+  });
+  EXPECT_EQ(message_of([] { parse_overlap("all"); }), "'all' is no overlap of the gradient exchange; expected none or backward");
+}
+
+// One rank gives up at `where`; the others learn it in their backward or in finish(), and the next step is whole.
+void expect_abandoned(int ranks, int quitter, const std::function<void(Shards&)>& until_where) {
+  comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+    Shards shards(8, &group, leaves(), Schedule::once_a_step, Overlap::backward);
+    for (int step = 0; step < 2; ++step) {
+      if (group.rank() == quitter) {
+        until_where(shards);
+        shards.abandon();
+      } else {
+        const std::string text = message_of([&] { step_of(shards); });
+        EXPECT_NE(text.find(fmt::format("Shards: rank {} has abandoned the step", quitter)), std::string::npos) << text;
+        shards.abandon();  // again, which changes nothing
+      }
+      expect_sums(step_of(shards), 8);
+    }
+  });
+}
+
+TEST(Overlap, ARankThatAbandonsTheStepTellsTheOthers) {
+  for (const int ranks : {2, 3, 4}) {
+    for (const int quitter : {0, ranks - 1}) {
+      // In the first shard, after it, at the beginning of the last one, in the middle of it, and after its backward.
+      expect_abandoned(ranks, quitter, [](Shards& shards) { deliver(shards, shards.mine()[0], 4); });
+      expect_abandoned(ranks, quitter, [](Shards& shards) { add(shards, shards.mine()[0]); });
+      const auto but_last = [](Shards& shards) {
+        for (size_t s = 0; s + 1 < shards.mine().size(); ++s) add(shards, shards.mine()[s]);
+      };
+      expect_abandoned(ranks, quitter, but_last);
+      expect_abandoned(ranks, quitter, [&](Shards& shards) {
+        but_last(shards);
+        deliver(shards, shards.mine().back(), 3);
+      });
+      expect_abandoned(ranks, quitter, [&](Shards& shards) {
+        but_last(shards);
+        add(shards, shards.mine().back());
+      });
+    }
+  }
+}
+
+TEST(Overlap, FinishBeforeAllShardsIsAnErrorOnAllRanks) {
+  comm::run_ranks(3, [](comm::ProcessGroup& group) {
+    Shards shards(8, &group, leaves(), Schedule::once_a_step, Overlap::backward);
+    const std::string text = message_of([&] {
+      for (const int64_t s : shards.mine()) {
+        if (group.rank() != 1 || s != shards.mine().back()) add(shards, s);
+      }
+      shards.finish();
+    });
+    EXPECT_NE(text.find(group.rank() == 1 ? "Shards::finish: 2 of this rank's 3 shards were added" : "Shards: rank 1 has abandoned the step"), std::string::npos) << text;
+    expect_sums(step_of(shards), 8);
+  });
+}
+
+TEST(Overlap, LayoutsThatDifferAreAnErrorOnAllRanks) {
+  comm::run_ranks(3, [](comm::ProcessGroup& group) {
+    Shards shards(8, &group, leaves(), Schedule::once_a_step, Overlap::backward);
+    const std::string text = message_of([&] {
+      for (const int64_t s : shards.mine()) {
+        if (group.rank() == 2) {  // uses parameter 3, which nobody else does
+          shards.sink()->use(3, 0, zeros({7}));
+          shards.sink()->finished(3);
+        }
+        add(shards, s);
+      }
+      shards.finish();
+    });
+    EXPECT_NE(text.find("Shards: the uses of parameters on rank 2 are not those on rank 0"), std::string::npos) << text;
+    shards.abandon();
+    expect_sums(step_of(shards), 8);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::parallel
