@@ -82,8 +82,7 @@ void expect_falling(const ModelConfig& config, const RankRecord& one, const std:
     // What experts get depends on the tokens; all else is known from sizes.
     if (config.experts > 0) continue;
     EXPECT_NEAR(u.flops, u.planned_flops, 1e-6 * u.planned_flops) << "rank " << r;
-    // Parts of a storage that its ranks do not divide differ by an element.
-    EXPECT_NEAR(u.wire_bytes, u.planned_wire_bytes, 1e-3 * u.planned_wire_bytes) << "rank " << r;
+    EXPECT_NEAR(u.wire_bytes, u.planned_wire_bytes, 1e-6 * u.planned_wire_bytes) << "rank " << r;
   }
   EXPECT_NEAR(flops, planned, 1e-6 * planned) << "operations of all ranks";
 }
