@@ -7,7 +7,7 @@
 #include "tests/layouts/support/parallel_model.h"
 #include "tests/layouts/support/plan.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/comm/run_ranks.h"
+#include "tutti/comm/process_group.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
@@ -241,13 +241,9 @@ class RankRun {
 
 }  // namespace
 
-std::vector<RankRecord> run_layout(const ModelConfig& config, const RunConfig& run, const Layout& layout) {
-  std::vector<RankRecord> records(static_cast<size_t>(layout.ranks()));
-  comm::run_ranks(layout.ranks(), [&](comm::ProcessGroup& world) {
-    RankContext::current().set_threads(1);
-    records[static_cast<size_t>(world.rank())] = RankRun(config, run, layout, world).train();
-  });
-  return records;
+RankRecord train_rank(const ModelConfig& config, const RunConfig& run, const Layout& layout, comm::ProcessGroup& world) {
+  RankContext::current().set_threads(1);
+  return RankRun(config, run, layout, world).train();
 }
 
 }  // namespace tutti::layouts
