@@ -3,20 +3,18 @@
 
 #include <cstring>
 
+#include "tests/layouts/support/check.h"
 #include "tests/layouts/support/one_rank.h"
 #include "tests/layouts/support/parallel_run.h"
-#include "tutti/core/error.h"
+#include "tests/layouts/support/ranks.h"
+#include "tests/support/message_of.h"
+#include "tutti/comm/run_ranks.h"
 
 namespace tutti::layouts {
 namespace {
 
 std::string refusal(const ModelConfig& config, const RunConfig& run, const Layout& layout) {
-  try {
-    run_layout(config, run, layout);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "(accepted)";
+  return message_of([&] { comm::run_ranks(layout.ranks(), [&](comm::ProcessGroup& world) { train_rank(config, run, layout, world); }); });
 }
 
 void expect_refusal(const std::string& text, const std::string& what, const std::string& largest) {
@@ -86,12 +84,27 @@ TEST(Rules, TheTokenOrderChangesGradientsButNotTheFirstLoss) {
   EXPECT_FALSE(same_bits(natural.steps[0].grads.at("layers.0.down"), head_tail.steps[0].grads.at("layers.0.down")));
 }
 
+// The ranks notice it on every transport, and what they find arrives here.
 TEST(Rules, PartialSumsRoundedBeforeTheyAreAddedGiveOtherBits) {
   const TinyLeaves leaves;
   const ModelConfig config = dense_config(DType::bf16);
   const RankRecord one = run_one_rank(config, {});
-  const std::vector<RankRecord> ranks = run_layout(config, {}, {.tp = 2, .rounds_partial_sums = true});
-  EXPECT_NE(one.steps[0].loss, ranks[0].steps[0].loss);
+  for (const std::string& transport : transports()) {
+    const std::string found = differences(transport, one, config, {}, {.tp = 2, .rounds_partial_sums = true}, {});
+    for (const char* what : {"rank 0:\nloss of step 0: 1 of 1 elements differ", "rank 1:\nloss of step 0", "weight layers.0.down"})
+      EXPECT_NE(found.find(what), std::string::npos) << transport << ": " << found;
+  }
+}
+
+TEST(Rules, MoreWorkThanTheShareOfARankIsNoticed) {
+  const TinyLeaves leaves;
+  const ModelConfig config = dense_config(DType::f32);
+  const RankRecord one = run_one_rank(config, {});
+  for (const std::string& transport : transports()) {
+    const std::string found = differences(transport, one, config, {}, {.dp = 2}, {.flops = 0.4});
+    EXPECT_EQ(found.find("rank 0:\noperations: "), 0u) << transport << ": " << found;
+    EXPECT_NE(found.find("rank 1:\noperations: "), std::string::npos) << transport << ": " << found;
+  }
 }
 
 }  // namespace

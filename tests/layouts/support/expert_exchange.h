@@ -22,8 +22,6 @@ class ExpertExchange {
   Tensor bring_back(const Tensor& outputs) const;
 
  private:
-  Tensor exchange_rows(const Tensor& x, const std::vector<int64_t>& send, const std::vector<int64_t>& receive) const;
-
   const Place& place_;
   int64_t active_, first_expert_, end_expert_;
   std::vector<int64_t> slots_;            // sent rows: by rank, expert, token

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tutti/ops/cast.h"
+
 namespace tutti::layouts {
 namespace {
 
@@ -35,6 +37,15 @@ Tensor function(const char* name, const std::vector<Tensor>& inputs, const std::
   }
   autograd::set_history(result, node, 0);
   return result;
+}
+
+Tensor with_cotangent(const Tensor& x, std::function<Tensor(const Tensor&)> change) {
+  return function("with_cotangent", {x}, [&] { return x; },
+                  [change = std::move(change)](const Tensor& g) -> std::vector<Tensor> { return {change(g)}; });
+}
+
+Tensor with_rounded_cotangent(const Tensor& x) {
+  return with_cotangent(x, [dtype = x.dtype()](const Tensor& g) { return cast(g, dtype); });
 }
 
 }  // namespace tutti::layouts

@@ -34,7 +34,7 @@ Tensor shard_gradient(const Tensor& grad, const Tensor& x, const std::vector<int
   const Tensor g = to_contiguous(grad), rows = to_contiguous(x), dw = Tensor::empty({F, D});
   codegen::gemm(F, D, R, {g.raw_data(), g.dtype(), 1, F}, {rows.raw_data(), rows.dtype(), D, 1}, {dw.raw_data(), DType::f32, D},
                 codegen::ContractionTree::ranges(ranges));
-  if (FlopMeter* meter = FlopMeter::current()) meter->add(2.0 * static_cast<double>(F * D * R));
+  if (Meter* meter = Meter::current()) meter->add_flops(2.0 * static_cast<double>(F * D * R));
   return dw;
 }
 

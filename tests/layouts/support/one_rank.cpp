@@ -52,7 +52,7 @@ class OneRank {
 
   RankRecord train() {
     RankRecord record;
-    FlopMeter meter;
+    Meter meter;
     std::map<std::string, std::pair<Tensor, Tensor>> moments;
     for (const auto& name : names_) moments[name] = {zeros_like(detach(weights_[name])), zeros_like(detach(weights_[name]))};
     for (int64_t step = 0; step < run_.steps; ++step) {

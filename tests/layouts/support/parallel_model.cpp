@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "tests/layouts/support/expert_exchange.h"
+#include "tests/layouts/support/function.h"
 #include "tests/layouts/support/moe.h"
 #include "tests/layouts/support/ring_attention.h"
 #include "tutti/autograd/checkpoint.h"
-#include "tutti/autograd/tape.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
@@ -67,9 +67,9 @@ Tensor ParallelModel::forward(const Tensor& x_TD, const std::vector<int32_t>& to
 
 Tensor ParallelModel::heads_of(const std::string& layer, const char* which, const Tensor& n, const Tensor& n_all, const Angles& angles) const {
   const Tensor x_THE = reshape(column_parallel(place_, n, n_all, used(layer + which), c_.compute), {n_all.size(0), -1, c_.head_dim});
-  const Tensor weight = expand(used(layer + which + "_norm"), {x_THE.size(1), c_.head_dim});
   // Tokens of all context parallel ranks are summed per head before heads are summed.
-  if (requires_grad(weight)) register_hook(weight, [this](const Tensor& g) { return place_.cp.all_reduce(g); });
+  const Tensor weight = with_cotangent(expand(used(layer + which + "_norm"), {x_THE.size(1), c_.head_dim}),
+                                       [this](const Tensor& g) { return place_.cp.all_reduce(g); });
   return rope(rms_norm(x_THE, weight, c_.eps), angles.cos, angles.sin);
 }
 

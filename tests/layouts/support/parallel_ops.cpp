@@ -9,7 +9,6 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/cross_entropy_shard.h"
 #include "tutti/ops/embedding.h"
-#include "tutti/ops/gather.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
@@ -18,10 +17,17 @@
 namespace tutti::layouts {
 namespace {
 
-// The sum over tp of f32 partial values, for this rank's tokens.
+// The sum over tp of f32 partial values, for this rank's tokens; without history.
 Tensor reduced(const Place& place, Tensor partial) {
   if (place.layout.rounds_partial_sums) partial = cast(cast(partial, DType::bf16), DType::f32);
-  return place.layout.sequence ? place.tp.reduce_scatter(partial, place.sequence_begins) : place.tp.all_reduce(partial);
+  return place.layout.sequence ? place.tp.reduce_scatter(partial) : place.tp.all_reduce(partial);
+}
+
+// The same, rounded to `dtype`. All ranks of tp have one loss and so one cotangent, which a functional all_reduce would add up.
+Tensor summed_over_tp(const Place& place, const Tensor& partial, DType dtype) {
+  return function(
+      "summed_over_tp", {partial}, [&] { return cast(reduced(place, detach(partial)), dtype); },
+      [&place](const Tensor& g) -> std::vector<Tensor> { return {all_tokens(place, g)}; });
 }
 
 // f32 [out, in]: grad^T x over tokens.
@@ -46,13 +52,7 @@ Tensor column_parallel(const Place& place, const Tensor& x_TD, const Tensor& x_a
 }
 
 Tensor row_parallel(const Place& place, const Tensor& x_TF, const Tensor& w_DF) {
-  return function(
-      "row_parallel", {x_TF, w_DF},
-      [&] { return cast(reduced(place, matmul(x_TF, transpose(w_DF, 0, 1), {.out_dtype = DType::f32})), x_TF.dtype()); },
-      [&place, x = detach(x_TF), w = detach(w_DF)](const Tensor& g) -> std::vector<Tensor> {
-        const Tensor g_all = all_tokens(place, g);
-        return {matmul(g_all, w, {.out_dtype = x.dtype()}), weight_gradient(g_all, x)};
-      });
+  return summed_over_tp(place, matmul(x_TF, transpose(w_DF, 0, 1), {.out_dtype = DType::f32}), x_TF.dtype());
 }
 
 Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD, const std::vector<int32_t>& tokens, const TreeCut& part) {
@@ -60,17 +60,9 @@ Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD,
   std::vector<int32_t> rows;
   for (const int32_t token : tokens)
     rows.push_back(static_cast<int32_t>(token >= part.begin && token < part.end ? token - part.begin : part.size()));
-  const Tensor index = Tensor::of(rows);
-  return function(
-      "vocabulary_parallel_embedding", {table_VD},
-      [&] {
-        const Tensor identity = full({1, table_VD.size(1)}, -0.0, table_VD.dtype());
-        const Tensor found = embedding(cat({detach(table_VD), identity}, 0), index);
-        return cast(reduced(place, cast(found, DType::f32)), table_VD.dtype());
-      },
-      [&place, index, rows = part.size()](const Tensor& g) -> std::vector<Tensor> {
-        return {narrow(embedding_backward(all_tokens(place, g), index, rows + 1), 0, 0, rows)};
-      });
+  const Tensor identity = full({1, table_VD.size(1)}, -0.0, table_VD.dtype());
+  const Tensor found = embedding(cat({table_VD, identity}, 0), Tensor::of(rows));
+  return summed_over_tp(place, cast(found, DType::f32), table_VD.dtype());
 }
 
 Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, const std::vector<int32_t>& labels, const TreeCut& part) {
@@ -96,37 +88,26 @@ Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, con
 
 Tensor context_parallel_attention(const Place& place, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
                                   const std::vector<int64_t>& positions) {
-  std::vector<int64_t> natural(positions.size()), begins;
-  for (size_t i = 0; i < positions.size(); ++i) natural[static_cast<size_t>(positions[i])] = static_cast<int64_t>(i);
   const int64_t all = static_cast<int64_t>(positions.size()), mine = q_THE.extent(0);
-  for (int r = 0; r <= place.cp.size(); ++r) begins.push_back(r * mine);
+  TUTTI_CHECK_EQ(all, mine * place.cp.size(), "context parallel attention: tokens");
+  std::vector<int64_t> natural(positions.size());
+  for (size_t i = 0; i < positions.size(); ++i) natural[static_cast<size_t>(positions[i])] = static_cast<int64_t>(i);
   const auto batched = [](const Tensor& t) { return reshape(t, {1, t.size(0), t.size(1), t.size(2)}); };
   const auto rows = [](const Tensor& t) { return reshape(t, {t.size(1), t.size(2), t.size(3)}); };
-  // Keys of all ranks in the order of their positions.
-  const auto keys = [&](const Tensor& t) { return batched(index_select(place.cp.all_gather(detach(t)), 0, index_tensor(natural))); };
+  // Keys of all ranks in the order of their positions. Their gradients are f32 until the ranks have added them.
+  const auto keys = [&](const Tensor& t) { return permuted_rows(place.cp.all_gather(with_rounded_cotangent(t)), natural); };
   std::vector<int32_t> last;
   for (int64_t i = place.context_part.begin; i < place.context_part.end; ++i) last.push_back(static_cast<int32_t>(positions[static_cast<size_t>(i)]));
   const SdpaOptions options{.last_key = Tensor::of(last, {1, mine})};
-  TUTTI_CHECK_EQ(all, mine * place.cp.size(), "context parallel attention: tokens");
 
-  Tensor q, k, v;
-  SdpaResult result;
-  {
-    const NoGradScope no_grad;
-    q = batched(detach(q_THE));
-    k = keys(k_TKE);
-    v = keys(v_TKE);
-    result = sdpa_with_logsumexp(q, k, v, options);
-  }
+  const Tensor k_all = keys(k_TKE), v_all = keys(v_TKE);
+  const Tensor q = batched(detach(q_THE)), k = batched(detach(k_all)), v = batched(detach(v_all));
+  const SdpaResult result = sdpa_with_logsumexp(q, k, v, options);
   return function(
-      "context_parallel_attention", {q_THE, k_TKE, v_TKE}, [&] { return rows(result.output); },
-      [=, &place](const Tensor& g) -> std::vector<Tensor> {
+      "context_parallel_attention", {q_THE, k_all, v_all}, [&] { return rows(result.output); },
+      [=](const Tensor& g) -> std::vector<Tensor> {
         const SdpaGradients d = sdpa_partial_backward(batched(g), q, k, v, result, options);
-        const auto own = [&](const Tensor& partial) {
-          const Tensor canonical = index_select(rows(partial), 0, index_tensor(positions));
-          return cast(place.cp.reduce_scatter(canonical, begins), k.dtype());
-        };
-        return {cast(rows(d.q), q.dtype()), own(d.k), own(d.v)};
+        return {cast(rows(d.q), q.dtype()), rows(d.k), rows(d.v)};
       });
 }
 

@@ -1,16 +1,15 @@
 #include "tests/layouts/support/parallel_run.h"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
 
 #include "tests/layouts/support/function.h"
 #include "tests/layouts/support/meter.h"
 #include "tests/layouts/support/parallel_model.h"
 #include "tests/layouts/support/plan.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/comm/run_ranks.h"
+#include "tutti/comm/process_group.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/optimizer_step.h"
 #include "tutti/ops/reduction.h"
@@ -35,14 +34,14 @@ struct Held {
 
 class RankRun {
  public:
-  RankRun(const ModelConfig& config, const RunConfig& run, const Layout& layout, World& world, comm::ProcessGroup& group)
-      : c_(config), run_(run), group_(group), place_(world, layout, run, group.rank()), model_(config, run, place_) {
+  RankRun(const ModelConfig& config, const RunConfig& run, const Layout& layout, comm::ProcessGroup& world)
+      : c_(config), run_(run), world_(world), place_(world, layout, run), model_(config, run, place_) {
     for (const ParameterSpec& spec : model_.specs()) hold(spec);
     model_.parameter = [this](const std::string& name) { return use_of(*std::ranges::find(held_, name, [](const Held& h) { return h.spec.name; })); };
   }
 
   RankRecord train() {
-    FlopMeter meter;
+    Meter meter;
     RankContext::current().allocator().reset_peak();
     for (int64_t step = 0; step < run_.steps; ++step) record_.steps.push_back(train_step(step));
     for (const Held& h : held_) {
@@ -51,7 +50,7 @@ class RankRun {
     }
     Usage& usage = record_.usage;
     usage.flops = meter.flops();
-    usage.wire_bytes = place_.wire_bytes() + pipeline_bytes_;
+    usage.wire_bytes = meter.wire_bytes();
     usage.memory = RankContext::current().allocator().statistics();
     const auto at_rest = [&](MemoryCategory category) { return usage.memory.current_by_category[static_cast<size_t>(category)]; };
     usage.parameter_bytes = at_rest(MemoryCategory::parameters);
@@ -74,9 +73,9 @@ class RankRun {
     }
     h.piece.flat_end = local.numel();
     if (h.storage) {
-      const std::vector<int64_t> begins = flat_begins(local.numel(), h.storage->size());
-      h.piece.flat_begin = begins[static_cast<size_t>(h.storage->rank())];
-      h.piece.flat_end = begins[static_cast<size_t>(h.storage->rank()) + 1];
+      const TreeCut part = storage_part(local.numel(), h.storage->rank(), h.storage->size());
+      h.piece.flat_begin = part.begin;
+      h.piece.flat_end = part.end;
     }
     {
       const MemoryCategoryScope category(MemoryCategory::parameters);
@@ -89,27 +88,37 @@ class RankRun {
     held_.push_back(h);
   }
 
-  // Storage may be cut anywhere (N11): about equal numbers of elements.
-  static std::vector<int64_t> flat_begins(int64_t numel, int64_t ranks) {
-    std::vector<int64_t> begins;
-    for (int64_t r = 0; r <= ranks; ++r) begins.push_back(numel * r / ranks);
-    return begins;
+  // The parameter for one use. Its gradient is reduced at once, from the lowest level of the tree up, which is the end of this
+  // function first: within the microbatch, over the ranks that share the storage, over replicas.
+  Tensor use_of(const Held& h) const {
+    const MemoryCategoryScope category(MemoryCategory::parameters);
+    Tensor p = with_cotangent(h.leaf, [this, &h](const Tensor& g) { return over_replicas(h, g); });
+    if (h.storage) p = gathered(p, numel_of(h.local_sizes), *h.storage);
+    p = reshape(p, to_shape(h.local_sizes));
+    return with_cotangent(p, [this, &h](const Tensor& g) { return within_microbatch(h, g); });
   }
 
-  // The parameter for one use: gathered where its storage is cut, with a gradient that is reduced at once.
-  Tensor use_of(const Held& h) const {
-    return function(
-        "parameter", {h.leaf},
-        [&] {
-          const MemoryCategoryScope category(MemoryCategory::parameters);
-          return reshape(h.storage ? h.storage->all_gather(h.master) : h.master, to_shape(h.local_sizes));
-        },
-        [this, &h](const Tensor& g) -> std::vector<Tensor> { return {reduced(h, g)}; });
+  // The whole of a flat parameter. Short parts are sent with padding, whose cotangents are dropped.
+  static Tensor gathered(const Tensor& part, int64_t numel, const Axis& storage) {
+    const int64_t padding = largest_storage_part(numel, storage.size()) - part.numel();
+    return narrow(storage.all_gather(padding == 0 ? part : cat({part, zeros({padding})}, 0)), 0, 0, numel);
+  }
+
+  Tensor within_microbatch(const Held& h, Tensor g) const {
+    const bool tokens_over_tp = place_.layout.sequence && h.spec.sums_tokens_of_sequence;
+    if (h.spec.partial_over_heads || tokens_over_tp) g = place_.tp.all_reduce(g);
+    if (!h.spec.partial_over_heads) g = place_.cp.all_reduce(g);
+    return h.spec.expert >= 0 && place_.ep.size() > 1 ? sum(g, {.dims = {0}, .leaf = 1}) : g;
+  }
+
+  Tensor over_replicas(const Held& h, const Tensor& g) const {
+    if (place_.layout.rank_major) return g;
+    if (h.spec.expert >= 0) return h.storage ? g : place_.expert_data.all_reduce(g);
+    return (h.storage ? place_.dp : place_.data).all_reduce(g);
   }
 
   struct Microbatch {
-    std::shared_ptr<Tensor> sent_back = std::make_shared<Tensor>();  // the cotangent of the stage's input, once backward has run
-    Tensor output;
+    Tensor output;  // losses, or on all but the last stage the token of the activations sent
     int64_t shard = 0;
   };
 
@@ -125,50 +134,24 @@ class RankRun {
     mb.shard = place_.layout.rank_major ? shard_of(microbatch) : microbatch;
     Tensor input;
     if (!place_.first_stage()) {
-      const Tensor received = place_.activations_in->receive();
-      input = function("input of the stage", {requires_grad_(detach(received))}, [&] { return received; },
-                       [to = mb.sent_back](const Tensor& g) -> std::vector<Tensor> {
-                         *to = g;
-                         return {Tensor{}};
-                       });
+      const Tensor like = Tensor::empty({place_.local_tokens(), c_.dim}, c_.compute);
+      input = place_.pp.receive_previous(requires_grad_(like));
     }
     mb.output = model_.forward(input, batch.tokens[shard], batch.labels[shard]);
     if (!place_.last_stage()) {
-      send(*place_.activations_out, mb.output);
+      mb.output = place_.pp.send_next(with_rounded_cotangent(mb.output));
     } else if (place_.tp.rank() == 0) {
       loss.add({mb.output.data<float>(), static_cast<size_t>(mb.output.numel())});
     }
     return mb;
   }
 
-  void send(Mailbox& box, const Tensor& t) {
-    pipeline_bytes_ += static_cast<double>(t.nbytes());
-    box.send(detach(to_contiguous(t)));
-  }
-
+  // The backward of a token waits for the cotangent of the activations, which the backward of the next stage sends.
   void backward_of(Microbatch& mb, const Batch& batch, parallel::GradientTree& tree) {
-    const Tensor cotangent = place_.last_stage() ? full_like(detach(mb.output), 1.0 / static_cast<double>(batch.valid))
-                                                 : place_.gradients_in->receive();
     tree.begin(mb.shard);
-    backward(mb.output, cotangent, {.sink = &tree});
+    backward(mb.output, full_like(detach(mb.output), 1.0 / static_cast<double>(batch.valid)), {.sink = &tree});
     tree.end();
-    const NoGradScope no_grad;
-    if (!place_.first_stage()) send(*place_.gradients_out, *mb.sent_back);
     mb = {};
-  }
-
-  // The gradient of one use after the ranks that share its microbatch, lowest level of the tree first.
-  Tensor reduced(const Held& h, Tensor g) const {
-    const bool tokens_over_tp = place_.layout.sequence && h.spec.sums_tokens_of_sequence;
-    if (h.spec.partial_over_heads || tokens_over_tp) g = place_.tp.all_reduce(g);
-    if (!h.spec.partial_over_heads) g = place_.cp.all_reduce(g);
-    const bool expert = h.spec.expert >= 0;
-    if (expert && place_.ep.size() > 1) g = sum(g, {.dims = {0}, .leaf = 1});
-    g = reshape(to_contiguous(g), {-1});
-    if (place_.layout.rank_major) return g;
-    if (h.storage == nullptr) return (expert ? place_.expert_data : place_.data).all_reduce(g);
-    g = h.storage->reduce_scatter(g, flat_begins(g.numel(), h.storage->size()));
-    return expert ? g : place_.dp.all_reduce(g);
   }
 
   StepRecord train_step(int64_t step) {
@@ -195,7 +178,7 @@ class RankRun {
     const int64_t ranks = place_.data.size();
     const bool is_over_ranks = place_.layout.rank_major;
     const comm::NodePlan plan = is_over_ranks ? parallel::consecutive_shards(run_.shards, static_cast<int>(ranks)) : parallel::consecutive_shards(run_.shards / ranks, 1);
-    std::vector<Tensor> grads = parallel::reduce_gradients(tree.take(), plan, is_over_ranks ? &group_ : nullptr);
+    std::vector<Tensor> grads = parallel::reduce_gradients(tree.take(), plan, is_over_ranks ? &world_ : nullptr);
     // The two uses of a tied table lie on the first and the last stage; they are added last, in forward order.
     for (size_t p = 0; p < held_.size(); ++p) {
       if (held_[p].spec.layer >= 0 || place_.pp.size() == 1 || !c_.tied) continue;
@@ -217,7 +200,7 @@ class RankRun {
   // The sum over all ranks.
   double total(ExactSum sum) const {
     auto words = sum.words();
-    group_.all_reduce_values<int64_t>(words);
+    world_.all_reduce_values<int64_t>(words);
     sum.set_words(words);
     return sum.value();
   }
@@ -228,7 +211,7 @@ class RankRun {
     }
     ExactSum squares = optim::square_sum(mine);
     auto words = squares.words();
-    group_.all_reduce_values<int64_t>(words);
+    world_.all_reduce_values<int64_t>(words);
     squares.set_words(words);
     return optim::norm_of(squares);
   }
@@ -249,44 +232,18 @@ class RankRun {
 
   ModelConfig c_;
   RunConfig run_;
-  comm::ProcessGroup& group_;
+  comm::ProcessGroup& world_;
   Place place_;
   ParallelModel model_;
   std::vector<Held> held_;
   RankRecord record_;
-  double pipeline_bytes_ = 0;
 };
 
 }  // namespace
 
-std::vector<RankRecord> run_layout(const ModelConfig& config, const RunConfig& run, const Layout& layout) {
-  std::vector<RankRecord> records(static_cast<size_t>(layout.ranks()));
-  World world;
-  std::mutex mutex;
-  std::exception_ptr first;  // what the others throw is that they were left alone
-  const auto run_all = [&] {
-    comm::run_ranks(layout.ranks(), [&](comm::ProcessGroup& group) {
-      RankContext context({.rank = group.rank(), .world_size = group.size(), .threads = 1});
-      const RankContext::Scope scope(context);
-      try {
-        records[static_cast<size_t>(group.rank())] = RankRun(config, run, layout, world, group).train();
-      } catch (...) {
-        {
-          const std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-        world.abort();
-        throw;
-      }
-    });
-  };
-  try {
-    run_all();
-  } catch (...) {
-    if (first) std::rethrow_exception(first);
-    throw;
-  }
-  return records;
+RankRecord train_rank(const ModelConfig& config, const RunConfig& run, const Layout& layout, comm::ProcessGroup& world) {
+  RankContext::current().set_threads(1);
+  return RankRun(config, run, layout, world).train();
 }
 
 }  // namespace tutti::layouts

@@ -64,10 +64,10 @@ double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Plac
   const double kv = tokens * static_cast<double>(c.kv_heads) / place.tp.size() * static_cast<double>(c.head_dim);
   per_shard += layers * 2 * (forwards * gather(place.cp, kv * item) + reduce_scatter(place.cp, kv * place.cp.size() * 4));
   if (!place.last_stage()) per_shard += local * D * item;
-  if (!place.first_stage()) per_shard += local * D * item;
-  if (!dense && place.ep.size() > 1) {  // rows there and back, forward and backward, and two numbers per row
+  if (!place.first_stage()) per_shard += local * D * 4;  // cotangents are sent in f32
+  if (!dense && place.ep.size() > 1) {  // rows there and back, forward and backward; two numbers per row and one per rank
     const double rows = local * static_cast<double>(c.active_experts) * (place.ep.size() - 1) / place.ep.size();
-    per_shard += layers * rows * (forwards * (2 * D * item + 2 * 8) + 2 * D * item);
+    per_shard += layers * (rows * (forwards * (2 * D * item + 2 * 8) + 2 * D * item) + forwards * (place.ep.size() - 1) * 8);
   }
   double per_step = 0;
   for (const ParameterSpec& spec : held) {
@@ -84,15 +84,19 @@ double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Plac
       each *= shards_in_gradient;
     }
     const bool expert = spec.expert >= 0;
+    double stored = bytes;
     if (const Axis* storage = place.storage_axis(expert)) {
-      each += reduce_scatter(*storage, bytes) + (expert ? 0 : all_reduce(place.dp, bytes / storage->size()));
+      const int64_t numel = static_cast<int64_t>(bytes) / 4;
+      const double sent = 4 * static_cast<double>(largest_storage_part(numel, storage->size()));
+      stored = 4 * static_cast<double>(storage_part(numel, storage->rank(), storage->size()).size());
+      each += reduce_scatter(*storage, storage->size() * sent) + (expert ? 0 : all_reduce(place.dp, stored));
       const bool in_block = spec.layer >= 0 && spec.layer < c.layers;
-      each += (in_block ? forwards : 1) * gather(*storage, bytes / storage->size());
+      each += (in_block ? forwards : 1) * gather(*storage, sent);
     } else if (!place.layout.rank_major) {
       each += all_reduce(expert ? place.expert_data : place.data, bytes);
     }
     per_shard += uses * each;
-    if (spec.layer < 0 && c.tied && place.pp.size() > 1) per_step += gather(place.pp, bytes / place.fsdp.size());
+    if (spec.layer < 0 && c.tied && place.pp.size() > 1) per_step += gather(place.pp, stored);
   }
   return per_shard * shards_of_rank(run, place) + per_step * static_cast<double>(run.steps);
 }

@@ -64,11 +64,18 @@ Tensor ring_attention(const Place& place, const Tensor& q_THE, const Tensor& k_T
   SdpaResult result;
   {
     const NoGradScope no_grad;
-    keys = place.cp.gather_each(detach(k_TKE));
-    values = place.cp.gather_each(detach(v_TKE));
+    keys.resize(static_cast<size_t>(place.cp.size()));
+    values.resize(keys.size());
     std::vector<SdpaPartial> nodes(chunks);
+    Tensor key = detach(k_TKE), value = detach(v_TKE);
     for (const Visit& v : order) {
       const size_t owner = static_cast<size_t>(v.owner);
+      if (v.local == 0 && v.owner != place.cp.rank()) {
+        key = place.cp.from_next(key);
+        value = place.cp.from_next(value);
+      }
+      keys[owner] = key;
+      values[owner] = value;
       nodes[static_cast<size_t>(v.chunk)] = sdpa_partial(q, batched(narrow(keys[owner], 0, v.local, length)),
                                                          batched(narrow(values[owner], 0, v.local, length)), options_for(v.chunk));
     }
@@ -87,9 +94,8 @@ Tensor ring_attention(const Place& place, const Tensor& q_THE, const Tensor& k_T
           dk[at] = rows(d.k);
           dv[at] = rows(d.v);
         }
-        std::vector<int64_t> begins;
-        for (int r = 0; r <= place.cp.size(); ++r) begins.push_back(r * mine);
-        const auto own = [&](const std::vector<Tensor>& parts) { return cast(place.cp.reduce_scatter(cat(parts, 0), begins), q.dtype()); };
+        // The partial gradients of all visits are added in rank order, which is not the order of the visits.
+        const auto own = [&](const std::vector<Tensor>& parts) { return cast(place.cp.reduce_scatter(cat(parts, 0)), q.dtype()); };
         const Tensor sum = by_halving(dq, [](const Tensor& a, const Tensor& b) { return add(a, b); });
         return {cast(rows(sum), q.dtype()), own(dk), own(dv)};
       });

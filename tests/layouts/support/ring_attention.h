@@ -1,4 +1,4 @@
-// Context parallel attention that holds one rank's keys at a time.
+// Context parallel attention that meets the keys of one rank at a time.
 #pragma once
 
 #include "tests/layouts/support/place.h"
