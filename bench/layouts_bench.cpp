@@ -192,6 +192,9 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   if (problem.all) {
     rows.push_back({"two-ranks-two-threads", ranks(2, "2"), {}});
     rows.push_back({"eight-ranks", ranks(8), {}});
+    const std::string overlap = "--parallelism.data_parallel_overlap=backward", thread = "--runtime.progress_thread=true";
+    rows.push_back({"four-ranks-overlapped", with(ranks(4), {overlap}), {}});
+    rows.push_back({"three-ranks-overlapped-gloo", with(ranks(3), {"--runtime.transport=gloo", overlap, thread}), {}});
     rows.push_back({"four-ranks-as-threads", with(ranks(4), {"--runtime.transport=threads"}), {}});
     rows.push_back({"five-ranks-gloo", with(ranks(5), {"--runtime.transport=gloo"}), {}});
     rows.push_back({"six-ranks-compiled", with(ranks(6), {"--training.compile=true"}), {}});

@@ -24,6 +24,7 @@ struct Layouts : testing::Test {
 struct Layout {
   const char *ranks, *schedule;
   bool compiled;
+  const char* more = "";
 };
 
 struct Dropout : Layouts, testing::WithParamInterface<Layout> {};
@@ -32,9 +33,11 @@ TEST_P(Dropout, HasTheBitsOfOneRank) {
   const Layout& layout = GetParam();
   ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
   ASSERT_EQ(train("many", std::string("-n ") + layout.ranks + " --parallelism.data_parallel_schedule=" + layout.schedule +
-                              (layout.compiled ? " --training.compile=true" : "")).status, 0) << work.read("err.txt");
+                              (layout.compiled ? " --training.compile=true" : "") + layout.more).status, 0) << work.read("err.txt");
   expect_equal_runs("one", "many");
 }
+
+constexpr const char* kOverlaps = " --parallelism.data_parallel_overlap=backward --runtime.progress_thread=true";
 
 std::vector<Layout> layouts() {
   std::vector<Layout> list = {{"1", "once_a_step", true}};
@@ -43,11 +46,13 @@ std::vector<Layout> layouts() {
       for (const bool compiled : {false, true}) list.push_back({ranks, schedule, compiled});
     }
   }
+  for (const bool compiled : {false, true}) list.push_back({"4", "once_a_step", compiled, kOverlaps});
+  list.push_back({"3", "once_a_step", true, kOverlaps});
   return list;
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Dropout, testing::ValuesIn(layouts()), [](const auto& param) {
-  return fmt::format("{}Ranks_{}_{}", param.param.ranks, param.param.schedule, param.param.compiled ? "compiled" : "eager");
+  return fmt::format("{}Ranks_{}_{}", param.param.ranks, param.param.schedule, param.param.compiled ? "compiled" : "eager") + (*param.param.more == 0 ? "" : "_overlapped");
 });
 
 TEST_F(Layouts, WithDropoutChangeWhenARunResumes) {

@@ -22,6 +22,9 @@ void validate(const Config& config) {
               "parallelism.data_parallel_replicate_degree = {} is more than numerics.virtual_shards = {}; every rank "
               "needs at least one shard of the batch",
               config.parallelism.data_parallel_replicate_degree, config.numerics.virtual_shards);
+  TUTTI_CHECK(config.parallelism.data_parallel_overlap == "none" || config.parallelism.data_parallel_schedule == "once_a_step",
+              "parallelism.data_parallel_overlap is 'backward' and data_parallel_schedule is 'every_round'; gradients move under backward with "
+              "once_a_step only");
   TUTTI_CHECK(config.lr_scheduler.warmup_steps <= config.training.steps,
               "lr_scheduler.warmup_steps = {} is more than training.steps = {}; lower the one or raise the other",
               config.lr_scheduler.warmup_steps, config.training.steps);

@@ -45,6 +45,7 @@ struct NumericsConfig {
 
 struct RuntimeConfig {
   int64_t threads = -1;
+  bool progress_thread = false;
   std::string transport = "auto";
   std::string symm_backend = "native";
 };
@@ -52,6 +53,7 @@ struct RuntimeConfig {
 struct ParallelismConfig {
   int64_t data_parallel_replicate_degree = -1;
   std::string data_parallel_schedule = "once_a_step";
+  std::string data_parallel_overlap = "none";
   int64_t data_parallel_shard_degree = 1;
   int64_t tensor_parallel_degree = 1;
   int64_t context_parallel_degree = 1;

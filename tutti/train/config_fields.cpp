@@ -103,6 +103,8 @@ std::vector<Field> make_fields() {
 
       {TUTTI_KEY(runtime, threads), .doc = "threads per rank; -1: cores divided by local ranks", .unit = "threads",
        .rule = {.min = 1, .max = 1024, .also = -1}},
+      {TUTTI_KEY(runtime, progress_thread),
+       .doc = "whether a thread of its own moves what ranks send each other while they compute; it pays where a core is free. The numbers are the same", .unit = ""},
       {TUTTI_KEY(runtime, transport),
        .doc = "how ranks exchange data; auto: shared memory inside a host, TCP between hosts; threads: the ranks of -n are threads of one process", .unit = "",
        .rule = one_of({"auto", "shm", "gloo", "mpi", "hier", "threads"})},
@@ -115,6 +117,9 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(parallelism, data_parallel_schedule),
        .doc = "when ranks exchange gradients; once_a_step: at its end, the fewest bytes; every_round: after each round of virtual shards. The numbers are the same",
        .unit = "", .rule = one_of({"once_a_step", "every_round"})},
+      {TUTTI_KEY(parallelism, data_parallel_overlap),
+       .doc = "backward: with once_a_step and two virtual shards a rank or more, gradients begin to move under the backward of the last shard. The numbers are the same",
+       .unit = "", .rule = one_of({"none", "backward"})},
       {TUTTI_KEY(parallelism, data_parallel_shard_degree), .doc = "ranks over which parameters and optimizer state are divided",
        .unit = "ranks", .rule = degree_one()},
       {TUTTI_KEY(parallelism, tensor_parallel_degree), .doc = "ranks over which each matrix product is divided", .unit = "ranks",

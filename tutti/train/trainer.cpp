@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "tutti/comm/progress.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/ops/sum_to.h"
@@ -66,7 +67,9 @@ class Trainer {
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
     nn::initialize(*model_);
-    shards_.emplace(config.numerics.virtual_shards, group_, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule));
+    shards_.emplace(config.numerics.virtual_shards, group_, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
+                    parallel::parse_overlap(config.parallelism.data_parallel_overlap));
+    if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
     if (config.training.compile) optimizer_->compile();
@@ -95,6 +98,7 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
+  std::optional<comm::ProgressThread> progress_thread_;
   std::optional<parallel::Shards> shards_;
   std::optional<ShardStep> shard_step_;
   int64_t rows_per_shard_ = 0;
