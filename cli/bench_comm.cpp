@@ -14,6 +14,7 @@
 
 #include "bench/comm_bench.h"
 #include "bench/comm_tune.h"
+#include "bench/overlap_bench.h"
 #include "cli/command.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/launched.h"
@@ -37,7 +38,7 @@ struct CommFlags {
   std::vector<std::string> ops = bench::comm_ops();
   std::vector<int64_t> bytes = {8, 1 << 10, 32 << 10, 1 << 20, 16 << 20, 64 << 20};
   std::string buffers = "plain";
-  bool json = false, verify = false;
+  bool json = false, verify = false, overlap = false;
   std::string digests_to;
   std::string tune_to;
   std::vector<std::string> command_line;
@@ -75,6 +76,30 @@ int measure_all(comm::ProcessGroup& group, const CommFlags& flags) {
   return wrong > 0 ? 1 : 0;
 }
 
+void print(const bench::OverlapResult& r, bool json) {
+  if (json) {
+    const nlohmann::ordered_json line = {{"step", r.step}, {"ranks", r.ranks}, {"transport", r.transport}, {"progress_thread", r.progress_thread},
+                                         {"compute_us", r.compute_us}, {"apart_us", r.apart_us}, {"overlapped_us", r.overlapped_us}, {"hidden", r.hidden()}};
+    std::printf("%s\n", line.dump().c_str());
+  } else {
+    std::printf("%-12s %6d %8s %8s %14.0f %12.0f %15.0f %8.2f\n", r.step.c_str(), r.ranks, r.transport.c_str(), r.progress_thread ? "yes" : "no", r.compute_us,
+                r.apart_us, r.overlapped_us, r.hidden());
+  }
+  std::fflush(stdout);
+}
+
+void measure_overlap(comm::ProcessGroup& group, const CommFlags& flags) {
+  if (group.rank() == 0 && !flags.json) {
+    std::printf("%-12s %6s %8s %8s %14s %12s %15s %8s\n", "step", "ranks", "via", "thread", "compute(us)", "apart(us)", "overlapped(us)", "hidden");
+  }
+  for (const std::string& step : bench::overlap_steps()) {
+    for (const bool thread : {false, true}) {
+      const bench::OverlapResult result = bench::run_overlap_case(group, step, thread);
+      if (group.rank() == 0) print(result, flags.json);
+    }
+  }
+}
+
 std::string key_of(const bench::CommDigest& d) { return fmt::format("{} {} {} {}", d.op, d.dtype, d.reduce.empty() ? "-" : d.reduce, d.elements); }
 
 void write_digests(comm::ProcessGroup& group, const std::string& path) {
@@ -104,6 +129,7 @@ int run_as_rank(const CommFlags& flags) {
   int status = 0;
   if (!flags.digests_to.empty()) write_digests(*group, flags.digests_to);
   else if (!flags.tune_to.empty()) tune(*group, flags.tune_to);
+  else if (flags.overlap) measure_overlap(*group, flags);
   else status = measure_all(*group, flags);
   group->barrier();
   comm::destroy_process_group();
@@ -210,6 +236,7 @@ int run(CommFlags flags) {
   if (flags.transports[0] == "threads" && flags.tune_to.empty()) {
     int status = 0;
     comm::run_ranks(flags.ranks, [&](comm::ProcessGroup& group) {
+      if (flags.overlap) return measure_overlap(group, flags);
       const int own = measure_all(group, flags);
       if (group.rank() == 0) status = own;
     }, {.transport = "threads"});
@@ -233,9 +260,10 @@ void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv) {
   verb->add_option("--bytes", flags->bytes, "Sizes as in nccl-tests, by commas; rounded to whole floats, equally many per rank")->delimiter(',')->check(CLI::Range(int64_t{0}, int64_t{1} << 34))->capture_default_str();
   verb->add_option("--buffers", flags->buffers, "plain or symmetric memory")->check(CLI::IsMember({"plain", "symmetric"}))->capture_default_str();
   verb->add_flag("--verify", flags->verify, "Compare the output bits of every op, dtype, reduce op and size over the transports; exit status 1 when any differ");
+  verb->add_flag("--overlap", flags->overlap, "Measure how much of the time of communication is hidden behind computation, with and without a progress thread");
   verb->add_option("--tune", flags->tune_to, "Measure which algorithms of symmetric memory are the fastest here and write the table to this file");
   verb->add_option("--digests-to", flags->digests_to, "For --verify: where a rank writes its digests")->group("");
-  verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing)");
+  verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing; --overlap: step, ranks, transport, progress_thread, compute_us, apart_us, overlapped_us, hidden)");
   verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 
