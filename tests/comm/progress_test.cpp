@@ -3,10 +3,13 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "tests/comm/support/transport_worlds.h"
+#include "tests/support/message_of.h"
 #include "tutti/comm/progress.h"
+#include "tutti/core/error.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
@@ -106,6 +109,30 @@ TEST_P(Progress, ALateCallEndsUnderOpsAndFailsInItsWait) {
     const Work work = group.all_reduce(sum, {}, {.async = true, .timeout = std::chrono::milliseconds(100)});
     EXPECT_FALSE(ends_under(work, [&] { add(x, x); }));
     EXPECT_THROW(work.wait(), TimeoutError);
+  });
+}
+
+// An op must not end with the error of somebody's callback, nor the thread the program.
+TEST_P(Progress, WhatACallbackThrowsComesOutOfTheNextCall) {
+  run_over(GetParam(), 2, [](ProcessGroup& group) {
+    const Tensor x = ones({1000});
+    for (const bool by_thread : {false, true}) {
+      std::optional<ProgressThread> thread;
+      if (by_thread) thread.emplace();
+      int other = 0;
+      const Tensor sum = one_and(group.rank());
+      const Work work = group.all_reduce(sum, {}, {.async = true});
+      work.then([] { throw UsageError("thrown by a callback"); });
+      work.then([&] { ++other; });
+      EXPECT_TRUE(ends_under(work, [&] {
+        if (by_thread) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        else add(x, x);
+      }));
+      thread.reset();
+      EXPECT_EQ(message_of([&] { group.barrier(); }), "thrown by a callback");
+      EXPECT_EQ(other, 1);
+      group.barrier();
+    }
   });
 }
 

@@ -366,13 +366,31 @@ void CallQueue::try_advance() {
   run_callbacks();
 }
 
+void CallQueue::attend() {
+  try {
+    try_advance();
+  } catch (...) {
+    const Hold hold(*this);
+    due_.push_back([failure = std::current_exception()] { std::rethrow_exception(failure); });
+  }
+}
+
+// All of them, also after one that throws.
 void CallQueue::run_callbacks() {
   std::vector<std::function<void()>> due;
   {
     const Hold hold(*this);
     due.swap(due_);
   }
-  for (auto& callback : due) callback();
+  std::exception_ptr first;
+  for (auto& callback : due) {
+    try {
+      callback();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 bool CallQueue::wait(const Pending& call, std::chrono::milliseconds limit) {

@@ -128,6 +128,7 @@ class CallQueue final : public Driver {
   void remove_region(int64_t region);
 
   void try_advance() override;
+  void attend() override;
   // Fails all outstanding and future calls. Any thread.
   void fail(std::string_view reason);
   int64_t collectives() const { return sequence_.load(std::memory_order_relaxed); }

@@ -51,7 +51,7 @@ bool ProgressList::advance() {
   for (Driver* driver : drivers_) {
     if (driver->pending.load(std::memory_order_relaxed) == 0) continue;
     const int64_t before = driver->ended.load(std::memory_order_relaxed);
-    driver->try_advance();
+    driver->attend();
     moved = moved || driver->ended.load(std::memory_order_relaxed) != before;
   }
   return moved;

@@ -26,6 +26,8 @@ class Driver {
   virtual ~Driver() = default;
   // Progresses the calls unless another thread is doing so; never blocks.
   virtual void try_advance() = 0;
+  // The same for a caller to whom no callback may throw: what one throws comes out of the next call that runs callbacks.
+  virtual void attend() = 0;
 
  protected:
   // The number of outstanding calls that no thread is known to wait for.

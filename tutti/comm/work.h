@@ -50,7 +50,8 @@ class Work {
   WorkStatus status() const { return state_ ? state_->status() : WorkStatus::completed; }
   // The error of the call; null while it runs and when it succeeded.
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
-  // Runs `callback` once when the call has ended, inside whichever call of this rank notices that; immediately if it already has.
+  // Runs `callback` once when the call has ended, inside whichever call or op of this rank notices that, or on its ProgressThread; immediately if
+  // it already has. What it throws comes out of that call, or where an op or the thread noticed, out of the group's next one.
   void then(std::function<void()> callback) const;
   // The outputs, valid once the call is done. Empty for a blocking call, whose outputs the caller has.
   std::vector<Tensor> result() const { return state_ ? state_->result() : std::vector<Tensor>(); }
