@@ -89,8 +89,6 @@ Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tenso
   tree_.begin(mine_[0]);
 }
 
-Shards::~Shards() = default;
-
 bool Shards::overlaps() const { return overlap_ == Overlap::backward && ranks_ > 1 && count_ >= 2 * ranks_; }
 
 double Shards::efficiency() const {
@@ -252,10 +250,13 @@ size_t Shards::calls_left() {
 ShardSums Shards::finish() {
   const auto check = [&] { TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size()); };
   if (ranks_ == 1) check();
-  if (overlaps() && added_ != mine_.size()) {
-    const size_t added = added_;
-    abandon();
-    throw UsageError(fmt::format("Shards::finish: {} of this rank's {} shards were added", added, mine_.size()));
+  if (overlaps() && !exchange_) {
+    try {
+      group_->checked(comm::CollectiveKind::all_reduce, check);  // refuses the gate, for which the others wait
+    } catch (...) {
+      reset();
+      throw;
+    }
   }
   const NoGradScope no_grad;
   const uint64_t layout = hash_of(tree_.layout());

@@ -69,7 +69,8 @@ class Shards {
   // `count` is a power of two and at least the number of ranks, when a parameter is undefined or given twice, and for every_round with an overlap.
   Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule = Schedule::once_a_step,
          Overlap overlap = Overlap::none);
-  ~Shards();
+  Shards(const Shards&) = delete;  // backward tells this object, through its sink, what has finished
+  Shards& operator=(const Shards&) = delete;
 
   int64_t count() const { return count_; }
   int ranks() const { return ranks_; }
