@@ -22,7 +22,7 @@ struct OverlapResult {
 };
 
 // "buckets": 16 times two products of 384 x 384 matrices, and an all_reduce of 1 MiB that begins after each; all results are waited for in the end.
-// "quickstart": forward and backward of 8 virtual shards of the quickstart's model over the ranks, with the exchange of their gradients.
+// "quickstart": eager forward and backward of 8 virtual shards of the quickstart's model over the ranks, with the exchange of their gradients.
 const std::vector<std::string>& overlap_steps();
 
 // Every rank of the group calls it.

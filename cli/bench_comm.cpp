@@ -260,7 +260,8 @@ void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv) {
   verb->add_option("--bytes", flags->bytes, "Sizes as in nccl-tests, by commas; rounded to whole floats, equally many per rank")->delimiter(',')->check(CLI::Range(int64_t{0}, int64_t{1} << 34))->capture_default_str();
   verb->add_option("--buffers", flags->buffers, "plain or symmetric memory")->check(CLI::IsMember({"plain", "symmetric"}))->capture_default_str();
   verb->add_flag("--verify", flags->verify, "Compare the output bits of every op, dtype, reduce op and size over the transports; exit status 1 when any differ");
-  verb->add_flag("--overlap", flags->overlap, "Measure how much of the time of communication is hidden behind computation, with and without a progress thread");
+  CLI::Option* overlap = verb->add_flag("--overlap", flags->overlap, "Measure how much of the time of communication is hidden behind computation, with and without a progress thread");
+  for (const char* other : {"--op", "--bytes", "--buffers", "--verify"}) overlap->excludes(other);
   verb->add_option("--tune", flags->tune_to, "Measure which algorithms of symmetric memory are the fastest here and write the table to this file");
   verb->add_option("--digests-to", flags->digests_to, "For --verify: where a rank writes its digests")->group("");
   verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing; --overlap: step, ranks, transport, progress_thread, compute_us, apart_us, overlapped_us, hidden)");
