@@ -71,15 +71,19 @@ void expect_named(const std::string& what, const Scene& run, bool in_the_making)
     int ports[2];
     ASSERT_EQ(pipe(ports), 0);
     const UniqueFd port_reader(ports[0]), port_writer(ports[1]);
-    TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
+    // Here or in rank 0, once the ranks are forked; `readers` ranks wait for the port.
+    std::unique_ptr<TcpStoreServer> server;
+    const auto serve = [&](int readers) {
+      server = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = "127.0.0.1", .job_key = ""});
+      const int port = server->port();
+      for (int r = 0; r < readers; ++r) TUTTI_CHECK_ENV(write(ports[1], &port, sizeof port) == sizeof port, "no pipe");
+    };
     const auto rank_main = [&](int rank) {
-      std::unique_ptr<TcpStoreServer> own;
-      int port = server.port();
+      int port = 0;
       if (run.serves_store && rank == 0) {
-        own = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = "127.0.0.1", .job_key = ""});
-        port = own->port();
-        for (int r = 1; r < kRanks; ++r) TUTTI_CHECK_ENV(write(ports[1], &port, sizeof port) == sizeof port, "no pipe");
-      } else if (run.serves_store) {
+        serve(kRanks - 1);
+        port = server->port();
+      } else {
         TUTTI_CHECK_ENV(read(ports[0], &port, sizeof port) == sizeof port, "no pipe");
       }
       if (run.transport == "hier") setenv("TUTTI_HOST_ID", fmt::format("host {}", rank / 2).c_str(), 1);
@@ -94,10 +98,14 @@ void expect_named(const std::string& what, const Scene& run, bool in_the_making)
       if (rank == run.victim) raise(SIGKILL);
       world->barrier();
     };
-    const auto results = fork_processes(kRanks, rank_main, {.limit = std::chrono::seconds(20), .meanwhile = [&](const std::vector<pid_t>& pids) {
-      victim_pid = pids[static_cast<size_t>(run.victim)];
-      if (run.meanwhile) run.meanwhile(pids);
-    }});
+    const auto results = fork_processes(kRanks, rank_main, {.limit = std::chrono::seconds(20),
+      .before_start = [&] {
+        if (!run.serves_store) serve(kRanks);
+      },
+      .meanwhile = [&](const std::vector<pid_t>& pids) {
+        victim_pid = pids[static_cast<size_t>(run.victim)];
+        if (run.meanwhile) run.meanwhile(pids);
+      }});
     for (int r = 0; r < kRanks; ++r) {
       const ForkedResult& result = results[static_cast<size_t>(r)];
       if (r == run.victim) {

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "tutti/comm/groups.h"
@@ -19,8 +22,22 @@
 
 namespace tutti::comm {
 
+namespace {
+
+// A copy of the process has only the thread that forks; a lock that another one held at that moment stays held in it for ever.
+void expect_one_thread() {
+  // ThreadSanitizer keeps a thread of its own.
+#ifndef __SANITIZE_THREAD__
+  const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  TUTTI_CHECK(threads == 1, "ranks are forked by a process of {} threads; start the others in ForkOptions::before_start", threads);
+#endif
+}
+
+}  // namespace
+
 std::vector<ForkedResult> fork_processes(int count, const std::function<void(int)>& fn, const ForkOptions& options,
                                          const std::function<void(int, pid_t)>& started) {
+  expect_one_thread();
   std::vector<int> pipes;
   std::vector<pid_t> pids;
   // Nobody begins before all have been started: a thread of this process that answers them might hold a lock at a fork.
@@ -88,6 +105,7 @@ std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessG
     if (options.before_start) options.before_start();
   };
   const auto rank_main = [&](int rank) {
+    if (options.transport == "hier") setenv("TUTTI_HOST_ID", std::to_string(rank * 2 / ranks).c_str(), 1);
     RankContext context({.rank = rank, .world_size = ranks, .threads = 1});
     const RankContext::Scope scope(context);
     int port = 0;

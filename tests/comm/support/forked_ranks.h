@@ -34,7 +34,7 @@ std::vector<ForkedResult> fork_processes(int count, const std::function<void(int
                                          const std::function<void(int rank, pid_t)>& started = {});
 // Each a rank of one group that shares memory; no store.
 std::vector<ForkedResult> run_forked(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options = {});
-// Each a rank with a world (groups.h) over a store that this process serves.
+// Each a rank with a world (groups.h) over a store that this process serves; for hier each half of them is a host.
 std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options = {});
 
 // Values of rank r for an all_reduce of `count`: magnitudes differ so that another order of adding shows.
