@@ -14,11 +14,12 @@ BELOW = {
     "autograd": {"core", "runtime", "tensor", "codegen", "ops"},
     "graph": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
     "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
+    "dist": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm"},
     "nn": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
-    "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "nn", "optim"},
+    "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "dist", "nn", "optim"},
     "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
-    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "comm", "nn", "optim", "parallel", "models"},
+    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "comm", "dist", "nn", "optim", "parallel", "models"},
 }
 # Headers that only .cpp files may include: they are heavy.
 HEAVY = re.compile(r"#include [<\"](llvm/|nlohmann/|toml|CLI/|pcre2|zlib|mpi)")

@@ -267,6 +267,11 @@ class Engine {
     if (purpose_ != Purpose::accumulate && captured_leaves_.count(leaf.tensor.impl()) == 0) return;
     // The gradient of a parameter is f32 from here on, whatever its copy in use is (numerics contract, N4).
     if (purpose_ != Purpose::parts && itemsize(part.grad.dtype()) < itemsize(DType::f32)) part.grad = cast(part.grad, DType::f32);
+    leaf.tensor.extensions().any([&](const TensorExtension& e) {
+      Tensor arriving = e.arriving(part.grad);
+      if (arriving.defined()) part.grad = std::move(arriving);
+      return false;
+    });
     if (leaf.in_sink < 0) {
       leaf.parts.push_back(std::move(part));
       return;

@@ -165,6 +165,7 @@ ShardingRow ShardingRule::factor_row(char factor, const std::vector<int64_t>& si
       rest = Placement::partial(c.op);
       const bool selects = c.op == PartialOp::max || c.op == PartialOp::min;
       row.exact = selects || is_listed_exact(fmt::format("{}{{{}}}", name_of(c.op), factor));
+      if (c.leaf > 0) row.tree_factor = factor, row.tree_leaf = c.leaf;
     }
   }
   bool in_every_output = true;
@@ -173,7 +174,7 @@ ShardingRow ShardingRule::factor_row(char factor, const std::vector<int64_t>& si
     row.outputs.push_back(p.is_shard() ? p : rest);
     in_every_output = in_every_output && p.is_shard();
   }
-  if (in_every_output) row.exact = true;
+  if (in_every_output) row.exact = true, row.tree_factor = 0;
   for (const RuleOperand& input : inputs_) {
     const Placement p = placement_for(input, factor, sizes);
     row.inputs.push_back(p.is_shard() || !input.addend ? p : row.outputs[0]);

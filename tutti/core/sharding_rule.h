@@ -29,6 +29,7 @@ struct FactorClass {
   char factor;
   Kind kind;
   PartialOp op = PartialOp::sum;  // for Kind::reduce
+  int64_t leaf = 0;  // of a sum by halving, whose cuts are exact on the borders of its tree: the elements of a leaf; 0: no such sum
 };
 
 // One way to place the tensors of a call along one mesh axis such that every rank computes its part without communication.
@@ -37,6 +38,10 @@ struct ShardingRow {
   std::vector<Placement> inputs, outputs;
   // Whether the combined outputs have the bits of the undivided call (numerics contract, N9).
   bool exact = false;
+  // A factor that is summed over by halving, with leaves of tree_leaf elements: the row is exact where its cuts are borders of that tree
+  // (tree_cut.h) and the partial sums stay f32 until they are combined by halving. 0: none.
+  char tree_factor = 0;
+  int64_t tree_leaf = 0;
   // A factor that must divide evenly over the ranks; 0: none.
   char even_factor = 0;
   // A sharded factor that is a range of index values: a rank replaces indices outside its range by any index inside it and sets

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 
 #include "tutti/core/error.h"
 
@@ -71,6 +72,13 @@ RuleOperand ShardingRule::Parser::operand() {
   return result;
 }
 
+int64_t ShardingRule::Parser::leaf_in(std::string_view name) const {
+  int64_t leaf = 0;
+  const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), leaf);
+  if (error != std::errc{} || end != name.data() + name.size() || leaf < 1) fail("tree:LEAF{..} with a number of elements");
+  return leaf;
+}
+
 // sum{ab}: one class per letter.
 void ShardingRule::Parser::factor_class(ShardingRule& rule) {
   const size_t start = at_;
@@ -79,11 +87,12 @@ void ShardingRule::Parser::factor_class(ShardingRule& rule) {
   if (name == "even") entry.kind = FactorClass::Kind::even;
   else if (name == "mask") entry.kind = FactorClass::Kind::mask;
   else if (name == "sum") entry.op = PartialOp::sum;
+  else if (name.starts_with("tree:")) entry.leaf = leaf_in(name);
   else if (name == "avg!") entry.op = PartialOp::avg;
   else if (name == "max") entry.op = PartialOp::max;
   else if (name == "min") entry.op = PartialOp::min;
   else if (name == "prod") entry.op = PartialOp::prod;
-  else at_ = start, fail("sum{..}, avg!{..}, max{..}, min{..}, prod{..}, even{..} or mask{..}");
+  else at_ = start, fail("sum{..}, tree:LEAF{..}, avg!{..}, max{..}, min{..}, prod{..}, even{..} or mask{..}");
   expect('{');
   if (!is_letter(peek())) fail("a factor letter");
   while (is_letter(peek())) {

@@ -20,6 +20,7 @@ class ShardingRule::Parser {
   std::string word();
   RuleOperand operand();
   std::string dim();
+  int64_t leaf_in(std::string_view name) const;  // of "tree:LEAF"
   void factor_class(ShardingRule& rule);
 
   std::string_view text_;

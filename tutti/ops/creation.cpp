@@ -2,6 +2,7 @@
 
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/expand.h"
 
 namespace tutti {
 namespace {
@@ -224,7 +225,11 @@ Tensor full(const Shape& sizes, double value, DType dtype) {
 }
 Tensor zeros(const Shape& sizes, DType dtype) { return full(sizes, 0.0, dtype); }
 Tensor ones(const Shape& sizes, DType dtype) { return full(sizes, 1.0, dtype); }
-Tensor full_like(const Tensor& x, double value) { return full(x.sizes(), value, x.dtype()); }
+Tensor full_like(const Tensor& x, double value) {
+  // Beside a distributed tensor every rank has the number, and none all of the elements.
+  if ((x.stages() & mask_of(StagePlace::sharding)) != 0) return beside(x, expand(full({}, value, x.dtype()), x.sizes()));
+  return full(x.sizes(), value, x.dtype());
+}
 Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
 Tensor ones_like(const Tensor& x) { return full_like(x, 1.0); }
 

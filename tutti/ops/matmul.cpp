@@ -171,7 +171,9 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
 std::string sharding(const OpCall& call) {
   std::string batch;
   for (int d = 0; d < call[0].ndim() - 2; ++d) batch += static_cast<char>('a' + d);
-  return fmt::format("A[{0}mk] B[{0}kn] -> C[{0}mn] | sum{{k}} | bilin", batch);
+  const MatmulAttrs& a = call.attrs.as<MatmulAttrs>();
+  const int64_t leaf = a.axis == ContractionAxis::tokens ? token_grain() : codegen::contraction_leaf();
+  return fmt::format("A[{0}mk] B[{0}kn] -> C[{0}mn] | tree:{1}{{k}} | bilin", batch, leaf);
 }
 
 Cost cost(const OpCall& call) {

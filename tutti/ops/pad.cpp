@@ -70,6 +70,7 @@ const OpDef kPad{
           if (a.before + a.after > 0) letters[static_cast<size_t>(a.dim)] = 'Z';
           return fmt::format("x[{0}] -> y[{0}] | | {1}", letters, a.value == 0.0 ? "id" : "idem");
         },
+    .sharding_reads_numbers = true,
     .samples = pad_samples,
     .tolerance = {.f32 = 0, .f64 = 0},
 };

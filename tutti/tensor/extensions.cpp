@@ -3,8 +3,13 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/tensor/tensor.h"
 
 namespace tutti {
+
+Tensor TensorExtension::whole(const Tensor&) const { return {}; }
+Tensor TensorExtension::beside(const Tensor&) const { return {}; }
+Tensor TensorExtension::arriving(const Tensor&) const { return {}; }
 
 TensorExtension& TensorExtensions::put(const ExtensionKind& kind, std::unique_ptr<TensorExtension> extension) {
   TUTTI_CHECK(extension != nullptr, "extension '{}': there is nothing to attach; take() removes one", kind.name());

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace tutti {
@@ -26,12 +27,25 @@ class ExtensionKind {
   const char* name_;
 };
 
-// Base of all extensions.
+class Tensor;
+
+// Base of all extensions. The virtual functions but the first are for wrappers, tensors whose elements are elsewhere: rooms that know
+// nothing of a wrapper's kind ask its extensions.
 class TensorExtension {
  public:
   virtual ~TensorExtension() = default;
   // The extension that an alias of the tensor (another tensor with the same elements) receives; null: none.
   virtual std::unique_ptr<TensorExtension> for_alias() const { return nullptr; }
+  // What stands behind the sizes in descriptions of the tensor; "": nothing.
+  virtual std::string description() const { return {}; }
+  // The text of the tensor's elements; "": they are read.
+  virtual std::string text() const { return {}; }
+  // A tensor with the elements of the wrapper `t`, which has one; undefined: they are read.
+  virtual Tensor whole(const Tensor& t) const;
+  // `plain`, made by the library as an operand beside the wrapper, in the form in which ops take both; undefined: as it is.
+  virtual Tensor beside(const Tensor& plain) const;
+  // A cotangent of the wrapper, a leaf, in the form in which its gradient is kept; undefined: as it is.
+  virtual Tensor arriving(const Tensor& cotangent) const;
 
  private:
   friend class TensorExtensions;
@@ -59,6 +73,14 @@ class TensorExtensions {
   // Takes the extension of this kind out; null when there is none.
   std::unique_ptr<TensorExtension> take(const ExtensionKind& kind);
   bool empty() const { return first_ == nullptr; }
+  // Calls visit(extension) with each until one returns true.
+  template <class Visit>
+  bool any(const Visit& visit) const {
+    for (const TensorExtension* e = first_.get(); e != nullptr; e = e->next_.get()) {
+      if (visit(*e)) return true;
+    }
+    return false;
+  }
   // The kind that was attached last. InternalError when there is none.
   const ExtensionKind& newest() const;
   // Gives `alias` what the extensions leave to an alias.

@@ -148,8 +148,9 @@ class Printer {
 
 std::string to_string(const Tensor& handle) {
   if (!handle.defined()) return "<undefined>";
-  const Tensor t = host_readable(handle);
   std::string text;
+  if (handle.extensions().any([&](const TensorExtension& e) { return !(text = e.text()).empty(); })) return text;
+  const Tensor t = host_readable(handle);
   if (t.numel() == 0)
     text = fmt::format("[], size {}", t.extents());
   else

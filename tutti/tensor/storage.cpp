@@ -84,7 +84,15 @@ void Storage::restore_memory() {
   placeholder_ = nullptr;
 }
 
+void Storage::share_version(Storage& other) {
+  other.retain();
+  if (version_of_) version_of_->release();
+  version_of_ = &other;
+  version_at_ = other.version_at_;
+}
+
 Storage::~Storage() {
+  if (version_of_) version_of_->release();
   if (allocator_ && data_) allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
   if (release_) release_();
 }

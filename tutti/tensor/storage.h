@@ -95,8 +95,10 @@ class Storage {
   void set_read_only() { read_only_ = true; }
 
   // Incremented by each in-place write; autograd compares it with the version it saved.
-  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
-  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+  uint32_t version() const { return version_at_->load(std::memory_order_relaxed); }
+  void bump_version() { version_at_->fetch_add(1, std::memory_order_relaxed); }
+  // From now on the version is that of `other`, whose elements this storage stands for, and which it keeps alive.
+  void share_version(Storage& other);
 
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() {
@@ -112,6 +114,8 @@ class Storage {
   Allocator* allocator_ = nullptr;  // null for wrapped and device memory
   std::atomic<int32_t> references_{1};
   std::atomic<uint32_t> version_{0};
+  std::atomic<uint32_t>* version_at_ = &version_;
+  Storage* version_of_ = nullptr;  // the storage that version_at_ belongs to; null: this one
   std::atomic<PendingWriter*> writer_{nullptr};
   Device device_;
   MemoryCategory category_ = MemoryCategory::activations;

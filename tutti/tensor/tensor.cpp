@@ -129,7 +129,9 @@ static Tensor readable_element(const Tensor& t) {
   TUTTI_CHECK(t.defined(), "item: the tensor is undefined");
   TUTTI_CHECK(t.numel() == 1, "item: the tensor {} has {} elements; expected exactly one", describe(t), t.numel());
   TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "item: the tensor {} is not on the cpu; copy it there first", describe(t));
-  return host_readable(t);
+  Tensor whole;
+  t.extensions().any([&](const TensorExtension& e) { return (whole = e.whole(t)).defined(); });
+  return host_readable(whole.defined() ? whole : t);
 }
 
 double Tensor::item() const {
@@ -144,7 +146,15 @@ int64_t Tensor::item_int() const {
 
 std::string describe(const Tensor& t) {
   if (!t.defined()) return "<undefined>";
-  return fmt::format("{} {} {}", t.sizes(), name_of(t.dtype()), to_string(t.device()));
+  std::string more;
+  t.extensions().any([&](const TensorExtension& e) { return !(more = e.description()).empty(); });
+  return fmt::format("{} {} {}{}{}", t.sizes(), name_of(t.dtype()), to_string(t.device()), more.empty() ? "" : " ", more);
+}
+
+Tensor beside(const Tensor& operand, Tensor plain) {
+  Tensor made;
+  operand.extensions().any([&](const TensorExtension& e) { return (made = e.beside(plain)).defined(); });
+  return made.defined() ? made : plain;
 }
 
 static void copy_dim(char* target, const char* source, const Tensor& t, const Tensor& s, int dim, int64_t item) {

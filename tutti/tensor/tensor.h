@@ -125,6 +125,8 @@ std::string to_string(const Tensor& t);
 
 // Copies every element of `source` into `target`: same sizes and dtype, any strides, both on the host. Not recorded by autograd.
 void copy_elements(const Tensor& target, const Tensor& source);
+// `plain`, a tensor that is made as an operand beside `operand`, in the form in which ops take both: distributed where operand is.
+Tensor beside(const Tensor& operand, Tensor plain);
 // A dense row-major tensor with the same elements: `t` itself when it already is one.
 Tensor to_contiguous(const Tensor& t);
 

@@ -56,7 +56,13 @@ struct AttrsType {
   std::string_view name() const;  // without namespaces
 };
 
-uint64_t hash_fields(const AttrsType& type, const void* attrs, bool rules_only);
+// The fields that a hash reads.
+enum class HashedFields : uint8_t {
+  all,
+  rules,   // rules and output dtypes: what the code of a kernel depends on
+  layout,  // all but random keys and floating numbers, which no sharding rule reads unless its op says so (OpDef::sharding_reads_numbers)
+};
+uint64_t hash_fields(const AttrsType& type, const void* attrs, HashedFields which);
 bool equal_fields(const AttrsType& type, const void* a, const void* b);
 
 namespace attrs_detail {

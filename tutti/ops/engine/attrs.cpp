@@ -37,7 +37,7 @@ void parse_value(const FieldType& type, FieldReader& reader, void* value) {
 }
 
 uint64_t hash_value(const FieldType& type, const void* value) {
-  if (type.nested != nullptr) return hash_fields(*type.nested, value, false);
+  if (type.nested != nullptr) return hash_fields(*type.nested, value, HashedFields::all);
   if (type.element == nullptr) return type.hash(value);
   uint64_t h = type.count;
   for (size_t i = 0; i < type.count; ++i) h = mix_hash(h, hash_value(*type.element, element(type, value, i)));
@@ -98,11 +98,20 @@ void visit_keys_of(const AttrsType& type, void* attrs, FunctionRef<void(RandomKe
 
 }  // namespace
 
-uint64_t hash_fields(const AttrsType& type, const void* attrs, bool rules_only) {
+static bool is_hashed(const FieldRecord& f, HashedFields which) {
+  switch (which) {
+    case HashedFields::all: return true;
+    case HashedFields::rules: return f.kind == FieldKind::rule || f.kind == FieldKind::output_dtype;
+    case HashedFields::layout: return f.kind != FieldKind::random_key && f.type != &field_types::kDouble && f.type != &field_types::kScalar;
+  }
+  return true;
+}
+
+uint64_t hash_fields(const AttrsType& type, const void* attrs, HashedFields which) {
   uint64_t h = type.fields.size();
   for (const FieldRecord& f : type.fields) {
-    if (f.kind == FieldKind::nested) h = mix_hash(h, hash_fields(*f.type->nested, f.in(attrs), rules_only));
-    else if (!rules_only || f.kind == FieldKind::rule || f.kind == FieldKind::output_dtype) h = mix_hash(h, hash_value(*f.type, f.in(attrs)));
+    if (f.kind == FieldKind::nested) h = mix_hash(h, hash_fields(*f.type->nested, f.in(attrs), which));
+    else if (is_hashed(f, which)) h = mix_hash(h, hash_value(*f.type, f.in(attrs)));
   }
   return h;
 }
@@ -147,8 +156,19 @@ Attrs Attrs::from_text(const AttrsType& type, std::string_view text) {
 
 bool operator==(const Attrs& a, const Attrs& b) { return a.type_ == b.type_ && (a.type_ == nullptr || equal_fields(*a.type_, a.bytes_, b.bytes_)); }
 
-uint64_t Attrs::hash() const { return type_ == nullptr ? 0 : hash_fields(*type_, bytes_, false); }
-uint64_t Attrs::rules_hash() const { return hash_fields(*type_, bytes_, true); }
+uint64_t Attrs::hash() const { return type_ == nullptr ? 0 : hash_fields(*type_, bytes_, HashedFields::all); }
+uint64_t Attrs::hash_of_layout() const { return type_ == nullptr ? 0 : hash_fields(*type_, bytes_, HashedFields::layout); }
+uint64_t Attrs::rules_hash() const { return hash_fields(*type_, bytes_, HashedFields::rules); }
+
+bool Attrs::set_output_dtype(DType dtype) {
+  bool found = false;
+  for (const FieldRecord& f : type_ == nullptr ? std::span<const FieldRecord>() : type_->fields) {
+    if (f.kind != FieldKind::output_dtype || f.type != &field_types::kDType) continue;
+    *static_cast<DType*>(const_cast<void*>(f.in(bytes_))) = dtype;
+    found = true;
+  }
+  return found;
+}
 
 void Attrs::map_sizes(FunctionRef<SymInt(SymInt)> map) {
   if (type_ != nullptr) map_sizes_of(*type_, bytes_, map);

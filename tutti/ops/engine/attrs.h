@@ -57,6 +57,11 @@ class Attrs {
   // The hash of rules and output dtypes only (see Recipe::variant); 0 when there are none.
   uint64_t hash_of_rules() const { return type_ == nullptr || !type_->has_rules ? 0 : rules_hash(); }
 
+  // The hash of what a sharding rule may depend on (HashedFields::layout).
+  uint64_t hash_of_layout() const;
+  // Sets the dtype of the results, in attrs that have one; returns whether they do.
+  bool set_output_dtype(DType dtype);
+
   // Puts map(size) in the place of each symbolic size.
   void map_sizes(FunctionRef<SymInt(SymInt)> map);
   // Calls visit(key) with each random key, which it may change.

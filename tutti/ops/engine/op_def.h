@@ -250,6 +250,8 @@ struct OpDef {
   Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
   // The sharding rule of this call in the notation of docs/sharding_rules.md.
   std::string (*sharding)(const OpCall&) = nullptr;
+  // Whether the rule depends on floating numbers among the attrs, such as the value that a pad writes.
+  bool sharding_reads_numbers = false;
   // The attrs with which a rank computes its `part` of output 0 of the whole call; null: the same attrs.
   Attrs (*local_attrs)(const OpCall& whole, const LocalBox& part) = nullptr;
   Recompute recompute = Recompute::by_kind;

@@ -1,0 +1,264 @@
+// Distributed tensors as their users meet them: conversions, ops, gradients, errors.
+#include "tests/dist/support/mesh_ranks.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/autograd/tape.h"
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/comm/groups.h"
+#include "tutti/dist/comm_counter.h"
+#include "tutti/dist/stage.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/dropout.h"
+#include "tutti/ops/embedding.h"
+#include "tutti/ops/extremes.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/slice.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/sort.h"
+
+namespace tutti::dist {
+namespace {
+
+Tensor on(const Mesh& mesh, const Tensor& t, Placements p) { return distribute_tensor(t, mesh, std::move(p)); }
+
+TEST(DTensor, KnowsWhatItIs) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor t = on(mesh, sample({5, 4}), {shard(-2)});
+    EXPECT_TRUE(is_dtensor(t));
+    EXPECT_EQ(t.sizes(), (Shape{5, 4}));
+    EXPECT_EQ(to_local(t).extents()[0], mesh->rank() == 0 ? 3 : 2);
+    EXPECT_EQ(spec_of(t).to_string(), "f32[5, 4]@[S(0)]");
+    EXPECT_EQ(describe(t), "[5, 4] f32 cpu [S(0)] on mesh(2)");
+    EXPECT_EQ(tutti::to_string(t).substr(0, 14), "DTensor(local=");
+    EXPECT_USAGE_ERROR(t.data<float>()[0], "which its ranks hold; take to_local()");
+    EXPECT_EQ(t.storage()->state(), StorageState::sharded);
+  });
+}
+
+TEST(DTensor, SourceRankGivesTheElements) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor mine = sample({5, 3}, DType::f32, static_cast<uint64_t>(mesh->rank()));
+    for (int source = 0; source < 4; ++source) {
+      const Tensor t = distribute_tensor(mine, mesh, {shard(0), replicate()}, {.src_data_rank = source});
+      EXPECT_EQ(difference(full_tensor(t), sample({5, 3}, DType::f32, static_cast<uint64_t>(source))), "");
+    }
+    EXPECT_EQ(difference(to_local(distribute_tensor(mine, mesh, {replicate(), replicate()}, {.src_data_rank = -1})), mine), "");
+  });
+}
+
+TEST(DTensor, ColumnAndRowParallelMlpHasTheBitsOfOneRank) {
+  const codegen::ContractionLeafForTests leaf(4);
+  const Tensor x = sample({6, 8}), w1 = sample({8, 12}, DType::f32, 2), w2 = sample({12, 8}, DType::f32, 3);
+  const auto forward = [](const Tensor& a, const Tensor& b, const Tensor& c) { return matmul(silu(matmul(a, b)), c); };
+  const Tensor expected = forward(x, w1, w2);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{1}}) {
+    on_mesh(shape, [&](const Mesh& mesh) {
+      Placements columns(shape.size(), replicate()), rows = columns;
+      columns.back() = shard(1), rows.back() = shard(0);
+      CommCounter counter;
+      const Tensor y = forward(on(mesh, x, {}), on(mesh, w1, columns), on(mesh, w2, rows));
+      EXPECT_TRUE(placements_of(y).back().is_partial());
+      EXPECT_EQ(counter.total().collectives, 0);
+      EXPECT_EQ(difference(full_tensor(y), expected), "");
+    });
+  }
+}
+
+TEST(DTensor, GradientsHaveTheBitsOfOneRankAndLieAsTheirLeaves) {
+  const codegen::ContractionLeafForTests leaf(2);
+  const Tensor x = sample({6, 8}), w1 = sample({8, 12}, DType::f32, 2), w2 = sample({12, 8}, DType::f32, 3);
+  const auto loss = [](const Tensor& a, const Tensor& b, const Tensor& c) { return sum(mul(matmul(silu(matmul(a, b)), c), 0.5)); };
+  Tensor p1 = requires_grad_(clone(w1)), p2 = requires_grad_(clone(w2)), px = requires_grad_(clone(x));
+  backward(loss(px, p1, p2));
+  on_mesh({2}, [&](const Mesh& mesh) {
+    const Tensor d1 = requires_grad_(on(mesh, w1, {shard(1)})), d2 = requires_grad_(on(mesh, w2, {shard(0)})), dx = requires_grad_(on(mesh, x, {}));
+    backward(loss(dx, d1, d2));
+    for (const auto& [leaf_of, plain] : {std::pair{d1, p1}, {d2, p2}, {dx, px}}) {
+      const Tensor grad = grad_of(leaf_of);
+      ASSERT_TRUE(is_dtensor(grad));
+      EXPECT_EQ(placements_of(grad), placements_of(leaf_of));
+      EXPECT_EQ(difference(full_tensor(grad), grad_of(plain)), "");
+    }
+  });
+}
+
+TEST(DTensor, VocabularyParallelEmbedding) {
+  const Tensor table = sample({7, 4}), indices = Tensor::of<int64_t>({0, 6, 3, 2, 5, 1}, {2, 3});
+  const Tensor expected = embedding(table, indices);
+  for (const int ranks : {2, 3, 4}) {
+    on_mesh({ranks}, [&](const Mesh& mesh) {
+      const Tensor y = embedding(on(mesh, table, {shard(0)}), on(mesh, indices, {}));
+      EXPECT_EQ(placements_of(y), Placements{partial()});
+      EXPECT_EQ(difference(full_tensor(y), expected), "");
+    });
+  }
+}
+
+TEST(DTensor, ViewsFollowTheirTensor) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({4, 6});
+    const Tensor t = on(mesh, whole, {shard(0)});
+    CommCounter counter;
+    EXPECT_EQ(placements_of(transpose(t, 0, 1)), Placements{shard(1)});
+    EXPECT_EQ(placements_of(reshape(t, {2, 2, 6})), Placements{shard(0)});
+    EXPECT_EQ(placements_of(reshape(t, {24})), Placements{shard(0)});
+    EXPECT_EQ(placements_of(select(t, 1, 2)), Placements{shard(0)});
+    const Tensor merged = reshape(transpose(t, 0, 1), {24});
+    EXPECT_EQ(placements_of(merged), (Placements{Placement::shard(0, 6)}));
+    EXPECT_EQ(counter.total().collectives, 0);
+    EXPECT_EQ(difference(full_tensor(merged), reshape(transpose(whole, 0, 1), {24})), "");
+    EXPECT_EQ(difference(full_tensor(select(t, 0, 3)), select(whole, 0, 3)), "");
+  });
+}
+
+TEST(DTensor, InPlaceKeepsTheLayout) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({4, 3}), other = sample({4, 3}, DType::f32, 5);
+    const Tensor t = on(mesh, whole, {shard(0)});
+    const uint32_t version = t.version();
+    add_(t, on(mesh, other, {shard(1)}));
+    EXPECT_EQ(placements_of(t), Placements{shard(0)});
+    EXPECT_GT(t.version(), version);
+    EXPECT_EQ(difference(full_tensor(t), add(whole, other)), "");
+    EXPECT_EQ(to_local(t).version(), t.version());
+    const Tensor pending = from_local(whole, mesh, {partial()});
+    EXPECT_USAGE_ERROR(add_(pending, on(mesh, other, {})), "is written in place, so its layout [P(sum)] must stay");
+  });
+}
+
+TEST(DTensor, ItemAndEqualSpeakForTheWhole) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({5});
+    const Tensor t = on(mesh, whole, {shard(0)});
+    EXPECT_EQ(amax(t).item(), amax(whole).item());
+    EXPECT_EQ(sum(t).item(), sum(whole).item());
+    EXPECT_TRUE(equal(t, on(mesh, whole, {})));
+    Tensor changed = clone(whole);
+    changed.data<float>()[4] += 1;
+    EXPECT_FALSE(equal(t, on(mesh, changed, {})));
+    EXPECT_FALSE(equal(t, on(mesh, sample({4}), {})));
+  });
+}
+
+TEST(DTensor, DrawsTheNumbersOfOneRank) {
+  const RandomKey key = random_key("w");
+  const Tensor u = uniform({5, 6, 4}, key), n = normal({5, 6, 4}, key);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3}, std::vector<int64_t>{2, 2}}) {
+    on_mesh(shape, [&](const Mesh& mesh) {
+      for (const Placements& p : {Placements(shape.size(), shard(0)), Placements(shape.size(), shard(1)), Placements(shape.size(), shard(2)), Placements{}}) {
+        EXPECT_EQ(difference(full_tensor(rand({5, 6, 4}, key, mesh, p)), u), "") << to_string(p);
+        EXPECT_EQ(difference(full_tensor(randn({5, 6, 4}, key, mesh, p)), n), "");
+      }
+      const Placements inner = shape.size() == 2 ? Placements{shard(1), shard(2)} : Placements{shard(1)};
+      EXPECT_EQ(difference(full_tensor(rand({5, 6, 4}, key, mesh, inner)), u), "");
+      const Tensor x = sample({6, 8});
+      EXPECT_EQ(difference(full_tensor(dropout(on(mesh, x, Placements(shape.size(), shard(0))), 0.5, key)), dropout(x, 0.5, key)), "");
+    });
+  }
+}
+
+TEST(DTensor, FactoriesMakeOnlyTheirPart) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    EXPECT_EQ(difference(full_tensor(ones({3, 2}, mesh, {shard(0)})), tutti::ones({3, 2})), "");
+    EXPECT_EQ(to_local(empty({4, 2}, mesh, {shard(0)})).extents(), (Extents{2, 2}));
+    EXPECT_EQ(full({2}, 7, mesh, {}, DType::i64).dtype(), DType::i64);
+    EXPECT_USAGE_ERROR(zeros({2}, mesh, {partial()}), "make the tensor replicated, then redistribute()");
+    EXPECT_USAGE_ERROR(zeros({2}, mesh, {shard(1)}), "S(1) shards a dim that a tensor of [2] does not have");
+  });
+}
+
+TEST(DTensor, LocalMapRunsOnUnevenParts) {
+  on_mesh({3}, [](const Mesh& mesh) {
+    const Tensor whole = sample({7, 2});
+    for (const Cut cut : {Cut::halving, Cut::chunk}) {
+      const Tensor t = distribute_tensor(whole, mesh, {shard(0)}, {.layout = {.cut = cut}});
+      const auto out = local_map([](std::span<const Tensor> in) { return std::vector<Tensor>{mul(in[0], 2.0), sum(in[0])}; }, std::vector<Tensor>{t},
+                                 {.out_placements = {{shard(0)}, {partial()}}});
+      EXPECT_EQ(difference(full_tensor(out[0]), mul(whole, 2.0)), "");
+      EXPECT_TRUE(placements_of(out[1])[0].is_partial());
+    }
+    EXPECT_USAGE_ERROR(local_map([](std::span<const Tensor> in) { return std::vector<Tensor>{in[0]}; }, std::vector<Tensor>{on(mesh, whole, {shard(0)})},
+                                 {.out_placements = {{shard(0)}}, .in_placements = {{replicate()}}}), "and in_placements say [R]");
+  });
+}
+
+TEST(DTensor, ToLocalAndFromLocalAreDifferentiable) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({4, 3});
+    const Tensor t = requires_grad_(on(mesh, whole, {shard(0)}));
+    backward(sum(mul(to_local(t), static_cast<double>(mesh->rank() + 1))));
+    EXPECT_EQ(to_local(grad_of(t)).data<float>()[0], static_cast<float>(mesh->rank() + 1));
+    const Tensor local = requires_grad_(sample({2, 3}));
+    backward(sum(mul(from_local(local, mesh, {shard(0)}), 3.0)));
+    EXPECT_EQ(grad_of(local).data<float>()[0], 3.0f);
+    const Tensor term = requires_grad_(sample({2, 3}));
+    backward(sum(from_local(term, mesh, {partial()})));
+    EXPECT_EQ(grad_of(term).data<float>()[0], 1.0f);
+  });
+}
+
+TEST(DTensor, WrongUsesAreRefusedBeforeAnythingIsSent) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({4, 4});
+    const Tensor t = on(mesh, whole, {shard(0), replicate()});
+    EXPECT_USAGE_ERROR(add(t, whole), "add(f32[4, 4][S(0), R], f32[4, 4] (plain)) on mesh(2, 2): input 1 is the plain tensor [4, 4] f32 cpu beside a distributed one");
+    {
+      const ImplicitReplicationScope replicated;
+      EXPECT_EQ(difference(full_tensor(add(t, whole)), add(whole, whole)), "");
+    }
+    EXPECT_EQ(difference(full_tensor(mul(t, Tensor::scalar(2.0f))), mul(whole, 2.0)), "");
+    const Mesh flat = init_device_mesh("cpu", {4});
+    EXPECT_USAGE_ERROR(add(t, on(flat, whole, {shard(0)})), "input 1 is on mesh(4), the others on mesh(2, 2)");
+    EXPECT_USAGE_ERROR(distribute_tensor(whole, mesh, {shard(0)}), "1 placements [S(0)] for the 2 dims of the mesh");
+    EXPECT_USAGE_ERROR(distribute_tensor(whole, mesh, {partial(), replicate()}), "a whole tensor has no terms");
+    EXPECT_USAGE_ERROR(distribute_tensor(t, mesh, {shard(1), replicate()}), "use redistribute()");
+    EXPECT_USAGE_ERROR(distribute_tensor(whole, mesh, {}, {.src_data_rank = 4}), "src_data_rank 4 is not one of the 4 ranks");
+    EXPECT_USAGE_ERROR(from_local(whole, mesh, {partial(PartialOp::max), partial()}), "holds two kinds of partial values");
+    EXPECT_USAGE_ERROR(from_local(sample({2, 4}), mesh, {shard(0), replicate()}, {.sizes = Extents{5, 4}}), mesh->rank() < 2 ? "gives a part of [2, 4]" : "no error");
+    EXPECT_USAGE_ERROR(to_local(t, Placements{shard(1), replicate()}), "shard another dim than the tensor");
+    EXPECT_USAGE_ERROR(to_local(t, Placements{replicate(), replicate()}), "differ in what is sharded");
+    EXPECT_USAGE_ERROR(to_local(whole), "is not distributed; make it so with distribute_tensor()");
+    EXPECT_USAGE_ERROR(redistribute(t, {}), "no placements are given");
+    EXPECT_USAGE_ERROR(placement_from_text("S(x)"), "expected R, S(dim), P or P(op)");
+    const StrictPlacementScope strict;
+    EXPECT_USAGE_ERROR(add(t, on(mesh, whole, {shard(1), replicate()})), "and a StrictPlacementScope is open; move them yourself with redistribute()");
+    EXPECT_EQ(placements_of(add(t, t)), placements_of(t));
+  });
+}
+
+TEST(DTensor, RunCheckFindsReplicasThatDiffer) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    EXPECT_USAGE_ERROR(from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}), "that of its rank 1 differs from that of rank 0");
+    EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}), "parts have one dtype and number of dims");
+  });
+}
+
+TEST(DTensor, PlansAreRememberedAndBounded) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor t = on(mesh, sample({4}), {shard(0)});
+    mul(t, 2.0);
+    const PlanCounts before = plan_counts();
+    for (int i = 0; i < 100; ++i) mul(t, 0.5 * i);
+    EXPECT_EQ(plan_counts().made, before.made);
+  });
+}
+
+TEST(DTensor, RanksOutsideOfTheMeshDoNothing) {
+  comm::run_ranks(3, [](comm::ProcessGroup& world) {
+    const Mesh mesh = init_device_mesh("cpu", {2});
+    const Tensor t = on(mesh, sample({4}), {shard(0)});
+    const Tensor y = full_tensor(mul(t, 2.0));
+    EXPECT_EQ(y.numel(), world.rank() < 2 ? 4 : 0);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::dist

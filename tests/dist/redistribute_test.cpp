@@ -1,0 +1,194 @@
+// Every layout of a tensor into every other: the elements stay, the bytes on the wire are those that a rank lacks.
+#include <random>
+
+#include "tests/dist/support/mesh_ranks.h"
+#include "tutti/comm/groups.h"
+#include "tutti/core/tree_cut.h"
+#include "tutti/dist/comm_counter.h"
+#include "tutti/dist/moves.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+
+namespace tutti::dist {
+namespace {
+
+struct Layout {
+  Placements placements;
+  LayoutOptions options;
+};
+
+// All layouts of a tensor of `ndim` dims on a mesh of `axes` dims without pending values, in both orders and cuts where they differ.
+std::vector<Layout> layouts(int ndim, size_t axes) {
+  std::vector<Placements> all{{}};
+  for (size_t axis = 0; axis < axes; ++axis) {
+    std::vector<Placements> next;
+    for (const Placements& p : all) {
+      for (int d = -1; d < ndim; ++d) {
+        next.push_back(p);
+        next.back().push_back(d < 0 ? replicate() : shard(d));
+      }
+    }
+    all = std::move(next);
+  }
+  std::vector<Layout> result;
+  for (const Placements& p : all) {
+    for (const Cut cut : {Cut::halving, Cut::chunk}) {
+      result.push_back({p, {.order = {}, .cut = cut}});
+      if (axes == 2 && p[0].is_shard() && p[0] == p[1]) result.push_back({p, {.order = {1, 0}, .cut = cut}});
+    }
+  }
+  return result;
+}
+
+Tensor placed(const Tensor& whole, const Mesh& mesh, const Layout& layout) {
+  return distribute_tensor(whole, mesh, layout.placements, {.layout = layout.options, .src_data_rank = -1});
+}
+
+class Redistribute : public ::testing::TestWithParam<std::vector<int64_t>> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Redistribute, ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{2, 3},
+                                                                std::vector<int64_t>{3, 2}));
+
+TEST_P(Redistribute, EveryLayoutIntoEveryOther) {
+  const std::vector<int64_t> shape = GetParam();
+  for (const Extents& sizes : {Extents{5, 4}, Extents{1, 7}, Extents{0, 3}, Extents{8, 8}}) {
+    on_mesh(shape, [&](const Mesh& mesh) {
+      const Tensor whole = sample(sizes);
+      for (const Layout& from : layouts(2, shape.size())) {
+        const Tensor t = placed(whole, mesh, from);
+        for (const Layout& to : layouts(2, shape.size())) {
+          CommCounter counter;
+          const Tensor moved = redistribute(t, to.placements, to.options);
+          const Tensor expected = placed(whole, mesh, to);
+          ASSERT_EQ(&spec_of(moved), &spec_of(expected));
+          ASSERT_EQ(difference(to_local(moved), to_local(expected)), "") << spec_of(t).to_string() << " to " << spec_of(moved).to_string() << " on rank " << mesh->rank();
+          ASSERT_LE(counter.total().collectives, 1);
+          ASSERT_DOUBLE_EQ(counter.total().bytes, 4 * lacking_elements(spec_of(t), spec_of(moved)));
+        }
+      }
+    });
+  }
+}
+
+// Terms of a sum, on every rank others.
+Tensor terms(const Tensor& like, int rank) { return mul(sample(like.extents(), DType::f32, static_cast<uint64_t>(rank) + 10), std::ldexp(1.0, rank % 3 * 7)); }
+
+Tensor tree(std::span<const Tensor> all) {
+  if (all.size() == 1) return all[0];
+  const size_t left = (all.size() + 1) / 2;
+  return add(tree(all.first(left)), tree(all.subspan(left)));
+}
+
+TEST_P(Redistribute, PendingSumsAreAddedByHalvingNestedByAxis) {
+  const std::vector<int64_t> shape = GetParam();
+  on_mesh(shape, [&](const Mesh& mesh) {
+    const Extents sizes{5, 6};
+    const size_t axes = shape.size();
+    const Tensor t = from_local(terms(sample(sizes), mesh->rank()), mesh, Placements(axes, partial()));
+    std::vector<Tensor> all;
+    for (int r = 0; r < mesh->size(); ++r) all.push_back(terms(sample(sizes), r));
+    Tensor expected;
+    if (axes == 1) {
+      expected = tree(all);
+    } else {
+      std::vector<Tensor> outer;
+      for (int64_t a = 0; a < shape[0]; ++a) outer.push_back(tree(std::span(all).subspan(static_cast<size_t>(a * shape[1]), static_cast<size_t>(shape[1]))));
+      expected = tree(outer);
+    }
+    for (const Layout& to : layouts(2, axes)) {
+      const Tensor moved = redistribute(t, to.placements, to.options);
+      ASSERT_EQ(difference(to_local(moved), to_local(placed(expected, mesh, to))), "") << spec_of(moved).to_string();
+    }
+  });
+}
+
+TEST_P(Redistribute, ReplicatedValuesBecomeTermsExactly) {
+  const std::vector<int64_t> shape = GetParam();
+  on_mesh(shape, [&](const Mesh& mesh) {
+    const Tensor whole = sample({3, 4});
+    for (const PartialOp op : {PartialOp::sum, PartialOp::avg, PartialOp::max, PartialOp::min}) {
+      const Placements pending(shape.size(), partial(op));
+      const Tensor t = redistribute(distribute_tensor(whole, mesh), pending);
+      EXPECT_EQ(placements_of(t), pending);
+      if (op == PartialOp::avg && ranks_of(shape) % 3 == 0) continue;  // a third of three equal values is not exact
+      EXPECT_EQ(difference(full_tensor(t), whole), "") << name_of(op);
+    }
+    EXPECT_USAGE_ERROR(redistribute(distribute_tensor(whole, mesh), Placements(shape.size(), partial(PartialOp::prod))), "a value is no product of equal parts");
+  });
+}
+
+TEST(RedistributeNarrow, TermsOfBf16AreAddedInF32AndRoundedOnce) {
+  on_mesh({4}, [](const Mesh& mesh) {
+    const Tensor mine = sample({7}, DType::bf16, static_cast<uint64_t>(mesh->rank()));
+    const Tensor t = from_local(mine, mesh, {partial()});
+    EXPECT_EQ(t.dtype(), DType::bf16);
+    EXPECT_EQ(to_local(t).dtype(), DType::f32);
+    const Tensor sum = full_tensor(t);
+    ASSERT_EQ(sum.dtype(), DType::bf16);
+    std::vector<Tensor> terms;
+    for (int r = 0; r < 4; ++r) terms.push_back(cast(sample({7}, DType::bf16, static_cast<uint64_t>(r)), DType::f32));
+    EXPECT_EQ(difference(sum, cast(tree(terms), DType::bf16)), "");
+  });
+}
+
+// A rank on the diagonal already has what it needs, which a plan by gathers would send all the same.
+TEST(RedistributePlan, SwappedAxesAreOneExchange) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor t = distribute_tensor(sample({8, 8}), mesh, {shard(0), shard(1)});
+    const DTensorSpec& turned = spec_of(t).with({shard(1), shard(0)});
+    const RedistributePlan plan = plan_redistribution(spec_of(t), turned);
+    EXPECT_EQ(plan.collectives(), 1);
+    EXPECT_EQ(plan.steps[0].kind, StepKind::exchange);
+    EXPECT_DOUBLE_EQ(plan.bytes, 4 * 16 * 0.5);  // two ranks of four lack all of their 16 elements
+    EXPECT_NE(plan.to_string().find("exchange over mesh dim 0, 1 -> [S(1), S(0)], 32 bytes"), std::string::npos) << plan.to_string();
+  });
+}
+
+TEST(RedistributePlan, CutsBeforeItReduces) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor t = from_local(sample({8, 8}), mesh, {partial(), replicate()});
+    const RedistributePlan plan = plan_redistribution(spec_of(t), spec_of(t).with({replicate(), shard(0)}));
+    ASSERT_EQ(plan.steps.size(), 2u);
+    EXPECT_EQ(plan.steps[0].kind, StepKind::cut);
+    EXPECT_EQ(plan.steps[1].kind, StepKind::all_reduce);
+    EXPECT_DOUBLE_EQ(plan.bytes, 2 * 4 * 32 * 0.5);
+  });
+}
+
+// The rows of a flat cut over 4 ranks are not those of 2 ranks over 2: a gather over both axes at once must not lose one.
+TEST(RedistributePlan, FiveRowsOnTwoByTwoKeepAllRows) {
+  for (const Cut cut : {Cut::halving, Cut::chunk}) {
+    on_mesh({2, 2}, [&](const Mesh& mesh) {
+      const Tensor whole = sample({5, 3});
+      const Tensor t = distribute_tensor(whole, mesh, {shard(0), shard(0)}, {.layout = {.cut = cut}});
+      EXPECT_EQ(to_local(t).extents()[0], cut == Cut::chunk ? (std::vector<int64_t>{2, 1, 1, 1})[static_cast<size_t>(mesh->rank())] : tree_cut(5, 1, mesh->rank(), 4, "rows").size());
+      EXPECT_EQ(difference(full_tensor(t), whole), "");
+    });
+  }
+}
+
+TEST(RedistributePlan, RandomTransitionsNeverMoveMoreThanGathering) {
+  on_mesh({2, 2, 2}, [](const Mesh& mesh) {
+    std::mt19937 random(7);
+    const Tensor whole = sample({6, 5, 4});
+    int better = 0;
+    for (int i = 0; i < 300; ++i) {
+      const auto any = [&] {
+        Placements p;
+        for (int axis = 0; axis < 3; ++axis) p.push_back(random() % 4 == 0 ? replicate() : shard(static_cast<int>(random() % 3)));
+        return p;
+      };
+      const Placements a = any(), b = any();
+      const Tensor t = distribute_tensor(whole, mesh, a, {.src_data_rank = -1});
+      CommCounter counter;
+      const Tensor moved = redistribute(t, b);
+      ASSERT_EQ(difference(to_local(moved), to_local(distribute_tensor(whole, mesh, b, {.src_data_rank = -1}))), "") << to_string(a) << " to " << to_string(b);
+      const double gathered = 4 * lacking_elements(spec_of(t), spec_of(t).with(Placements(3)));
+      ASSERT_LE(counter.total().bytes, gathered + 1e-9);
+      better += counter.total().bytes < gathered;
+    }
+    EXPECT_GT(better, 200);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::dist

@@ -1,0 +1,232 @@
+#include "tutti/dist/dtensor.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/comm/functional/functional.h"
+#include "tutti/core/error.h"
+#include "tutti/dist/conversion_ops.h"
+#include "tutti/dist/moves.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+
+namespace tutti::dist {
+namespace {
+
+const DTensorSpec& make_spec(const Mesh& mesh, Placements placements, const Extents& sizes, DType dtype, const LayoutOptions& layout, const char* where) {
+  TUTTI_CHECK(mesh != nullptr, "{}: the mesh is null", where);
+  if (placements.empty()) placements.resize(static_cast<size_t>(mesh->ndim()));
+  return DTensorSpec::of({.mesh_id = mesh->id(), .mesh_shape = mesh->shape(), .placements = std::move(placements), .order = layout.order, .sizes = sizes, .dtype = dtype, .cut = layout.cut},
+                         where);
+}
+
+// The spec of `t` in another layout.
+const DTensorSpec& spec_in(const Tensor& t, Placements placements, const LayoutOptions& layout, const char* where) {
+  const Part& part = part_of(t, where);
+  return make_spec(part.mesh, std::move(placements), part.spec->sizes(), part.spec->dtype(), layout, where);
+}
+
+LayoutOptions layout_of(const DTensorSpec& spec) { return {.order = spec.order(), .cut = spec.cut()}; }
+
+// The layout of cotangents: as asked for, or by default.
+const DTensorSpec& cotangents_of(const DTensorSpec& spec, const std::optional<Placements>& asked, const char* where) {
+  if (!asked) return cotangent_spec(spec);
+  TUTTI_CHECK(asked->size() == spec.placements().size(), "{}: grad_placements {} for {} mesh dims; give one per dim", where, to_string(*asked), spec.placements().size());
+  for (size_t axis = 0; axis < asked->size(); ++axis) {
+    const Placement &grad = (*asked)[axis], &value = spec.placements()[axis];
+    TUTTI_CHECK(!grad.is_shard() || !value.is_shard() || grad == value, "{}: grad_placements {} shard another dim than the tensor {}: a part's cotangent has the part's sizes", where,
+                to_string(*asked), spec.to_string());
+    TUTTI_CHECK(grad.is_shard() == value.is_shard(), "{}: grad_placements {} and the tensor {} differ in what is sharded: a part's cotangent has the part's sizes", where, to_string(*asked),
+                spec.to_string());
+  }
+  return spec.with(*asked);
+}
+
+void check_part(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, const char* where) {
+  if (!mesh.has_coordinate()) return;
+  const Extents wanted = spec.local_sizes(mesh.coordinate());
+  TUTTI_CHECK(local.extents() == wanted,
+              "{}: this rank (place {} of {}) gives a part of {}, and {} leaves it {}; give the sizes of the whole, cut the part as tree_cut does, or pass Cut::chunk for torch.chunk", where,
+              mesh.rank(), mesh.to_string(), local.extents(), spec.to_string(), wanted);
+}
+
+std::vector<int> all_axes(const DeviceMesh& mesh) {
+  std::vector<int> axes;
+  for (int axis = 0; axis < mesh.ndim(); ++axis) axes.push_back(axis);
+  return axes;
+}
+
+// Every rank's part has the same dtype and dims, and replicas are equal.
+void compare_ranks(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh) {
+  const auto group = mesh.group_over(all_axes(mesh));
+  const std::vector<std::string> said = group->all_gather_bytes(fmt::format("{} {} dims", name_of(local.dtype()), local.ndim()));
+  for (size_t r = 0; r < said.size(); ++r) {
+    TUTTI_CHECK(said[r] == said[0], "from_local: rank {} gives a part of {}, rank {} one of {}; parts have one dtype and number of dims", mesh.ranks()[0], said[0], mesh.ranks()[r], said[r]);
+  }
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    if (!spec.placements()[static_cast<size_t>(axis)].is_replicate()) continue;
+    const Tensor dense = to_contiguous(local);
+    const std::string bytes(static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes()));
+    const std::string first = mesh.group(axis)->broadcast_bytes(bytes, 0);
+    const std::vector<std::string> same = mesh.group(axis)->all_gather_bytes(first == bytes ? "1" : "0");
+    const auto other = std::find(same.begin(), same.end(), "0");
+    TUTTI_CHECK(other == same.end(), "from_local: mesh dim {} is said to hold replicas, and that of its rank {} differs from that of rank 0", axis, other - same.begin());
+  }
+}
+
+bool is_result(const Tensor& t) {
+  const autograd::Meta* meta = autograd::meta_of(t);
+  return meta != nullptr && meta->node != nullptr;
+}
+
+}  // namespace
+
+const DTensorSpec& spec_of(const Tensor& t) { return *part_of(t, "spec_of").spec; }
+const Mesh& mesh_of(const Tensor& t) { return part_of(t, "mesh_of").mesh; }
+const Placements& placements_of(const Tensor& t) { return part_of(t, "placements_of").spec->placements(); }
+
+Tensor distribute_tensor(const Tensor& t, const Mesh& mesh, Placements placements, const DistributeOptions& options) {
+  constexpr const char* kWhere = "distribute_tensor";
+  TUTTI_CHECK(t.defined(), "{}: the tensor is undefined", kWhere);
+  const DTensorSpec& spec = make_spec(mesh, std::move(placements), t.extents(), t.dtype(), options.layout, kWhere);
+  if (is_dtensor(t)) {
+    TUTTI_CHECK(&spec_of(t) == &spec, "{}: the tensor is {} already, and {} is asked for; use redistribute()", kWhere, spec_of(t).to_string(), spec.to_string());
+    return t;
+  }
+  TUTTI_CHECK(!is_result(t), "{}: the tensor {} is the result of a recorded op; distribute leaves, or use from_local() for parts with a history", kWhere, describe(t));
+  TUTTI_CHECK(!spec.has_partial(), "{}: {} holds Partial placements, and a whole tensor has no terms; distribute it replicated, then redistribute()", kWhere, to_string(spec.placements()));
+  TUTTI_CHECK(options.src_data_rank >= -1 && options.src_data_rank < mesh->size(), "{}: src_data_rank {} is not one of the {} ranks of {}; -1: no communication", kWhere, options.src_data_rank,
+              mesh->size(), mesh->to_string());
+  Tensor local;
+  if (!mesh->has_coordinate()) {
+    local = tutti::zeros({0}, t.dtype());
+  } else {
+    const StageScope below(0, mask_of(StagePlace::autograd));
+    const DTensorSpec& whole = spec.with(Placements(static_cast<size_t>(mesh->ndim())));
+    const Tensor plain = autograd::detached(t);
+    local = options.src_data_rank < 0 ? Mover(whole, spec, *mesh).run(plain) : Mover::scatter(whole, spec, *mesh, options.src_data_rank).run(plain);
+    if (local.storage().get() == plain.storage().get()) local = clone(local);
+    local = comm::functional::wait_tensor(local);
+  }
+  const Tensor result = wrap(std::move(local), spec, mesh);
+  return requires_grad(t) ? requires_grad_(result) : result;
+}
+
+Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements, const FromLocalOptions& options) {
+  constexpr const char* kWhere = "from_local";
+  TUTTI_CHECK(local.defined() && !is_dtensor(local), "{}: the part of a rank is a plain tensor, and {} is not", kWhere, describe(local));
+  if (placements.empty()) placements.resize(static_cast<size_t>(mesh->ndim()));
+  Extents sizes = local.extents();
+  if (options.sizes) {
+    sizes = *options.sizes;
+  } else {
+    for (size_t axis = 0; axis < placements.size() && axis < mesh->shape().size(); ++axis) {
+      if (!placements[axis].is_shard()) continue;
+      sizes[static_cast<size_t>(normalize_dim(placements[axis].dim(), local.ndim(), kWhere))] *= mesh->shape()[axis];
+    }
+  }
+  const DTensorSpec& spec = make_spec(mesh, std::move(placements), sizes, local.dtype(), options.layout, kWhere);
+  check_part(local, spec, *mesh, kWhere);
+  if (options.run_check && mesh->has_coordinate()) compare_ranks(local, spec, *mesh);
+  return convert_from_local(local.dtype() == spec.local_dtype() ? local : cast(local, spec.local_dtype()), spec, cotangents_of(spec, options.grad_placements, kWhere));
+}
+
+Tensor to_local(const Tensor& t, std::optional<Placements> grad_placements) {
+  return convert_to_local(t, cotangents_of(*part_of(t, "to_local").spec, grad_placements, "to_local"));
+}
+
+Tensor full_tensor(const Tensor& t, std::optional<Placements> grad_placements) {
+  const Part& part = part_of(t, "full_tensor");
+  return to_local(convert_layout(t, part.spec->with(Placements(part.spec->placements().size()))), std::move(grad_placements));
+}
+
+Tensor redistribute(const Tensor& t, Placements placements, const LayoutOptions& options) {
+  TUTTI_CHECK(!placements.empty(), "redistribute: no placements are given; give one per mesh dim");
+  return convert_layout(t, spec_in(t, std::move(placements), options, "redistribute"));
+}
+Tensor redistribute(const Tensor& t, Placements placements) { return redistribute(t, std::move(placements), layout_of(*part_of(t, "redistribute").spec)); }
+
+bool equal(const Tensor& a, const Tensor& b) {
+  const Part &pa = part_of(a, "equal"), &pb = part_of(b, "equal");
+  TUTTI_CHECK(pa.mesh->id() == pb.mesh->id(), "equal: {} and {} are on different meshes", describe(a), describe(b));
+  if (!(pa.spec->sizes() == pb.spec->sizes()) || pa.spec->dtype() != pb.spec->dtype()) return false;
+  const DTensorSpec& layout = cotangent_spec(*pa.spec);
+  const Tensor x = to_contiguous(redistributed_part(a, layout)), y = to_contiguous(redistributed_part(b, layout));
+  bool same = true;
+  const char *p = static_cast<const char*>(x.raw_data()), *q = static_cast<const char*>(y.raw_data());
+  const int64_t item = itemsize(x.dtype());
+  for (int64_t i = 0; same && i < x.numel(); ++i) {
+    // Zeros of both signs are equal, and NaN equals nothing.
+    if (is_floating(x.dtype())) same = load_as_double(p + i * item, x.dtype()) == load_as_double(q + i * item, y.dtype());
+    else same = std::equal(p + i * item, p + (i + 1) * item, q + i * item);
+  }
+  if (!pa.mesh->has_coordinate()) return same;
+  int32_t all[] = {same ? 1 : 0};
+  pa.mesh->group_over(all_axes(*pa.mesh))->all_reduce_values<int32_t>(all, comm::ReduceKind::min);
+  return all[0] == 1;
+}
+
+std::vector<Tensor> local_map(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& fn, std::span<const Tensor> inputs, const LocalMapOptions& options) {
+  constexpr const char* kWhere = "local_map";
+  TUTTI_CHECK(!inputs.empty(), "{}: without inputs there is no mesh; give one, or use from_local()", kWhere);
+  const Mesh mesh = part_of(inputs[0], kWhere).mesh;
+  const auto check_count = [&](size_t given, size_t wanted, const char* what) {
+    TUTTI_CHECK(given == 0 || given == wanted, "{}: {} {} for {} tensors; give one each", kWhere, given, what, wanted);
+  };
+  check_count(options.in_placements.size(), inputs.size(), "in_placements");
+  check_count(options.in_grad_placements.size(), inputs.size(), "in_grad_placements");
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensor input = inputs[i];
+    TUTTI_CHECK(part_of(input, kWhere).mesh->id() == mesh->id(), "{}: input {} is on {}, the first on {}", kWhere, i, mesh_of(input)->to_string(), mesh->to_string());
+    if (!options.in_placements.empty()) {
+      const DTensorSpec& wanted = spec_in(input, options.in_placements[i], layout_of(spec_of(input)), kWhere);
+      TUTTI_CHECK(&wanted == &spec_of(input) || options.redistribute_inputs, "{}: input {} is {}, and in_placements say {}; redistribute() it, or set redistribute_inputs", kWhere, i,
+                  spec_of(input).to_string(), to_string(wanted.placements()));
+      input = convert_layout(input, wanted);
+    }
+    parts.push_back(to_local(input, options.in_grad_placements.empty() ? std::optional<Placements>() : options.in_grad_placements[i]));
+  }
+  const std::vector<Tensor> results = fn(parts);
+  check_count(options.out_placements.size(), results.size(), "out_placements");
+  TUTTI_CHECK(options.out_placements.size() == results.size(), "{}: {} results and {} out_placements; give one each", kWhere, results.size(), options.out_placements.size());
+  if (!mesh->has_coordinate()) return results;
+  std::vector<Tensor> wrapped;
+  const auto group = mesh->group_over(all_axes(*mesh));
+  const auto coordinates = coordinates_of(mesh->shape());
+  for (size_t k = 0; k < results.size(); ++k) {
+    // The sizes of all parts; along the axes that shard a dim they add up to that of the whole.
+    const Extents own = results[k].extents();
+    std::string bytes(reinterpret_cast<const char*>(own.begin()), own.size() * sizeof(int64_t));
+    const std::vector<std::string> all = group->all_gather_bytes(bytes);
+    Extents sizes = own;
+    for (size_t d = 0; d < own.size(); ++d) {
+      int64_t sum = 0;
+      for (size_t r = 0; r < all.size(); ++r) {
+        TUTTI_CHECK(all[r].size() == bytes.size(), "{}: result {} has {} dims on rank {} and {} on rank {}", kWhere, k, own.size(), mesh->rank(), all[r].size() / sizeof(int64_t), mesh->ranks()[r]);
+        bool counts = true;
+        for (size_t axis = 0; axis < options.out_placements[k].size(); ++axis) {
+          const Placement& p = options.out_placements[k][axis];
+          const bool shards = p.is_shard() && normalize_dim(p.dim(), results[k].ndim(), kWhere) == static_cast<int>(d);
+          counts = counts && (shards || coordinates[r][axis] == mesh->coordinate()[axis]);
+        }
+        int64_t size = 0;
+        std::copy_n(all[r].data() + d * sizeof(int64_t), sizeof size, reinterpret_cast<char*>(&size));
+        if (counts) sum += size;
+      }
+      sizes[d] = sum;
+    }
+    Cut cut = Cut::halving;
+    if (!(make_spec(mesh, options.out_placements[k], sizes, results[k].dtype(), {}, kWhere).local_sizes(mesh->coordinate()) == own)) cut = Cut::chunk;
+    // Every rank takes the cut that fits all of them.
+    int32_t chunk[] = {cut == Cut::chunk ? 1 : 0};
+    group->all_reduce_values<int32_t>(chunk, comm::ReduceKind::max);
+    wrapped.push_back(from_local(results[k], mesh, options.out_placements[k], {.layout = {.cut = chunk[0] == 1 ? Cut::chunk : Cut::halving}, .sizes = sizes}));
+  }
+  return wrapped;
+}
+
+}  // namespace tutti::dist

@@ -1,0 +1,57 @@
+// What ranks have to send each other so that a tensor in one layout comes into another, as dense blocks. Neither layout is looked at for
+// Partial placements: terms of a value move as values do.
+#pragma once
+
+#include <vector>
+
+#include "tutti/comm/process_group.h"
+#include "tutti/dist/spec.h"
+
+namespace tutti::dist {
+
+// All coordinates of a mesh, the last dim fastest.
+std::vector<std::vector<int64_t>> coordinates_of(const std::vector<int64_t>& mesh_shape);
+
+// The mesh dims along which elements travel.
+std::vector<int> moved_axes(const DTensorSpec& from, const DTensorSpec& to);
+// The elements that a rank lacks, on average over the mesh.
+double lacking_elements(const DTensorSpec& from, const DTensorSpec& to);
+// Whether a rank holds all it needs, on every rank.
+bool is_cut(const DTensorSpec& from, const DTensorSpec& to);
+
+// A dense block of the part `from` of one rank that stands in the part `to` of another.
+struct Block {
+  Extents from, to, sizes;
+};
+std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64_t> source, const DTensorSpec& to, std::span<const int64_t> destination);
+
+// Moves parts of this rank from one layout to another; made once and used for any tensor of these layouts.
+class Mover {
+ public:
+  Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh);
+  // For a tensor whose ranks along `axis` hold terms of a value: each gets the terms of its share from all of them.
+  Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int axis);
+  // Only the rank `source` of the mesh has the elements; `from` is replicated.
+  static Mover scatter(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int source);
+  // The part in the layout `to`; may be a view of `local`.
+  Tensor run(const Tensor& local) const;
+  // The same from each rank of the group by itself, in rank order.
+  std::vector<Tensor> run_by_rank(const Tensor& local) const;
+
+ private:
+  struct Piece {
+    Tensor value;
+    Extents at;
+  };
+  Mover() = default;
+  void plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, const std::vector<int>& axes, bool are_terms);
+  std::vector<std::vector<Piece>> receive(const Tensor& local) const;  // by rank
+  static Tensor assemble(std::vector<Piece> pieces, size_t dim);
+
+  std::shared_ptr<comm::ProcessGroup> group_;  // null: nothing travels
+  int me_ = 0;
+  std::vector<std::vector<Block>> outgoing_, incoming_;  // by rank of the group
+  Extents sizes_;
+};
+
+}  // namespace tutti::dist

@@ -1,0 +1,334 @@
+#include "tutti/dist/op_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "tutti/core/error.h"
+#include "tutti/core/tree_cut.h"
+
+namespace tutti::dist {
+namespace {
+
+// Combinations beyond this number are not looked at one by one: each mesh dim then has the rows that leave most inputs in place.
+constexpr size_t kMostCombinations = 20000;
+
+int dim_with(const RuleOperand& operand, char factor) {
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    if (operand.dims[d].find(factor) != std::string::npos) return static_cast<int>(d);
+  }
+  return -1;
+}
+
+char factor_of(const ShardingRow& row) { return row.name.starts_with("shard ") ? row.name[6] : '\0'; }
+
+class Chooser {
+ public:
+  explicit Chooser(const LayoutQuery& query) : query_(query), axes_(static_cast<size_t>(query.inputs.at(0)->mesh_ndim())), shape_(query.inputs[0]->mesh_shape()) {
+    for (const DTensorSpec* spec : query.inputs) input_sizes_.push_back(spec->sizes());
+    for (const OutputMeta& meta : query.outputs) output_sizes_.push_back(concrete(meta.sizes));
+    result_.rule = query.call.op.sharding(query.call);
+    rule_ = ShardingRule::parse(result_.rule);
+    result_.rows = rule_.rows(input_sizes_, output_sizes_);
+    factor_sizes_ = rule_.factor_sizes(input_sizes_, output_sizes_);
+    std::set<std::vector<int>> orders;
+    for (const DTensorSpec* spec : query.inputs) orders.insert(spec->order());
+    orders_.assign(orders.begin(), orders.end());
+  }
+
+  Candidates run() {
+    std::vector<std::vector<const ShardingRow*>> choices(axes_);
+    for (size_t axis = 0; axis < axes_; ++axis) {
+      for (const ShardingRow& row : result_.rows) choices[axis].push_back(&row);
+    }
+    size_t combinations = 1;
+    for (const auto& of_axis : choices) combinations *= of_axis.size();
+    if (combinations > kMostCombinations) {
+      for (size_t axis = 0; axis < axes_; ++axis) keep_fitting(choices[axis], axis);
+    }
+    std::vector<size_t> at(axes_, 0);
+    std::vector<const ShardingRow*> rows(axes_);
+    while (true) {
+      for (size_t axis = 0; axis < axes_; ++axis) rows[axis] = choices[axis][at[axis]];
+      for (const std::vector<int>& order : orders_) consider(rows, order);
+      size_t axis = axes_;
+      while (axis > 0 && ++at[axis - 1] == choices[axis - 1].size()) at[--axis] = 0;
+      if (axis == 0) break;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void keep_fitting(std::vector<const ShardingRow*>& rows, size_t axis) const {
+    const auto fits = [&](const ShardingRow* row) {
+      for (size_t i = 0; i < query_.inputs.size(); ++i) {
+        if (!(row->inputs[i] == query_.inputs[i]->placements()[axis])) return false;
+      }
+      return true;
+    };
+    std::stable_partition(rows.begin() + 1, rows.end(), fits);
+    rows.resize(std::min<size_t>(rows.size(), 6));
+  }
+
+  void consider(const std::vector<const ShardingRow*>& rows, const std::vector<int>& order) {
+    Candidate c{.rows = rows, .inputs = {}, .outputs = {}};
+    try {
+      place(c, order);
+    } catch (const UsageError& error) {
+      c.refusal = error.what();
+    }
+    if (c.refusal.empty()) check(c);
+    if (c.refusal.empty()) price(c);
+    // The same rows in another order make no other candidate unless two axes shard one dim.
+    const auto is_same = [&](const Candidate& other) { return other.rows == c.rows && other.inputs == c.inputs && other.outputs == c.outputs; };
+    if (std::any_of(result_.all.begin(), result_.all.end(), is_same)) return;
+    result_.all.push_back(std::move(c));
+    const Candidate& added = result_.all.back();
+    if (!added.refusal.empty()) return;
+    if (result_.chosen < 0 || key(added) < key(result_.all[static_cast<size_t>(result_.chosen)])) result_.chosen = static_cast<int>(result_.all.size()) - 1;
+  }
+
+  static std::tuple<double, double, int, int, int64_t> key(const Candidate& c) { return {c.cost, c.bytes, c.collectives, c.moved, -c.shards}; }
+
+  // The specs of all tensors. Factors that stand alone in their dims keep the pieces in which an input holds them; those inside merged
+  // dims have the pieces that outer axes leave.
+  void place(Candidate& c, const std::vector<int>& order) const {
+    std::vector<Placements> inputs(query_.inputs.size(), Placements(axes_)), outputs(query_.outputs.size(), Placements(axes_));
+    Cut cut = Cut::halving;
+    for (const DTensorSpec* spec : query_.inputs) {
+      if (spec->cut() == Cut::chunk) cut = Cut::chunk;
+    }
+    for (size_t axis = 0; axis < axes_; ++axis) {
+      const ShardingRow& row = *c.rows[axis];
+      const int64_t pieces = pieces_held(row, axis);
+      const auto fill = [&](std::vector<Placements>& to, const std::vector<Placement>& from, const std::vector<RuleOperand>& operands) {
+        for (size_t t = 0; t < to.size(); ++t) to[t][axis] = adjusted(c, from[t], operands[t], axis, pieces, order);
+      };
+      fill(inputs, row.inputs, rule_.inputs());
+      fill(outputs, row.outputs, rule_.outputs());
+    }
+    const DTensorSpec& first = *query_.inputs[0];
+    const auto spec = [&](Placements& placements, const Extents& sizes, DType dtype) {
+      return &DTensorSpec::of({.mesh_id = first.mesh_id(), .mesh_shape = shape_, .placements = std::move(placements), .order = order, .sizes = sizes, .dtype = dtype, .cut = cut},
+                              query_.call.op.name);
+    };
+    for (size_t i = 0; i < inputs.size(); ++i) c.inputs.push_back(spec(inputs[i], input_sizes_[i], query_.inputs[i]->dtype()));
+    for (size_t k = 0; k < outputs.size(); ++k) c.outputs.push_back(spec(outputs[k], output_sizes_[k], query_.outputs[k].dtype));
+  }
+
+  // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere.
+  int64_t pieces_held(const ShardingRow& row, size_t axis) const {
+    const char factor = factor_of(row);
+    if (factor == '\0' || row.tree_factor != 0) return 1;
+    int64_t pieces = 1;
+    const auto is_alone = [&](const RuleOperand& operand) {
+      const int d = dim_with(operand, factor);
+      return d < 0 || operand.dims[static_cast<size_t>(d)].size() == 1;
+    };
+    if (!std::all_of(rule_.inputs().begin(), rule_.inputs().end(), is_alone) || !std::all_of(rule_.outputs().begin(), rule_.outputs().end(), is_alone)) return 1;
+    for (size_t i = 0; i < query_.inputs.size(); ++i) {
+      const Placement& p = query_.inputs[i]->placements()[axis];
+      if (p.is_shard() && p.dim() == dim_with(rule_.inputs()[i], factor)) pieces = std::max(pieces, p.pieces());
+    }
+    return pieces;
+  }
+
+  Placement adjusted(const Candidate& c, const Placement& p, const RuleOperand& operand, size_t axis, int64_t pieces, const std::vector<int>& order) const {
+    if (!p.is_shard()) return p;
+    const std::string& dim = operand.dims[static_cast<size_t>(p.dim())];
+    if (dim.size() == 1) return Placement::shard(p.dim(), pieces);
+    // Axes that cut before this one have divided the factors in front of this one.
+    int64_t left = p.pieces();
+    for (const int outer : order) {
+      if (static_cast<size_t>(outer) == axis) break;
+      const char other = factor_of(*c.rows[static_cast<size_t>(outer)]);
+      const size_t at = other == '\0' ? std::string::npos : dim.find(other);
+      if (at == std::string::npos || at >= dim.find(factor_of(*c.rows[axis]))) continue;
+      const int64_t ranks = shape_[static_cast<size_t>(outer)];
+      TUTTI_CHECK(left % ranks == 0, "factor {} of a merged dim does not divide over {} ranks", other, ranks);
+      left /= ranks;
+    }
+    return Placement::shard(p.dim(), left);
+  }
+
+  // ---- whether a candidate may be taken ----
+
+  void check(Candidate& c) const {
+    c.refusal = why_not_exact(c);
+    if (c.refusal.empty()) c.refusal = why_not_cut(c);
+    if (c.refusal.empty()) c.refusal = why_not_in_place(c);
+  }
+
+  // The ranks over which a factor is cut.
+  int64_t ranks_of(const Candidate& c, char factor) const {
+    int64_t ranks = 1;
+    for (size_t axis = 0; axis < axes_; ++axis) {
+      if (factor_of(*c.rows[axis]) == factor) ranks *= shape_[axis];
+    }
+    return ranks;
+  }
+  int64_t size_of(char factor) const { return factor_sizes_[factor_index(factor)]; }
+
+  std::string why_not_exact(Candidate& c) const {
+    for (size_t axis = 0; axis < axes_; ++axis) {
+      const ShardingRow& row = *c.rows[axis];
+      if (row.exact || (!query_.strict && row.tree_factor == 0)) continue;
+      if (row.tree_factor == 0) return fmt::format("row '{}' does not keep the bits of one rank; fast mode takes it", row.name);
+      const std::string why = why_not_tree(c, row);
+      if (query_.strict && !why.empty()) return why;
+      c.in_f32 = true;
+    }
+    return "";
+  }
+
+  std::string why_not_tree(const Candidate& c, const ShardingRow& row) const {
+    const int64_t ranks = ranks_of(c, row.tree_factor), size = size_of(row.tree_factor), largest = largest_cut(size, row.tree_leaf);
+    if (!std::has_single_bit(static_cast<uint64_t>(ranks)) || ranks > largest) {
+      return fmt::format("the sum over {} elements is a tree with leaves of {}: it can be cut over powers of two up to {}, not over {} ranks", size, row.tree_leaf, largest, ranks);
+    }
+    for (const DTensorSpec* spec : c.inputs) {
+      if (spec->cut() == Cut::chunk && size % ranks != 0) return fmt::format("the sum over {} elements is a tree of halves, and torch.chunk cuts elsewhere", size);
+      if (!std::is_sorted(spec->order().begin(), spec->order().end())) return "the ranks of a tree are nested in ascending order of the mesh dims";
+    }
+    return "";
+  }
+
+  std::string why_not_cut(const Candidate& c) const {
+    for (size_t axis = 0; axis < axes_; ++axis) {
+      const ShardingRow& row = *c.rows[axis];
+      if (row.even_factor != 0 && size_of(row.even_factor) % ranks_of(c, row.even_factor) != 0) {
+        return fmt::format("factor {} of {} elements does not divide over {} ranks", row.even_factor, size_of(row.even_factor), ranks_of(c, row.even_factor));
+      }
+      const char factor = factor_of(row);
+      const bool selects = std::any_of(row.outputs.begin(), row.outputs.end(), [](const Placement& p) { return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min); });
+      if (factor != '\0' && selects && ranks_of(c, factor) > size_of(factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
+      if (factor != '\0' && selects && has_empty(c, factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
+    }
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      if (c.inputs[i] == query_.inputs[i]) continue;
+      for (int d = 0; d < c.inputs[i]->sizes().ndim(); ++d) {
+        int64_t ranks = 1;
+        for (const int axis : c.inputs[i]->axes_of(d)) ranks *= shape_[static_cast<size_t>(axis)];
+        if (ranks > 1 && ranks > c.inputs[i]->sizes()[static_cast<size_t>(d)]) return fmt::format("dim {} of input {} has fewer elements than {} ranks", d, i, ranks);
+      }
+    }
+    if (query_.call.op.local_attrs != nullptr) {
+      for (const Placement& p : c.outputs[0]->placements()) {
+        const bool is_merged = p.is_shard() && rule_.outputs()[0].dims[static_cast<size_t>(p.dim())].size() > 1;
+        if (p.is_shard() && p.pieces() > 1 && !is_merged) return "the op needs one range of positions, and a strided part has several";
+      }
+    }
+    return "";
+  }
+
+  bool has_empty(const Candidate& c, char factor) const {
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      const int d = dim_with(rule_.inputs()[i], factor);
+      if (d < 0) continue;
+      const std::vector<int> cutters = c.inputs[i]->axes_of(d);
+      std::vector<int64_t> last(axes_, 0);
+      for (const int axis : cutters) last[static_cast<size_t>(axis)] = shape_[static_cast<size_t>(axis)] - 1;
+      if (c.inputs[i]->indices(d, last).size() == 0) return true;
+    }
+    return false;
+  }
+
+  std::string why_not_in_place(const Candidate& c) const {
+    for (size_t k = 0; k < c.outputs.size() && k < kMaxOutputs; ++k) {
+      const int written = query_.call.op.writes[k];
+      if (written < 0) continue;
+      const DTensorSpec* as_is = query_.inputs[static_cast<size_t>(written)];
+      if (c.inputs[static_cast<size_t>(written)] != as_is || c.outputs[k] != as_is) return fmt::format("input {} is written in place, so its layout {} must stay", written, to_string(as_is->placements()));
+    }
+    return "";
+  }
+
+  // ---- what it costs ----
+
+  void price(Candidate& c) {
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      if (c.inputs[i] == query_.inputs[i]) continue;
+      const std::pair key{query_.inputs[i], c.inputs[i]};
+      auto it = prices_.find(key);
+      if (it == prices_.end()) {
+        Price price;
+        try {
+          const RedistributePlan plan = plan_redistribution(*query_.inputs[i], *c.inputs[i], query_.cost);
+          price = {plan.cost, plan.bytes, plan.collectives(), ""};
+        } catch (const UsageError& error) {
+          price.refusal = error.what();
+        }
+        it = prices_.emplace(key, price).first;
+      }
+      if (!it->second.refusal.empty()) {
+        c.refusal = it->second.refusal;
+        return;
+      }
+      c.cost += it->second.cost, c.bytes += it->second.bytes, c.collectives += it->second.collectives;
+      ++c.moved;
+    }
+    c.shards = 1;
+    for (size_t axis = 0; axis < axes_ && !c.outputs.empty(); ++axis) {
+      if (c.outputs[0]->placements()[axis].is_shard()) c.shards *= shape_[axis];
+    }
+  }
+
+  struct Price {
+    double cost = 0, bytes = 0;
+    int collectives = 0;
+    std::string refusal = {};
+  };
+  const LayoutQuery& query_;
+  const size_t axes_;
+  const std::vector<int64_t> shape_;
+  std::vector<Extents> input_sizes_, output_sizes_;
+  ShardingRule rule_;
+  std::vector<int64_t> factor_sizes_;
+  std::vector<std::vector<int>> orders_;
+  std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, Price> prices_;
+  Candidates result_;
+};
+
+}  // namespace
+
+std::string Candidate::name() const {
+  std::string text;
+  for (const ShardingRow* row : rows) text += fmt::format("{}{}", text.empty() ? "" : ", ", row->name);
+  return text;
+}
+
+Candidates choose_layout(const LayoutQuery& query) { return Chooser(query).run(); }
+
+OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const DeviceMesh& mesh) {
+  const Candidate& c = candidates.all.at(static_cast<size_t>(candidates.chosen));
+  OpPlan plan{.inputs = c.inputs, .outputs = c.outputs, .moves = c.moved > 0, .in_f32 = c.in_f32};
+  if (!mesh.has_coordinate()) return plan;
+  const std::vector<int64_t>& here = mesh.coordinate();
+  if (query.call.op.local_attrs != nullptr) {
+    plan.has_box = true;
+    plan.box.sizes = c.outputs[0]->local_sizes(here);
+    for (int d = 0; d < plan.box.sizes.ndim(); ++d) {
+      const IndexSet held = c.outputs[0]->indices(d, here);
+      plan.box.offsets.push_back(held.ranges().empty() ? c.outputs[0]->sizes()[static_cast<size_t>(d)] : held.ranges()[0].begin);
+    }
+  }
+  const ShardingRule rule = ShardingRule::parse(candidates.rule);
+  for (const ShardingRow* row : c.rows) {
+    if (row->masked_factor == 0) continue;
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      const int d = dim_with(rule.inputs()[i], row->masked_factor);
+      if (d >= 0) {
+        const IndexSet held = c.inputs[i]->indices(d, here);
+        plan.range = held.ranges().empty() ? Range{} : held.ranges()[0];
+      }
+      if (rule.inputs()[i].opaque) plan.masked_input = static_cast<int>(i);
+    }
+    for (const std::string& dim : rule.inputs()[static_cast<size_t>(plan.masked_input)].dims) plan.index_dims.push_back(dim_with(rule.outputs()[0], dim[0]));
+  }
+  return plan;
+}
+
+}  // namespace tutti::dist

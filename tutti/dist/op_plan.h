@@ -1,0 +1,62 @@
+// How an op is computed on distributed tensors: which row of its sharding rule each mesh dim takes, where the inputs go for it, and what
+// comes out. Rows are combined, checked and priced here; the stage (stage.cpp) runs what was chosen.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/core/sharding_rule.h"
+#include "tutti/dist/redistribute.h"
+
+namespace tutti::dist {
+
+// One choice of rows, one per mesh dim.
+struct Candidate {
+  std::vector<const ShardingRow*> rows;
+  std::vector<const DTensorSpec*> inputs, outputs;
+  std::string refusal;  // why it cannot be taken; "": it can
+  bool in_f32 = false;  // a sum of terms that the local calls return in f32
+  double cost = 0, bytes = 0;
+  int collectives = 0;
+  int moved = 0;         // inputs that change their layout
+  int64_t shards = 0;    // parts of the first output
+  // "shard m", "shard k, replicate".
+  std::string name() const;
+};
+
+// Everything that the choice looked at, for explanations.
+struct Candidates {
+  std::string rule;
+  std::vector<ShardingRow> rows;
+  std::vector<Candidate> all;
+  int chosen = -1;  // -1: none is legal
+};
+
+struct LayoutQuery {
+  const OpCall& call;                        // tensors of the whole sizes
+  std::vector<const DTensorSpec*> inputs;    // as they are
+  std::vector<OutputMeta> outputs;
+  bool strict = true;                        // exact rows, and sums on borders of their tree, only
+  CostModel cost = {};
+};
+
+// All combinations of rows with the one to take: the cheapest; of equally cheap ones that with the fewest bytes, collectives, moved
+// inputs, the most parts, and the first rows. Inputs must be of one mesh.
+Candidates choose_layout(const LayoutQuery& query);
+
+// What a rank does for a call, remembered by the specs of its inputs.
+struct OpPlan {
+  std::vector<const DTensorSpec*> inputs, outputs;
+  bool moves = false;   // some input changes its layout
+  bool in_f32 = false;
+  bool has_box = false;
+  LocalBox box;         // the part of output 0, for ops whose attrs hold sizes
+  // A row by a range of index values: which input holds them, that range, and the dims of the index in output 0.
+  int masked_input = -1;
+  Range range;
+  std::vector<int> index_dims;
+};
+OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const DeviceMesh& mesh);
+
+}  // namespace tutti::dist

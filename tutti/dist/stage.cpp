@@ -1,0 +1,298 @@
+#include "tutti/dist/stage.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+#include "tutti/dist/conversion_ops.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/bitwise.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/comparison.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/expand.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/where.h"
+#include "tutti/runtime/numerics.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::dist {
+namespace {
+
+thread_local bool strict_placement = false, implicit_replication = false;
+
+// A call by what its plan depends on.
+struct CallKey {
+  const OpDef* op;
+  uint64_t attrs;
+  uint32_t modes;
+  std::vector<uint32_t> specs;
+};
+
+struct PlannedCall {
+  CallKey key;
+  std::weak_ptr<const DeviceMesh> mesh;
+  OpPlan plan;
+};
+
+// The plans of a rank; the oldest goes when a new one finds no room.
+class Plans {
+ public:
+  using Ids = std::span<const uint32_t>;
+
+  std::shared_ptr<const PlannedCall> find(uint64_t hash, const OpDef& op, uint64_t attrs, uint32_t modes, Ids specs) {
+    const std::lock_guard lock(mutex_);
+    const auto it = by_hash_.find(hash);
+    if (it == by_hash_.end()) return nullptr;
+    const CallKey& key = it->second->key;
+    return key.op == &op && key.attrs == attrs && key.modes == modes && std::equal(specs.begin(), specs.end(), key.specs.begin(), key.specs.end()) ? it->second : nullptr;
+  }
+  void put(uint64_t hash, std::shared_ptr<const PlannedCall> plan) {
+    const std::lock_guard lock(mutex_);
+    ++made_;
+    if (by_hash_.insert_or_assign(hash, std::move(plan)).second) order_.push_back(hash);
+    if (order_.size() <= kMostPlans) return;
+    by_hash_.erase(order_.front());
+    order_.pop_front();
+  }
+  PlanCounts counts() {
+    const std::lock_guard lock(mutex_);
+    return {static_cast<int64_t>(by_hash_.size()), made_};
+  }
+  // Whether this op has been warned about.
+  bool is_new_warning(const OpDef& op) {
+    const std::lock_guard lock(mutex_);
+    return warned_.insert({&op, true}).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::shared_ptr<const PlannedCall>> by_hash_;
+  std::deque<uint64_t> order_;
+  std::unordered_map<const OpDef*, bool> warned_;
+  int64_t made_ = 0;
+};
+
+Plans& plans() { return RankContext::current().slot<Plans>(); }
+
+// The inputs of one call: their parts and specs, without heap memory for the usual number.
+class Operands {
+ public:
+  explicit Operands(const OpCall& call) : call_(call) {
+    const size_t n = call.inputs.size();
+    if (n > kInline) more_.resize(n), more_ids_.resize(n);
+    for (const Tensor& t : call.inputs) {
+      if (is_dtensor(t)) {
+        mesh_ = dist::part_of(t, call.op.name).mesh.get();
+        any_ = &t;
+        break;
+      }
+    }
+    TUTTI_ASSERT(mesh_ != nullptr, "{} came to the stage of distributed tensors without one", call.op.name);
+    for (size_t i = 0; i < n; ++i) set(i, call.inputs[i]);
+  }
+
+  size_t size() const { return call_.inputs.size(); }
+  const Tensor& wrapper(size_t i) const { return replicated_.empty() || !replicated_[i].defined() ? call_.inputs[i] : replicated_[i]; }
+  const Part& part(size_t i) const { return *parts()[i]; }
+  std::span<const uint32_t> ids() const { return {more_ids_.empty() ? few_ids_.data() : more_ids_.data(), size()}; }
+  const DeviceMesh& mesh() const { return *mesh_; }
+  Mesh shared_mesh() const { return dist::part_of(*any_, call_.op.name).mesh; }
+  std::vector<Tensor> wrappers() const {
+    std::vector<Tensor> all;
+    for (size_t i = 0; i < size(); ++i) all.push_back(wrapper(i));
+    return all;
+  }
+
+ private:
+  static constexpr size_t kInline = 8;
+  const Part* const* parts() const { return more_.empty() ? few_.data() : more_.data(); }
+
+  void set(size_t i, const Tensor& t) {
+    const Tensor* held = &t;
+    if (!is_dtensor(t)) {
+      const bool is_number = t.numel() == 1 && t.ndim() <= 1;
+      TUTTI_CHECK(is_number || implicit_replication,
+                  "{}: input {} is the plain tensor {} beside a distributed one; distribute it with distribute_tensor() or from_local(), or open an ImplicitReplicationScope "
+                  "where every rank has the same", describe_call(call_, *mesh_), i, describe(t));
+      replicated_.resize(size());
+      replicated_[i] = beside(*any_, t);
+      held = &replicated_[i];
+    }
+    const Part& part = dist::part_of(*held, call_.op.name);
+    TUTTI_CHECK(part.mesh->id() == mesh_->id(), "{}: input {} is on {}, the others on {}; bring them on one mesh with full_tensor() and distribute_tensor()",
+                describe_call(call_, *mesh_), i, part.mesh->to_string(), mesh_->to_string());
+    (more_.empty() ? few_.data() : more_.data())[i] = &part;
+    (more_ids_.empty() ? few_ids_.data() : more_ids_.data())[i] = part.spec->id();
+  }
+
+  const OpCall& call_;
+  const DeviceMesh* mesh_ = nullptr;
+  const Tensor* any_ = nullptr;
+  std::array<const Part*, kInline> few_;
+  std::array<uint32_t, kInline> few_ids_;
+  std::vector<const Part*> more_;
+  std::vector<uint32_t> more_ids_;
+  std::vector<Tensor> replicated_;  // wrappers of numbers, where there are any
+};
+
+uint32_t modes_here() { return static_cast<uint32_t>(numerics_mode() == NumericsMode::strict) | static_cast<uint32_t>(strict_placement) << 1; }
+
+std::string cheapest_moves(const OpCall& call, const Operands& operands, const OpPlan& plan) {
+  std::string text;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (plan.inputs[i] == operands.part(i).spec) continue;
+    text += fmt::format("{}input {} to {}", text.empty() ? "" : ", ", i, to_string(plan.inputs[i]->placements()));
+  }
+  return fmt::format("{}: {}", call.op.name, text);
+}
+
+std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, CallKey key) {
+  const OpDef& op = call.op;
+  const DeviceMesh& mesh = operands.mesh();
+  TUTTI_CHECK(!op.resizes && std::all_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b < 0; }),
+              "{}: gives a tensor other memory, which a distributed one does not have; do it to its to_local()", describe_call(call, mesh));
+  const std::vector<Tensor> wrappers = operands.wrappers();
+  const OpCall whole{op, wrappers, call.attrs};
+  OutputMetas metas;
+  op.infer(whole, metas);
+  LayoutQuery query{.call = whole, .inputs = {}, .outputs = {metas.meta, metas.meta + metas.count}, .strict = numerics_mode() == NumericsMode::strict, .cost = cost_model_of(mesh)};
+  for (size_t i = 0; i < operands.size(); ++i) query.inputs.push_back(operands.part(i).spec);
+  const Candidates candidates = choose_layout(query);
+  if (candidates.chosen < 0) {
+    std::string reasons;
+    for (const Candidate& c : candidates.all) reasons += fmt::format("\n  {}: {}", c.name(), c.refusal);
+    throw UsageError(fmt::format("{}: no row of its sharding rule '{}' can be taken; write into a tensor of another layout, or use the op's out-of-place form:{}",
+                                 describe_call(call, mesh), candidates.rule, reasons));
+  }
+  auto planned = std::make_shared<PlannedCall>();
+  planned->key = std::move(key);
+  planned->mesh = operands.shared_mesh();
+  planned->plan = plan_op(query, candidates, mesh);
+  const bool only_replicates = candidates.rows.size() == 1 && planned->plan.moves;
+  TUTTI_CHECK(!strict_placement || !planned->plan.moves, "{}: its inputs would have to move, and a StrictPlacementScope is open; move them yourself with redistribute() ({})",
+              describe_call(call, mesh), cheapest_moves(call, operands, planned->plan));
+  if (only_replicates && plans().is_new_warning(op)) {
+    fmt::print(stderr, "tutti: {}: this op has no sharding rule but the replicated one, so its inputs are gathered, {:.0f} bytes a rank; further calls are not reported\n",
+               describe_call(call, mesh), candidates.all[static_cast<size_t>(candidates.chosen)].bytes);
+  }
+  return planned;
+}
+
+// Indices outside the range of this rank's rows become the first; `outside` says where they were.
+Tensor local_indices(const Tensor& indices, const Range& range, Tensor& outside) {
+  outside = bit_or(lt(indices, range.begin), ge(indices, range.end));
+  return where(outside, 0, sub(indices, range.begin));
+}
+
+Tensor without_foreign_rows(const Tensor& rows, const Tensor& outside, const std::vector<int>& dims) {
+  Shape sizes(static_cast<size_t>(rows.ndim()), 1);
+  for (size_t d = 0; d < dims.size(); ++d) sizes[static_cast<size_t>(dims[d])] = outside.size(static_cast<int64_t>(d));
+  return where(reshape(outside, sizes), -0.0, rows);
+}
+
+class DTensorStage final : public Stage {
+ public:
+  void handle(const OpCall& call, std::span<Tensor> outputs) override {
+    // What is called from here works on parts.
+    const StageScope below(0, mask_of(StagePlace::sharding));
+    if (convert(call, outputs)) return;
+    const Operands operands(call);
+    const uint64_t attrs = call.op.sharding_reads_numbers ? call.attrs.hash() : call.attrs.hash_of_layout();
+    const uint32_t modes = modes_here();
+    uint64_t hash = mix_hash(mix_hash(reinterpret_cast<uintptr_t>(&call.op), attrs), modes);
+    for (const uint32_t id : operands.ids()) hash = mix_hash(hash, id);
+    std::shared_ptr<const PlannedCall> planned = plans().find(hash, call.op, attrs, modes, operands.ids());
+    if (planned == nullptr || planned->mesh.expired()) {
+      planned = make_plan(call, operands, {&call.op, attrs, modes, {operands.ids().begin(), operands.ids().end()}});
+      plans().put(hash, planned);
+    }
+    run(call, operands, planned->plan, outputs);
+  }
+
+ private:
+  static void run(const OpCall& call, const Operands& operands, const OpPlan& plan, std::span<Tensor> outputs) {
+    const Mesh mesh = operands.shared_mesh();
+    std::array<Tensor, 8> few;
+    std::vector<Tensor> more;
+    if (operands.size() > few.size()) more.resize(operands.size());
+    const std::span<Tensor> parts{more.empty() ? few.data() : more.data(), operands.size()};
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Part& part = operands.part(i);
+      parts[i] = part.spec == plan.inputs[i] ? part.local : redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
+    }
+    std::array<Tensor, kMaxOutputs> results;
+    const std::span<Tensor> locals{results.data(), outputs.size()};
+    if (!mesh->has_coordinate()) {
+      for (size_t k = 0; k < locals.size(); ++k) locals[k] = zeros({0}, plan.outputs[k]->local_dtype());
+    } else {
+      run_here(call, operands, plan, parts, locals);
+    }
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = call.inputs[static_cast<size_t>(call.op.writes[k])];
+      else outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
+    }
+  }
+
+  static void run_here(const OpCall& call, const Operands& operands, const OpPlan& plan, std::span<Tensor> parts, std::span<Tensor> locals) {
+    Attrs own;
+    const Attrs* attrs = &call.attrs;
+    if (plan.has_box) {
+      const std::vector<Tensor> wrappers = operands.wrappers();
+      own = call.op.local_attrs({call.op, wrappers, call.attrs}, plan.box);
+      attrs = &own;
+    }
+    if (plan.in_f32) {
+      if (attrs != &own) own = *attrs, attrs = &own;
+      own.set_output_dtype(plan.outputs[0]->local_dtype());
+    }
+    Tensor outside;
+    if (plan.masked_input >= 0) {
+      Tensor& indices = parts[static_cast<size_t>(plan.masked_input)];
+      if (plan.range.size() == 0) {
+        locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0, plan.outputs[0]->local_dtype());
+        return;
+      }
+      indices = local_indices(indices, plan.range, outside);
+    }
+    apply(call.op, parts, *attrs, locals);
+    if (outside.defined()) locals[0] = without_foreign_rows(locals[0], outside, plan.index_dims);
+    for (size_t k = 0; k < locals.size(); ++k) {
+      if (locals[k].dtype() != plan.outputs[k]->local_dtype()) locals[k] = cast(locals[k], plan.outputs[k]->local_dtype());
+    }
+  }
+};
+
+}  // namespace
+
+StageMask stage() {
+  static DTensorStage instance;
+  static const StageMask mask = register_stage("distributed tensors", StagePlace::sharding, &instance);
+  return mask;
+}
+
+StrictPlacementScope::StrictPlacementScope() : before_(std::exchange(strict_placement, true)) {}
+StrictPlacementScope::~StrictPlacementScope() { strict_placement = before_; }
+ImplicitReplicationScope::ImplicitReplicationScope() : before_(std::exchange(implicit_replication, true)) {}
+ImplicitReplicationScope::~ImplicitReplicationScope() { implicit_replication = before_; }
+
+std::string describe_call(const OpCall& call, const DeviceMesh& mesh) {
+  std::string inputs;
+  for (const Tensor& t : call.inputs) {
+    const std::string layout = is_dtensor(t) ? to_string(part_of(t, call.op.name).spec->placements()) : " (plain)";
+    inputs += fmt::format("{}{}{}{}", inputs.empty() ? "" : ", ", name_of(t.dtype()), t.sizes(), layout);
+  }
+  return fmt::format("{}({}) on {}", call.op.name, inputs, mesh.to_string());
+}
+
+PlanCounts plan_counts() { return plans().counts(); }
+
+}  // namespace tutti::dist

@@ -1,0 +1,36 @@
+// Distributed tensors as tensors: a Tensor with the sizes of the whole and no memory, to which the part that this rank holds is attached.
+// Library code passes it on like any other; ops on it go through the stage of stage.h.
+#pragma once
+
+#include "tutti/dist/spec.h"
+#include "tutti/ops/engine/dispatch.h"
+
+namespace tutti::dist {
+
+// The stage whose bit distributed tensors carry.
+StageMask stage();
+
+inline bool is_dtensor(const Tensor& t) { return t.defined() && (t.stages() & stage()) != 0; }
+
+// What is attached to a distributed tensor.
+struct Part final : TensorExtension {
+  Part(const DTensorSpec& spec, Mesh mesh, Tensor local) : spec(&spec), mesh(std::move(mesh)), local(std::move(local)) {}
+  std::unique_ptr<TensorExtension> for_alias() const override { return std::make_unique<Part>(*spec, mesh, local); }
+  std::string description() const override;
+  std::string text() const override;
+  Tensor whole(const Tensor& t) const override;
+  Tensor beside(const Tensor& plain) const override;
+  Tensor arriving(const Tensor& cotangent) const override;
+
+  const DTensorSpec* spec;
+  Mesh mesh;
+  Tensor local;
+};
+
+// UsageError, naming `where`, for a tensor that is not distributed.
+const Part& part_of(const Tensor& t, const char* where);
+
+// The distributed tensor of which this rank holds `local`, whose sizes are those that `spec` says.
+Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh);
+
+}  // namespace tutti::dist
