@@ -59,6 +59,19 @@ TEST(AdaptiveMaxPool, CoversEveryElement) {
   EXPECT_EQ(integers(r.indices), (std::vector<int64_t>{1, 4, 4}));
 }
 
+TEST(MaxPool, OfTheWholeRangeOfIntegers) {
+  constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  const MaxPoolResult r = max_pool1d_with_indices(Tensor::of<int64_t>({most - 1, most, most, least, least, least + 1}, {1, 1, 6}), {.kernel = {3}});
+  EXPECT_EQ(integers(r.values), (std::vector<int64_t>{most, least + 1}));
+  EXPECT_EQ(integers(r.indices), (std::vector<int64_t>{1, 5}));
+}
+
+TEST(AdaptivePooling, KeepsASizeForMinusOne) {
+  const Tensor x = facets::sample_tensor(1, {2, 3, 4, 5});
+  EXPECT_EQ(adaptive_avg_pool2d(x, {-1, 2}).extents(), (Extents{2, 3, 4, 2}));
+  EXPECT_EQ(floats(adaptive_max_pool2d(x, {-1})), floats(x));
+}
+
 TEST(MaxUnpool, PutsElementsBack) {
   const Tensor x = line({1, 5, 3, 2, 8, 7});
   const MaxPoolResult r = max_pool1d_with_indices(x, {.kernel = {2}});
@@ -129,9 +142,13 @@ TEST(Pooling, NamesTheFormula) {
   EXPECT_EQ(message_of([&] { max_pool1d(x, {.kernel = {2}}); }),
             "max_pool1d: x is [1, 1, 4, 9] f32 cpu; expected [N, C, 1 spatial dims] or without N");
   EXPECT_EQ(message_of([&] {
-              max_pool2d(zeros({1, 1, 4, 4}, DType::i64), {.kernel = {2}});
+              avg_pool2d(zeros({1, 1, 4, 4}, DType::i64), {.kernel = {2}});
             }),
-            "max_pool2d: x is [1, 1, 4, 4] i64 cpu; expected f64, f32, bf16 or f16, cast() it");
+            "avg_pool2d: x is [1, 1, 4, 4] i64 cpu; expected f64, f32, bf16 or f16, cast() it");
+  EXPECT_EQ(message_of([&] {
+              max_pool2d(zeros({1, 1, 4, 4}, DType::boolean), {.kernel = {2}});
+            }),
+            "max_pool2d: x is [1, 1, 4, 4] bool cpu; expected f64, f32, bf16, f16 or integers, cast() it");
 }
 
 }  // namespace
