@@ -12,6 +12,7 @@
 #include "tutti/ops/max_pool.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/slice.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -104,6 +105,21 @@ TEST(AdaptiveAvgPool, OfOneWindowIsTheMean) {
   const Tensor pooled = adaptive_avg_pool2d(x, {1}), mean = truediv(sum(reshape(x, {2, 3, 1240}), {.dims = {2}}), 1240.0);
   EXPECT_EQ(std::memcmp(pooled.raw_data(), mean.raw_data(), 24), 0);
   EXPECT_EQ(floats(adaptive_avg_pool1d(line({1, 2, 3, 4, 5}), {2})), (std::vector<float>{2, 4}));  // [0, 3) [2, 5)
+}
+
+TEST(AvgPool, SumsEveryWindowInTheTreeOfReductions) {
+  const Tensor x = facets::sample_tensor(1, {1, 2, 2000});
+  for (const int64_t taps : {1, 3, 15, 16, 17, 25, 49, 512, 513, 1100}) {
+    for (const int64_t stride : {1, 3}) {
+      const Tensor y = avg_pool1d(x, {.kernel = {taps}, .stride = {stride}});
+      const int64_t count = y.extents()[2];
+      for (int64_t o = 0; o < 2 * count; o += 7) {
+        const Tensor window = slice(reshape(x, {2, 2000}), 1, o % count * stride, o % count * stride + taps);
+        const Tensor mean = truediv(sum(window, {.dims = {1}}), static_cast<double>(taps));
+        EXPECT_EQ(y.data<float>()[o], mean.data<float>()[o / count]) << taps << " taps, " << stride << " apart, window " << o;
+      }
+    }
+  }
 }
 
 TEST(Pooling, HasTheSameBitsOnAnyNumberOfThreads) {
