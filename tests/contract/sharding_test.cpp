@@ -59,6 +59,7 @@ bool is_refuted(const char* name, const std::string& rule, bool ignore_even = fa
 }
 
 TEST(ShardSimulatorRefutes, ASortedDimThatIsSharded) { EXPECT_TRUE(is_refuted("sort", "#x[a] -> v[a] #i[a]")); }
+TEST(ShardSimulatorRefutes, AMedianOfMedians) { EXPECT_TRUE(is_refuted("median_dim", "#x[ab] -> v[a] #i[a] | max{b} |")); }
 TEST(ShardSimulatorRefutes, AFlippedDimThatIsSharded) { EXPECT_TRUE(is_refuted("flip", "x[ab] -> y[ab]")); }
 TEST(ShardSimulatorRefutes, ASoftmaxRowThatIsSharded) { EXPECT_TRUE(is_refuted("softmax", "#x[ab] -> y[ab]")); }
 TEST(ShardSimulatorRefutes, AScannedDimThatIsSharded) { EXPECT_TRUE(is_refuted("cumsum", "x[ab] -> y[ab]")); }

@@ -114,7 +114,7 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(add_in_order); PROBE(log); PROBE(log2); PROBE(log10); PROBE(log1p); PROBE(rsqrt); PROBE(reciprocal); PROBE(sin); PROBE(cos); PROBE(tan);
   PROBE(asin); PROBE(acos); PROBE(atan); PROBE(sinh); PROBE(cosh); PROBE(tanh); PROBE(asinh); PROBE(acosh); PROBE(atanh); PROBE(erf);
   PROBE(erfinv); PROBE(sigmoid); PROBE(lgamma); PROBE(signbit); PROBE(logical_not); PROBE(isnan); PROBE(isinf); PROBE(unfold);
-  PROBE(unfold_backward); PROBE(masked_fill);
+  PROBE(unfold_backward); PROBE(masked_fill); PROBE(kthvalue); PROBE(mode); PROBE(logcumsumexp); PROBE(decayed_cumsum);
   probe("cast", static_cast<Tensor (*)(const Tensor&, DType)>(cast));
   probe("sqrt", static_cast<Tensor (*)(const Tensor&)>(sqrt));
   probe("cat", static_cast<Tensor (*)(std::span<const Tensor>, int64_t)>(cat));
@@ -136,6 +136,10 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   probe("adamw_step_", static_cast<void (*)(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const AdamWNumbers&, const AdamWStep&)>(adamw_step_));
   probe("sgd_step_", static_cast<void (*)(const Tensor&, const Tensor&, const Tensor&, const SgdStep&)>(sgd_step_));
   probe("sgd_step_", static_cast<void (*)(const Tensor&, const Tensor&, const Tensor&, const SgdNumbers&, const SgdStep&)>(sgd_step_));
+  probe("median", static_cast<Tensor (*)(const Tensor&)>(median));
+  probe("median", static_cast<SortResult (*)(const Tensor&, int64_t, bool)>(median));
+  probe("nanmedian", static_cast<Tensor (*)(const Tensor&)>(nanmedian));
+  probe("nanmedian", static_cast<SortResult (*)(const Tensor&, int64_t, bool)>(nanmedian));
   probe("split", static_cast<std::vector<Tensor> (*)(const Tensor&, int64_t, int64_t)>(split));
   probe("split", static_cast<std::vector<Tensor> (*)(const Tensor&, const std::vector<int64_t>&, int64_t)>(split));
   probe("squeeze", static_cast<Tensor (*)(const Tensor&, const Dims&)>(squeeze));

@@ -12,6 +12,7 @@
 #include "tutti/ops/max_pool.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/slice.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -59,6 +60,19 @@ TEST(AdaptiveMaxPool, CoversEveryElement) {
   EXPECT_EQ(integers(r.indices), (std::vector<int64_t>{1, 4, 4}));
 }
 
+TEST(MaxPool, OfTheWholeRangeOfIntegers) {
+  constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  const MaxPoolResult r = max_pool1d_with_indices(Tensor::of<int64_t>({most - 1, most, most, least, least, least + 1}, {1, 1, 6}), {.kernel = {3}});
+  EXPECT_EQ(integers(r.values), (std::vector<int64_t>{most, least + 1}));
+  EXPECT_EQ(integers(r.indices), (std::vector<int64_t>{1, 5}));
+}
+
+TEST(AdaptivePooling, KeepsASizeForMinusOne) {
+  const Tensor x = facets::sample_tensor(1, {2, 3, 4, 5});
+  EXPECT_EQ(adaptive_avg_pool2d(x, {-1, 2}).extents(), (Extents{2, 3, 4, 2}));
+  EXPECT_EQ(floats(adaptive_max_pool2d(x, {-1})), floats(x));
+}
+
 TEST(MaxUnpool, PutsElementsBack) {
   const Tensor x = line({1, 5, 3, 2, 8, 7});
   const MaxPoolResult r = max_pool1d_with_indices(x, {.kernel = {2}});
@@ -91,6 +105,21 @@ TEST(AdaptiveAvgPool, OfOneWindowIsTheMean) {
   const Tensor pooled = adaptive_avg_pool2d(x, {1}), mean = truediv(sum(reshape(x, {2, 3, 1240}), {.dims = {2}}), 1240.0);
   EXPECT_EQ(std::memcmp(pooled.raw_data(), mean.raw_data(), 24), 0);
   EXPECT_EQ(floats(adaptive_avg_pool1d(line({1, 2, 3, 4, 5}), {2})), (std::vector<float>{2, 4}));  // [0, 3) [2, 5)
+}
+
+TEST(AvgPool, SumsEveryWindowInTheTreeOfReductions) {
+  const Tensor x = facets::sample_tensor(1, {1, 2, 2000});
+  for (const int64_t taps : {1, 3, 15, 16, 17, 25, 49, 512, 513, 1100}) {
+    for (const int64_t stride : {1, 3}) {
+      const Tensor y = avg_pool1d(x, {.kernel = {taps}, .stride = {stride}});
+      const int64_t count = y.extents()[2];
+      for (int64_t o = 0; o < 2 * count; o += 7) {
+        const Tensor window = slice(reshape(x, {2, 2000}), 1, o % count * stride, o % count * stride + taps);
+        const Tensor mean = truediv(sum(window, {.dims = {1}}), static_cast<double>(taps));
+        EXPECT_EQ(y.data<float>()[o], mean.data<float>()[o / count]) << taps << " taps, " << stride << " apart, window " << o;
+      }
+    }
+  }
 }
 
 TEST(Pooling, HasTheSameBitsOnAnyNumberOfThreads) {
@@ -129,9 +158,13 @@ TEST(Pooling, NamesTheFormula) {
   EXPECT_EQ(message_of([&] { max_pool1d(x, {.kernel = {2}}); }),
             "max_pool1d: x is [1, 1, 4, 9] f32 cpu; expected [N, C, 1 spatial dims] or without N");
   EXPECT_EQ(message_of([&] {
-              max_pool2d(zeros({1, 1, 4, 4}, DType::i64), {.kernel = {2}});
+              avg_pool2d(zeros({1, 1, 4, 4}, DType::i64), {.kernel = {2}});
             }),
-            "max_pool2d: x is [1, 1, 4, 4] i64 cpu; expected f64, f32, bf16 or f16, cast() it");
+            "avg_pool2d: x is [1, 1, 4, 4] i64 cpu; expected f64, f32, bf16 or f16, cast() it");
+  EXPECT_EQ(message_of([&] {
+              max_pool2d(zeros({1, 1, 4, 4}, DType::boolean), {.kernel = {2}});
+            }),
+            "max_pool2d: x is [1, 1, 4, 4] bool cpu; expected f64, f32, bf16, f16 or integers, cast() it");
 }
 
 }  // namespace

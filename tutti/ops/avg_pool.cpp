@@ -59,19 +59,27 @@ void for_each_plane(const Tensor& x, const PoolWindows& w, Body body) {
   });
 }
 
-constexpr int64_t kLanes = 16;  // of the tree of reductions
+// tree_sum() has these lanes and leaves.
+constexpr int64_t kLanes = 16, kLeaf = 512;
 
-// Windows of a line that have all their taps, at most one for each lane: the tree of tree_sum, window beside window.
-template <class Sum, class Value>
-void mean_of_line(const Value* in, int64_t count, int64_t step, const std::vector<int64_t>& offsets, Sum divisor, Value* out) {
+// Windows of a line that have all their taps, at most a leaf of them: the tree of tree_sum, window beside window.
+// kStep is the step if that is 1, else 0.
+template <int64_t kStep, class Sum, class Value>
+void mean_of_line(const Value* in, int64_t count, int64_t any_step, const std::vector<int64_t>& offsets, Sum divisor, Value* out) {
+  const int64_t step = kStep != 0 ? kStep : any_step;
   constexpr int64_t kTogether = 64;
   const int64_t taps = static_cast<int64_t>(offsets.size());
   for (int64_t begin = 0; begin < count; begin += kTogether) {
     const int64_t n = std::min(kTogether, count - begin);
     Sum lanes[kLanes][kTogether];
-    for (int64_t t = 0; t < taps; ++t) {
+    for (int64_t t = 0; t < std::min(taps, kLanes); ++t) {
       const Value* at = in + begin * step + offsets[static_cast<size_t>(t)];
       for (int64_t j = 0; j < n; ++j) lanes[t][j] = widen(at[j * step]);
+    }
+    for (int64_t t = kLanes; t < taps; ++t) {
+      const Value* at = in + begin * step + offsets[static_cast<size_t>(t)];
+      Sum* lane = lanes[t % kLanes];
+      for (int64_t j = 0; j < n; ++j) lane[j] += widen(at[j * step]);
     }
     for (int64_t width = kLanes / 2; width > 0; width /= 2) {
       for (int64_t t = 0; t < width && t + width < taps; ++t) {
@@ -97,13 +105,15 @@ void run_forward(const OpCall& call, const Tensor& x, const Tensor& y) {
       const Sum sum = facets::tree_sum<Sum>(0, n, [&](int64_t i) { return window[i]; });
       store(out + o, sum / static_cast<Sum>(a.divisor_of(all, at)));
     };
-    if (taps > kLanes) {
+    if (taps > kLeaf) {
       a.w.for_each(one);
       return;
     }
     const Sum divisor = static_cast<Sum>(a.divisor != 0 ? a.divisor : taps);
-    a.w.for_each_or_line(
-        one, [&](int64_t o, int64_t count, int64_t first) { mean_of_line(in + first, count, a.w.stride[2], offsets, divisor, out + o); });
+    a.w.for_each_or_line(one, [&](int64_t o, int64_t count, int64_t first) {
+      if (a.w.stride[2] == 1) mean_of_line<1>(in + first, count, 1, offsets, divisor, out + o);
+      else mean_of_line<0>(in + first, count, a.w.stride[2], offsets, divisor, out + o);
+    });
   });
 }
 

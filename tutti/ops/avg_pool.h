@@ -27,7 +27,8 @@ Tensor avg_pool1d(const Tensor& x, const AvgPoolOptions& options);
 Tensor avg_pool2d(const Tensor& x, const AvgPoolOptions& options);
 Tensor avg_pool3d(const Tensor& x, const AvgPoolOptions& options);
 
-// Averages over `output` windows per dim: window o of P covers the elements floor(o S / P) to ceil((o + 1) S / P) - 1.
+// Averages over `output` windows per dim: window o of P covers the elements floor(o S / P) to ceil((o + 1) S / P) - 1. An output
+// size of -1 is the size of x along that dim.
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output);
 Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output);
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output);

@@ -10,9 +10,9 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/pool_windows.h"
 #include "tutti/ops/engine/window_maxima.h"
+#include "tutti/ops/gather.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scatter.h"
-#include "tutti/ops/scatter_add.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -30,9 +30,9 @@ auto number(Value v) {
   else return to_float(v);
 }
 
-// Windows of many sizes: one by one.
+// Windows of many sizes, and integers: one by one.
 template <class Value>
-void find_adaptive_maxima(const PoolWindows& w, const Value* in, int64_t* indices) {
+void find_maxima(const PoolWindows& w, const Value* in, int64_t* indices) {
   w.for_each([&](int64_t output, const facets::Taps(&taps)[3], const facets::Triple&) {
     int64_t best = -1;
     auto most = number(Value{});
@@ -49,10 +49,13 @@ template <class Value>
 void pool_planes(const PoolWindows& w, const Value* x, int64_t planes, Value* y, int64_t* indices) {
   const int64_t plane = volume(w.size), outputs = volume(w.output);
   ThreadPool::current().parallel_for(planes, std::max<int64_t>(kParallelGrain / (plane + 1), 1), [&](int64_t begin, int64_t end) {
-    if (!w.adaptive) facets::find_window_maxima(w, x + begin * plane, end - begin, indices + begin * outputs);
+    constexpr bool one_by_one = std::is_integral_v<Value>;
+    if constexpr (!one_by_one) {
+      if (!w.adaptive) facets::find_window_maxima(w, x + begin * plane, end - begin, indices + begin * outputs);
+    }
     for (int64_t i = begin; i < end; ++i) {
       const Value* in = x + i * plane;
-      if (w.adaptive) find_adaptive_maxima(w, in, indices + i * outputs);
+      if (one_by_one || w.adaptive) find_maxima(w, in, indices + i * outputs);
       for (int64_t o = i * outputs; o < (i + 1) * outputs; ++o) y[o] = in[indices[o]];
     }
   });
@@ -63,7 +66,7 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor x = to_contiguous(call[0]);
   const int64_t planes = x.extents()[0] * x.extents()[1];
   visit_dtype(x.dtype(), [&]<class Value>() {
-    if constexpr (std::is_floating_point_v<Value> || std::is_same_v<Value, bfloat16> || std::is_same_v<Value, float16>)
+    if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, bfloat16> || std::is_same_v<Value, float16>)
       pool_planes(windows_of(call), static_cast<const Value*>(x.raw_data()), planes, static_cast<Value*>(outputs[0].raw_data()),
                   outputs[1].data<int64_t>());
   });
@@ -82,23 +85,88 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
         for (size_t d = 0; d < 3; ++d) {
           if (position[d] < taps[d].first || position[d] >= taps[d].last || (position[d] - taps[d].first) % taps[d].step != 0) return;
         }
-        const double value = facets::read_double(x, i * plane + at), best = facets::read_double(outputs[0], i * all + o);
-        if (facets::read_int64(outputs[1], i * all + o) >= 0 && !(value > best) && !(std::isnan(value) && !std::isnan(best))) return;
-        facets::write_double(outputs[0], i * all + o, value);
-        facets::write_int64(outputs[1], i * all + o, at);
+        const int64_t from = i * plane + at, to = i * all + o;
+        const bool is_first = facets::read_int64(outputs[1], to) < 0;
+        if (is_floating(x.dtype())) {
+          const double value = facets::read_double(x, from), best = facets::read_double(outputs[0], to);
+          if (!is_first && !(value > best) && !(std::isnan(value) && !std::isnan(best))) return;
+          facets::write_double(outputs[0], to, value);
+        } else {
+          if (!is_first && facets::read_int64(x, from) <= facets::read_int64(outputs[0], to)) return;
+          facets::write_int64(outputs[0], to, facets::read_int64(x, from));
+        }
+        facets::write_int64(outputs[1], to, at);
       });
     }
   }
 }
 
+extern const OpDef kMaxPool, kMaxPoolBackward;
+
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
-  if (!c.grads[0].defined()) return;
-  const Shape& x = c.input_metas[0].sizes;
-  const Tensor &g = c.grads[0], &indices = c.outputs[1];
-  const int64_t plane = volume(c.attrs.as<PoolWindows>().size), outputs = volume(c.attrs.as<PoolWindows>().output);
-  const Tensor start = zeros({x[0], x[1], plane}, g.dtype());
-  grads[0] = reshape(scatter_add(start, 2, reshape(indices, {x[0], x[1], outputs}), reshape(g, {x[0], x[1], outputs})), x);
+  if (c.grads[0].defined()) grads[0] = call_op(kMaxPoolBackward, c.attrs, c.grads[0], c.outputs[1]);
 }
+
+// ---- gradient -------------------------------------------------------------------------------------------------------
+
+// Adds element o of a plane of outputs to element indices[o] of the plane of x, in ascending order of o.
+template <class Sum, class Add>
+void add_to_chosen(const PoolWindows& w, const Tensor& g, const Tensor& indices, Add add) {
+  const int64_t plane = volume(w.size), outputs = volume(w.output), planes = g.extents()[0] * g.extents()[1];
+  const int64_t* picks = indices.data<int64_t>();
+  ThreadPool::current().parallel_for(planes, std::max<int64_t>(kParallelGrain / (plane + 1), 1), [&](int64_t begin, int64_t end) {
+    std::vector<Sum> sums(static_cast<size_t>(plane));
+    for (int64_t i = begin; i < end; ++i) {
+      std::fill(sums.begin(), sums.end(), Sum{0});
+      for (int64_t o = i * outputs; o < (i + 1) * outputs; ++o) {
+        TUTTI_CHECK(picks[o] >= 0 && picks[o] < plane, "max_pool_backward: index {} is outside the plane of {} elements", picks[o], plane);
+        sums[static_cast<size_t>(picks[o])] += static_cast<Sum>(add.value(o));
+      }
+      for (int64_t at = 0; at < plane; ++at) add.store(i * plane + at, sums[static_cast<size_t>(at)]);
+    }
+  });
+}
+
+template <class Value>
+struct ChosenElements {
+  const Value* from;
+  Value* to;
+  auto value(int64_t o) const { return number(from[o]); }
+  template <class Sum>
+  void store(int64_t at, Sum sum) const {
+    if constexpr (std::is_arithmetic_v<Value>) to[at] = static_cast<Value>(sum);
+    else store_from_double(to + at, dtype_of<Value>, static_cast<double>(sum));
+  }
+};
+
+// A kernel and not a recipe: any number of outputs add to one element.
+void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
+  const Tensor g = to_contiguous(call[0]), indices = to_contiguous(call[1]);
+  visit_dtype(g.dtype(), [&]<class Value>() {
+    if constexpr (!std::is_integral_v<Value>)
+      add_to_chosen<std::conditional_t<std::is_same_v<Value, double>, double, float>>(
+          windows_of(call), g, indices, ChosenElements<Value>{static_cast<const Value*>(g.raw_data()), static_cast<Value*>(outputs[0].raw_data())});
+  });
+}
+
+void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
+  const PoolWindows& w = windows_of(call);
+  const Tensor g = to_contiguous(call[0]), indices = to_contiguous(call[1]);
+  std::vector<double> sums(static_cast<size_t>(outputs[0].numel()));
+  for (int64_t o = 0; o < g.numel(); ++o)
+    sums[static_cast<size_t>(o / volume(w.output) * volume(w.size) + indices.data<int64_t>()[o])] += facets::read_double(g, o);
+  for (size_t i = 0; i < sums.size(); ++i) facets::write_double(outputs[0], static_cast<int64_t>(i), sums[i]);
+}
+
+// The elements that were chosen.
+void vjp_backward(const VjpCall& c, std::span<Tensor> grads) {
+  if (!c.grads[0].defined()) return;
+  const Shape& y = c.input_metas[0].sizes;
+  const int64_t plane = volume(c.attrs.as<PoolWindows>().size), outputs = volume(c.attrs.as<PoolWindows>().output);
+  grads[0] = reshape(gather(reshape(c.grads[0], {y[0], y[1], plane}), 2, reshape(c.inputs[1], {y[0], y[1], outputs})), y);
+}
+
+// ---- samples --------------------------------------------------------------------------------------------------------
 
 std::vector<Sample> samples() {
   using facets::sample_tensor;
@@ -109,7 +177,23 @@ std::vector<Sample> samples() {
           {"space", {sample_tensor(4, {2, 1, 4, 5, 3})}, attrs({4, 5, 3}, {{2}, {}, {0}, {1}, false})},
           {"adaptive", {sample_tensor(5, {2, 3, 7, 5})}, Attrs::of(facets::adaptive_windows("sample", {7, 5}, {3, 4}))},
           {"bf16", {sample_tensor(6, {1, 3, 10}, DType::bf16)}, attrs({10}, {{4}, {3}, {2}, {1}, false})},
+          {"integers", {sample_tensor(8, {2, 2, 7, 6}, DType::i64, -9, 9)}, attrs({7, 6}, {{3, 2}, {2, 1}, {1}, {1, 2}, false})},
+          {"adaptive_bytes", {sample_tensor(9, {2, 2, 7}, DType::u8, 0, 9)}, Attrs::of(facets::adaptive_windows("sample", {7}, {3}))},
           {"no_planes", {sample_tensor(7, {0, 3, 10})}, attrs({10}, {{4}, {3}, {2}, {1}, false})}};
+}
+
+// The samples of floats, with cotangents in the place of x.
+std::vector<Sample> samples_backward() {
+  std::vector<Sample> list;
+  for (Sample& s : samples()) {
+    const Tensor& x = s.inputs[0];
+    if (!is_floating(x.dtype())) continue;
+    const Extents sizes = concrete(facets::pooled_sizes(s.attrs.as<PoolWindows>(), x, s.attrs.as<PoolWindows>().output));
+    const Tensor outputs[] = {Tensor::empty(sizes, x.dtype()), Tensor::empty(sizes, DType::i64)};
+    reference({kMaxPool, s.inputs, s.attrs}, outputs);
+    list.push_back({s.name, {facets::sample_tensor(11, sizes, x.dtype()), outputs[1]}, s.attrs});
+  }
+  return list;
 }
 
 const OpDef kMaxPool{
@@ -134,6 +218,22 @@ const OpDef kMaxPool{
     .tolerance = {.f32 = 0, .f64 = 0},
 };
 
+const OpDef kMaxPoolBackward{
+    .name = "max_pool_backward",
+    .num_inputs = 2,
+    .infer = [](const OpCall& call,
+                OutputMetas& out) { out.add(call[0].dtype(), facets::pooled_sizes(windows_of(call), call[0], windows_of(call).size)); },
+    .reference = reference_backward,
+    .gradient = {.vjp = vjp_backward, .saves_inputs = 0b10},
+    .kernel = kernel_backward,
+    .sharding =
+        [](const OpCall& call) {
+          const PoolWindows& w = windows_of(call);
+          return fmt::format("g[{0}] #i[{0}] -> d[{1}] | | lin", facets::pool_letters(w, "PQR"), facets::pool_letters(w, "XYZ"));
+        },
+    .samples = samples_backward,
+};
+
 MaxPoolResult pool(const Tensor& x, const PoolWindows& w) {
   Tensor outputs[2];
   apply(kMaxPool, {&x, 1}, Attrs::of(w), outputs);
@@ -143,9 +243,10 @@ MaxPoolResult pool(const Tensor& x, const PoolWindows& w) {
 // fn(x with a dim of images, its spatial sizes).
 template <class Fn>
 MaxPoolResult with_images(const char* where, int dims, const Tensor& x, Fn fn) {
-  if (x.ndim() != dims + 1) return fn(x, facets::pooled_dims(where, x, dims));
+  constexpr bool takes_integers = true;
+  if (x.ndim() != dims + 1) return fn(x, facets::pooled_dims(where, x, dims, takes_integers));
   const Tensor one = unsqueeze(x, 0);
-  const MaxPoolResult r = fn(one, facets::pooled_dims(where, one, dims));
+  const MaxPoolResult r = fn(one, facets::pooled_dims(where, one, dims, takes_integers));
   return {squeeze(r.values, 0), squeeze(r.indices, 0)};
 }
 
@@ -199,4 +300,4 @@ Tensor max_unpool(const Tensor& x, const Tensor& indices, const Dims& sizes) {
 
 }  // namespace tutti
 
-TUTTI_OPS(max_pool, &kMaxPool)
+TUTTI_OPS(max_pool, &::tutti::kMaxPool, &::tutti::kMaxPoolBackward)

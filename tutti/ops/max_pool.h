@@ -22,7 +22,7 @@ struct MaxPoolResult {
 // y[n, c, p] = max over k of x[n, c, p * stride - padding + k * dilation]; positions outside x are ignored. Among equal elements
 // the first is chosen, and NaN is larger than every number.
 // Shapes: x [N, C, S...] or [C, S...] -> [N, C, P...] or [C, P...], P = floor((S + 2 padding - dilation (K - 1) - 1) / stride) + 1,
-// or ceil with ceil_mode. Dtypes: f64, f32, bf16, f16. UsageError when sizes and options do not match (the message shows the
+// or ceil with ceil_mode. Dtypes: f64, f32, bf16, f16, integers. UsageError when sizes and options do not match (the message shows the
 // formula) or a window covers no element. The gradient goes to the chosen element. Source: definition.
 Tensor max_pool1d(const Tensor& x, const MaxPoolOptions& options);
 Tensor max_pool2d(const Tensor& x, const MaxPoolOptions& options);
@@ -31,7 +31,8 @@ MaxPoolResult max_pool1d_with_indices(const Tensor& x, const MaxPoolOptions& opt
 MaxPoolResult max_pool2d_with_indices(const Tensor& x, const MaxPoolOptions& options);
 MaxPoolResult max_pool3d_with_indices(const Tensor& x, const MaxPoolOptions& options);
 
-// Maxima over `output` windows per dim: window o of P covers the elements floor(o S / P) to ceil((o + 1) S / P) - 1.
+// Maxima over `output` windows per dim: window o of P covers the elements floor(o S / P) to ceil((o + 1) S / P) - 1. An output size
+// of -1 is the size of x along that dim.
 Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output);
 Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output);
 Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output);

@@ -1,6 +1,7 @@
 #include "tutti/ops/scan.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
@@ -155,12 +156,16 @@ void extreme_reference(const OpCall& call, std::span<const Tensor> outputs) {
   rows::for_each_row(x, scan_dims(call), [&](int64_t row, const std::vector<int64_t>& offsets) {
     size_t best = 0;
     for (size_t i = 0; i < offsets.size(); ++i) {
-      // Every dtype of up to 53 bits, and the small integers of i64, compare right as doubles.
-      const double v = facets::read_double(x, offsets[i]), b = facets::read_double(x, offsets[best]);
-      if (!std::isnan(b) && (std::isnan(v) || (maximum ? v > b : v < b))) best = i;
       const int64_t target = targets[static_cast<size_t>(row)][i];
-      if (is_floating(x.dtype())) facets::write_double(outputs[0], target, facets::read_double(x, offsets[best]));
-      else facets::write_int64(outputs[0], target, facets::read_int64(x, offsets[best]));
+      if (is_floating(x.dtype())) {
+        const double v = facets::read_double(x, offsets[i]), b = facets::read_double(x, offsets[best]);
+        if (!std::isnan(b) && (std::isnan(v) || (maximum ? v > b : v < b))) best = i;
+        facets::write_double(outputs[0], target, facets::read_double(x, offsets[best]));
+      } else {
+        const int64_t v = facets::read_int64(x, offsets[i]), b = facets::read_int64(x, offsets[best]);
+        if (maximum ? v > b : v < b) best = i;
+        facets::write_int64(outputs[0], target, facets::read_int64(x, offsets[best]));
+      }
       facets::write_int64(outputs[1], target, static_cast<int64_t>(best));
     }
   });
@@ -179,6 +184,8 @@ std::vector<Sample> extreme_samples() {
   std::vector<Sample> samples = scan_samples(dtypes, -5, 5);
   const Tensor special = Tensor::of<float>({1, 1, 3, 3, 2, NAN, 5, NAN, -INFINITY, 0.0f, -0.0f, INFINITY}, {3, 4});
   samples.push_back({"nan_ties_infinity", {special}, Attrs::of(ScanAttrs{1})});
+  constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  samples.push_back({"extreme_i64", {Tensor::of<int64_t>({0, most - 1, most, most, least, least + 1, least, 1}, {2, 4})}, Attrs::of(ScanAttrs{1})});
   return samples;
 }
 
@@ -191,7 +198,7 @@ OpDef extreme_op(const char* name) {
           .reference = extreme_reference<maximum>,
           .gradient = {.vjp = extreme_vjp, .saves_outputs = 2},
           .recipe = {.kind = LoopKind::scan, .build = build_extreme<maximum>, .row_dims = scan_dims},
-          .sharding = [](const OpCall& call) { return fmt::format("#x[{0}] -> v[{0}] i[{0}] | |", scan_letters(call)); },
+          .sharding = [](const OpCall& call) { return fmt::format("#x[{0}] -> v[{0}] #i[{0}] | |", scan_letters(call)); },
           .samples = extreme_samples,
           .tolerance = {0, 0}};
 }

@@ -73,14 +73,17 @@ PoolWindows adaptive_windows(const char* where, const Dims& size, const Dims& ou
     const size_t at = static_cast<size_t>(3 - dims + d);
     w.size[at] = size[static_cast<size_t>(d)];
     w.output[at] = spatial_number(where, "the output size", output, d, dims);
+    if (w.output[at] == -1) w.output[at] = w.size[at];
     TUTTI_CHECK(w.output[at] >= 1 && w.size[at] >= 1, "{}: {} windows over {} elements along spatial dim {}; expected 1 or more of both",
                 where, w.output[at], w.size[at], d);
   }
   return w;
 }
 
-Dims pooled_dims(const char* where, const Tensor& x, int dims) {
-  TUTTI_CHECK(is_floating(x.dtype()) && !is_fp8(x.dtype()), "{}: x is {}; expected f64, f32, bf16 or f16, cast() it", where, describe(x));
+Dims pooled_dims(const char* where, const Tensor& x, int dims, bool takes_integers) {
+  TUTTI_CHECK((is_floating(x.dtype()) && !is_fp8(x.dtype())) || (takes_integers && is_integral(x.dtype())),
+              "{}: x is {}; expected f64, f32, bf16{} f16{}, cast() it", where, describe(x), takes_integers ? "," : " or",
+              takes_integers ? " or integers" : "");
   TUTTI_CHECK(x.ndim() == dims + 2, "{}: x is {}; expected [N, C, {} spatial dims] or without N", where, describe(x), dims);
   Dims result;
   for (int d = 2; d < x.ndim(); ++d) result.push_back(x.extent(d));

@@ -92,10 +92,11 @@ struct PoolSpec {
 };
 // UsageError with the formula when the numbers do not fit `size`, or a window would have no element.
 PoolWindows pool_windows(const char* where, const Dims& size, const PoolSpec& spec);
+// An output size of -1 is that of the dim.
 PoolWindows adaptive_windows(const char* where, const Dims& size, const Dims& output);
 
 // The spatial sizes of `x`, [N, C, S...]; UsageError for other dims and dtypes.
-Dims pooled_dims(const char* where, const Tensor& x, int dims);
+Dims pooled_dims(const char* where, const Tensor& x, int dims, bool takes_integers = false);
 // [N, C] of `x` and the sizes `t`.
 Shape pooled_sizes(const PoolWindows& w, const Tensor& x, const Triple& t);
 // "nc" and whole spatial dims.

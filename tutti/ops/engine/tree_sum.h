@@ -22,8 +22,12 @@ Real tree_sum(int64_t begin, int64_t end, Value value) {
   // Lanes without an element hold the identity, which changes no bit: they are left out.
   Real lanes[16];
   const int64_t used = std::min<int64_t>(n, 16);
-  for (int64_t i = 0; i < used; ++i) lanes[i] = value(begin + i);
-  for (int64_t i = 16; i < n; ++i) lanes[i % 16] += value(begin + i);
+  for (int64_t j = 0; j < used; ++j) lanes[j] = value(begin + j);
+  int64_t i = 16;
+  for (; i + 16 <= n; i += 16) {  // one vector loop
+    for (int64_t j = 0; j < 16; ++j) lanes[j] += value(begin + i + j);
+  }
+  for (; i < n; ++i) lanes[i % 16] += value(begin + i);
   for (int64_t width = 8; width > 0; width /= 2) {
     for (int64_t j = 0; j < width && j + width < used; ++j) lanes[j] += lanes[j + width];
   }
