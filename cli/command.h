@@ -27,6 +27,8 @@ void add_replay(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action, int argc, char** argv);
 void add_env(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
+// Rewrites tensors on the command line that CLI11 would take for lists of its own.
+void add_explain(CLI::App& app, Action& action, int argc, char** argv);
 
 // Trains on `ranks` ranks of this host, quietly and until `stop_at`, as `tutti train CONFIG OVERRIDES` does. Returns its exit status.
 int start_training(const std::string& config, int ranks, int64_t stop_at, const std::vector<std::string>& overrides);

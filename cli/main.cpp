@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   cli::add_bench(app, action, argc, argv);
   cli::add_env(app, action);
   cli::add_trace(app, action);
+  cli::add_explain(app, action, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

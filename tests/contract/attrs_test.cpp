@@ -45,7 +45,7 @@ TEST_P(AttrsContract, EachNumberTellsCallsApart) {
     for_each_field(*sample.attrs.type(), bytes, [&](const FieldRecord& f, void* at) {
       const bool is_number = is_a<int64_t>(f) || is_a<double>(f) || is_a<bool>(f) || is_a<uint64_t>(f) || is_a<uint32_t>(f) || is_a<SymInt>(f);
       if (!is_number) return;
-      const auto hash = [&] { return hash_fields(*sample.attrs.type(), bytes, false); };
+      const auto hash = [&] { return hash_fields(*sample.attrs.type(), bytes, HashedFields::all); };
       const uint64_t before = hash();
       auto* const first = static_cast<unsigned char*>(at);
       *first ^= 1;

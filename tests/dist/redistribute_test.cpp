@@ -59,10 +59,10 @@ TEST_P(Redistribute, EveryLayoutIntoEveryOther) {
           CommCounter counter;
           const Tensor moved = redistribute(t, to.placements, to.options);
           const Tensor expected = placed(whole, mesh, to);
-          ASSERT_EQ(&spec_of(moved), &spec_of(expected));
-          ASSERT_EQ(difference(to_local(moved), to_local(expected)), "") << spec_of(t).to_string() << " to " << spec_of(moved).to_string() << " on rank " << mesh->rank();
-          ASSERT_LE(counter.total().collectives, 1);
-          ASSERT_DOUBLE_EQ(counter.total().bytes, 4 * lacking_elements(spec_of(t), spec_of(moved)));
+          EXPECT_EQ(&spec_of(moved), &spec_of(expected));
+          require_none(difference(to_local(moved), to_local(expected)), spec_of(t).to_string() + " to " + spec_of(moved).to_string());
+          EXPECT_LE(counter.total().collectives, 1);
+          EXPECT_DOUBLE_EQ(counter.total().bytes, 4 * lacking_elements(spec_of(t), spec_of(moved)));
         }
       }
     });
@@ -96,7 +96,7 @@ TEST_P(Redistribute, PendingSumsAreAddedByHalvingNestedByAxis) {
     }
     for (const Layout& to : layouts(2, axes)) {
       const Tensor moved = redistribute(t, to.placements, to.options);
-      ASSERT_EQ(difference(to_local(moved), to_local(placed(expected, mesh, to))), "") << spec_of(moved).to_string();
+      require_none(difference(to_local(moved), to_local(placed(expected, mesh, to))), spec_of(moved).to_string());
     }
   });
 }
@@ -123,7 +123,6 @@ TEST(RedistributeNarrow, TermsOfBf16AreAddedInF32AndRoundedOnce) {
     EXPECT_EQ(t.dtype(), DType::bf16);
     EXPECT_EQ(to_local(t).dtype(), DType::f32);
     const Tensor sum = full_tensor(t);
-    ASSERT_EQ(sum.dtype(), DType::bf16);
     std::vector<Tensor> terms;
     for (int r = 0; r < 4; ++r) terms.push_back(cast(sample({7}, DType::bf16, static_cast<uint64_t>(r)), DType::f32));
     EXPECT_EQ(difference(sum, cast(tree(terms), DType::bf16)), "");
@@ -181,9 +180,9 @@ TEST(RedistributePlan, RandomTransitionsNeverMoveMoreThanGathering) {
       const Tensor t = distribute_tensor(whole, mesh, a, {.src_data_rank = -1});
       CommCounter counter;
       const Tensor moved = redistribute(t, b);
-      ASSERT_EQ(difference(to_local(moved), to_local(distribute_tensor(whole, mesh, b, {.src_data_rank = -1}))), "") << to_string(a) << " to " << to_string(b);
+      require_none(difference(to_local(moved), to_local(distribute_tensor(whole, mesh, b, {.src_data_rank = -1}))), to_string(a) + " to " + to_string(b));
       const double gathered = 4 * lacking_elements(spec_of(t), spec_of(t).with(Placements(3)));
-      ASSERT_LE(counter.total().bytes, gathered + 1e-9);
+      EXPECT_LE(counter.total().bytes, gathered + 1e-9);
       better += counter.total().bytes < gathered;
     }
     EXPECT_GT(better, 200);

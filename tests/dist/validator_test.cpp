@@ -2,10 +2,13 @@
 // its results have the bits of one rank, whatever row the stage took. Sums are cut too, because leaves are lowered.
 #include "tests/dist/support/mesh_ranks.h"
 #include "tests/support/shard_parts.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/autograd/tape.h"
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/core/sharding_rule.h"
 #include "tutti/dist/stage.h"
 #include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/runtime/numerics.h"
 
@@ -62,7 +65,64 @@ class Validator {
     }
   }
 
+  // With every row that has no terms: of all float inputs, from cotangents that are replicated.
+  void check_gradients(const Mesh& mesh) const {
+    const std::vector<Tensor> plain = gradients(sample_.inputs, [](const Tensor& t) { return t; });
+    for (const ShardingRow& row : rows_) {
+      const auto is_term = [](const Placement& p) { return p.is_partial(); };
+      if (std::any_of(row.inputs.begin(), row.inputs.end(), is_term)) continue;
+      std::vector<Tensor> inputs;
+      for (size_t i = 0; i < sample_.inputs.size(); ++i) inputs.push_back(distribute_tensor(sample_.inputs[i], mesh, {row.inputs[i]}, {.src_data_rank = -1}));
+      const std::string about = fmt::format("{} / {}, rule {}, row {}, rank {} of {}", op_.name, sample_.name, rule_, row.name, mesh->rank(), mesh->to_string());
+      std::vector<Tensor> grads;
+      try {
+        grads = gradients(inputs, [&](const Tensor& t) { return distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); });
+      } catch (const std::exception& error) {
+        throw std::logic_error(about + ": " + error.what());
+      }
+      for (size_t i = 0; i < grads.size(); ++i) {
+        if (grads[i].defined() != plain[i].defined()) throw std::logic_error(about + ": a gradient is missing");
+        if (!grads[i].defined()) continue;
+        if (!(placements_of(grads[i]) == placements_of(inputs[i]))) throw std::logic_error(about + ": a gradient lies as " + to_string(placements_of(grads[i])));
+        require_none(difference(full_tensor(grads[i]), plain[i]), fmt::format("gradient {} of {}", i, about));
+      }
+    }
+  }
+
  private:
+  // Statistics among the outputs may have none.
+  bool has_gradient(size_t k) const {
+    std::vector<Tensor> leaves;
+    for (const Tensor& t : sample_.inputs) leaves.push_back(is_floating(t.dtype()) && !is_fp8(t.dtype()) ? requires_grad_(clone(t)) : t);
+    std::vector<Tensor> outputs(static_cast<size_t>(op_.num_outputs));
+    apply(op_, leaves, sample_.attrs, outputs);
+    try {
+      if (requires_grad(outputs[k])) backward(outputs[k], full_like(outputs[k], 1.0));
+    } catch (const UsageError&) {
+      return false;
+    }
+    return true;
+  }
+
+  template <class Place>
+  std::vector<Tensor> gradients(const std::vector<Tensor>& inputs, const Place& place) const {
+    std::vector<Tensor> leaves;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool wants = is_floating(inputs[i].dtype()) && !is_fp8(inputs[i].dtype()) && !(op_.gradient.constant_inputs >> std::min<size_t>(i, 31) & 1);
+      const Tensor own = is_dtensor(inputs[i]) ? redistribute(inputs[i], placements_of(inputs[i])) : clone(inputs[i]);
+      leaves.push_back(wants ? requires_grad_(own.alias()) : own);
+    }
+    std::vector<Tensor> outputs(static_cast<size_t>(op_.num_outputs));
+    apply(op_, leaves, sample_.attrs, outputs);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (!requires_grad(outputs[k]) || !has_gradient(k)) continue;
+      backward(outputs[k], place(facets::sample_tensor(40 + k, outputs[k].extents(), outputs[k].dtype(), -1.0, 1.0)), {.retain_graph = true});
+    }
+    std::vector<Tensor> grads;
+    for (const Tensor& leaf : leaves) grads.push_back(grad_of(leaf));
+    return grads;
+  }
+
   std::vector<Tensor> run(std::vector<Tensor> inputs) const {
     for (const int8_t written : op_.writes) {
       if (written >= 0) inputs[static_cast<size_t>(written)] = is_dtensor(inputs[static_cast<size_t>(written)]) ? inputs[static_cast<size_t>(written)] : clone(inputs[static_cast<size_t>(written)]);
@@ -125,16 +185,15 @@ class Validator {
       results = run(inputs);
     } catch (const UsageError& error) {
       // What is written in place cannot move.
-      ASSERT_NE(std::string(error.what()).find("in place"), std::string::npos) << op_.name << " / " << sample_.name << layout << ": " << error.what();
+      if (std::string(error.what()).find("in place") == std::string::npos) throw std::logic_error(fmt::format("{} / {}, rule {}:{}: {}", op_.name, sample_.name, rule_, layout, error.what()));
       ++report.refused;
       return;
     }
     const std::vector<Tensor> expected = run(whole);
     ++report.rows;
     for (size_t k = 0; k < results.size(); ++k) {
-      ASSERT_EQ(difference(full_tensor(results[k]), expected[k]), "")
-          << op_.name << " / " << sample_.name << ", rule " << rule_ << ", output " << k << ", rank " << mesh->rank() << " of " << mesh->to_string() << ":" << layout << " gave "
-          << spec_of(results[k]).to_string();
+      require_none(difference(full_tensor(results[k]), expected[k]),
+                   fmt::format("{} / {}, rule {}, output {}, rank {} of {}:{} gave {}", op_.name, sample_.name, rule_, k, mesh->rank(), mesh->to_string(), layout, spec_of(results[k]).to_string()));
     }
   }
 
@@ -147,6 +206,23 @@ class Validator {
 
 class DispatchContract : public ::testing::TestWithParam<const OpDef*> {};
 INSTANTIATE_TEST_SUITE_P(EveryOp, DispatchContract, ::testing::ValuesIn(ops_with_rules()), [](const auto& info) { return std::string(info.param->name); });
+
+// The gradients of what the autograd stage records over distributed tensors are those of one rank, bit by bit, and lie as their leaves.
+TEST_P(DispatchContract, GradientsHaveTheBitsOfOneRank) {
+  const codegen::ContractionLeafForTests leaf(2);
+  const OpDef& op = *GetParam();
+  if (op.gradient.vjp == nullptr || std::any_of(std::begin(op.writes), std::end(op.writes), [](int8_t w) { return w >= 0; })) GTEST_SKIP() << op.name << " has no gradient";
+  const std::vector<Sample> samples = op.samples();
+  for (const int ranks : {2, 3}) {
+    on_mesh({ranks}, [&](const Mesh& mesh) {
+      int count = 0;
+      for (const Sample& sample : samples) {
+        if (!is_small(op, sample) || ++count > 4) continue;
+        Validator(op, sample).check_gradients(mesh);
+      }
+    });
+  }
+}
 
 TEST_P(DispatchContract, EveryRowGivesTheBitsOfOneRank) {
   const codegen::ContractionLeafForTests leaf(2);
@@ -161,7 +237,6 @@ TEST_P(DispatchContract, EveryRowGivesTheBitsOfOneRank) {
         // Pairs of rows on two axes for the first samples of an op.
         if (!is_small(op, sample) || (shape.size() == 2 && ++pairs > 2)) continue;
         Validator(op, sample).check(mesh, report);
-        if (::testing::Test::HasFatalFailure()) return;
       }
       if (mesh->rank() == 0) rows += report.rows;
     });

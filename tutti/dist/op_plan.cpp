@@ -25,6 +25,15 @@ int dim_with(const RuleOperand& operand, char factor) {
 
 char factor_of(const ShardingRow& row) { return row.name.starts_with("shard ") ? row.name[6] : '\0'; }
 
+LocalBox box_of(const DTensorSpec& spec, std::span<const int64_t> coordinate) {
+  LocalBox box{.sizes = spec.local_sizes(coordinate), .offsets = {}};
+  for (int d = 0; d < box.sizes.ndim(); ++d) {
+    const IndexSet held = spec.indices(d, coordinate);
+    box.offsets.push_back(held.ranges().empty() ? spec.sizes()[static_cast<size_t>(d)] : held.ranges()[0].begin);
+  }
+  return box;
+}
+
 class Chooser {
  public:
   explicit Chooser(const LayoutQuery& query) : query_(query), axes_(static_cast<size_t>(query.inputs.at(0)->mesh_ndim())), shape_(query.inputs[0]->mesh_shape()) {
@@ -220,6 +229,19 @@ class Chooser {
         const bool is_merged = p.is_shard() && rule_.outputs()[0].dims[static_cast<size_t>(p.dim())].size() > 1;
         if (p.is_shard() && p.pieces() > 1 && !is_merged) return "the op needs one range of positions, and a strided part has several";
       }
+      return why_no_attrs(*c.outputs[0]);
+    }
+    return "";
+  }
+
+  // Whether the op can be asked for the parts of the first and the last rank, which differ most.
+  std::string why_no_attrs(const DTensorSpec& output) const {
+    std::vector<int64_t> first(axes_, 0), last;
+    for (const int64_t ranks : shape_) last.push_back(ranks - 1);
+    try {
+      for (const std::vector<int64_t>& at : {first, last}) query_.call.op.local_attrs(query_.call, box_of(output, at));
+    } catch (const UsageError& error) {
+      return error.what();
     }
     return "";
   }
@@ -309,11 +331,7 @@ OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const Dev
   const std::vector<int64_t>& here = mesh.coordinate();
   if (query.call.op.local_attrs != nullptr) {
     plan.has_box = true;
-    plan.box.sizes = c.outputs[0]->local_sizes(here);
-    for (int d = 0; d < plan.box.sizes.ndim(); ++d) {
-      const IndexSet held = c.outputs[0]->indices(d, here);
-      plan.box.offsets.push_back(held.ranges().empty() ? c.outputs[0]->sizes()[static_cast<size_t>(d)] : held.ranges()[0].begin);
-    }
+    plan.box = box_of(*c.outputs[0], here);
   }
   const ShardingRule rule = ShardingRule::parse(candidates.rule);
   for (const ShardingRow* row : c.rows) {
@@ -327,6 +345,7 @@ OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const Dev
       if (rule.inputs()[i].opaque) plan.masked_input = static_cast<int>(i);
     }
     for (const std::string& dim : rule.inputs()[static_cast<size_t>(plan.masked_input)].dims) plan.index_dims.push_back(dim_with(rule.outputs()[0], dim[0]));
+    break;  // axes that cut the same range
   }
   return plan;
 }

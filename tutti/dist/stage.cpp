@@ -17,6 +17,7 @@
 #include "tutti/ops/bitwise.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/comparison.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/reshape.h"
@@ -227,7 +228,13 @@ class DTensorStage final : public Stage {
     const std::span<Tensor> parts{more.empty() ? few.data() : more.data(), operands.size()};
     for (size_t i = 0; i < parts.size(); ++i) {
       const Part& part = operands.part(i);
-      parts[i] = part.spec == plan.inputs[i] ? part.local : redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
+      if (part.spec == plan.inputs[i]) {
+        parts[i] = part.local;
+        continue;
+      }
+      parts[i] = redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
+      // Whoever asked for a view saw the strides of before.
+      if (call.op.view != nullptr) parts[i] = contiguous(parts[i]);
     }
     std::array<Tensor, kMaxOutputs> results;
     const std::span<Tensor> locals{results.data(), outputs.size()};

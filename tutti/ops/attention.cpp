@@ -144,7 +144,7 @@ constexpr double kNoBound = 2147483647;
 
 // i32 [B, Sq], by default `unbounded` everywhere.
 Tensor key_bound(const Tensor& keys, const Tensor& q, double unbounded, const char* what) {
-  if (!keys.defined()) return full({q.size(0), q.size(1)}, unbounded, DType::i32);
+  if (!keys.defined()) return full_beside(q, {q.size(0), q.size(1)}, unbounded, DType::i32);
   TUTTI_CHECK(keys.ndim() == 2 && keys.size(0) == q.size(0) && keys.size(1) == q.size(1) && is_integral(keys.dtype()),
               "sdpa: {} is {}; expected integers [{}, {}]", what, describe(keys), q.size(0), q.size(1));
   return keys;
@@ -157,7 +157,7 @@ Tensor last_of_lengths(const SdpaOptions& options, const Tensor& q) {
               "sdpa: lengths is {}; expected integers [{}], the keys of each sequence", describe(lengths), q.size(0));
   const Tensor ends = reshape(cast(lengths, DType::i32), {q.size(0), 1});
   const int64_t Sq = q.extent(1);
-  const Tensor steps = options.causal ? reshape(arange(-Sq, 0, 1, DType::i32), {1, Sq}) : full({1, Sq}, -1.0, DType::i32);
+  const Tensor steps = options.causal ? reshape(beside(q, arange(-Sq, 0, 1, DType::i32)), {1, Sq}) : full_beside(q, {1, Sq}, -1.0, DType::i32);
   const Tensor last = add(ends, steps);
   return options.last_key.defined() ? minimum(key_bound(options.last_key, q, kNoBound, "last_key"), last) : last;
 }

@@ -27,7 +27,7 @@ TUTTI_DECLARE_BINARY(fmod)       // has the sign of the dividend; booleans are c
 // a to the power b. Integer powers are exact modulo 2^width; a negative exponent inside a tensor gives 1 for base 1, +-1 for
 // base -1 and 0 otherwise. UsageError for integers raised to a negative integer number.
 TUTTI_DECLARE_BINARY(pow)
-TUTTI_DECLARE_BINARY(maximum)    // a NaN operand gives NaN; equal operands share the gradient
+TUTTI_DECLARE_BINARY(maximum)    // a NaN operand gives NaN; -0 is smaller than 0; equal operands share the gradient
 TUTTI_DECLARE_BINARY(minimum)
 TUTTI_DECLARE_BINARY(fmax)       // a NaN operand is ignored
 TUTTI_DECLARE_BINARY(fmin)

@@ -225,11 +225,12 @@ Tensor full(const Shape& sizes, double value, DType dtype) {
 }
 Tensor zeros(const Shape& sizes, DType dtype) { return full(sizes, 0.0, dtype); }
 Tensor ones(const Shape& sizes, DType dtype) { return full(sizes, 1.0, dtype); }
-Tensor full_like(const Tensor& x, double value) {
+Tensor full_beside(const Tensor& operand, const Shape& sizes, double value, DType dtype) {
   // Beside a distributed tensor every rank has the number, and none all of the elements.
-  if ((x.stages() & mask_of(StagePlace::sharding)) != 0) return beside(x, expand(full({}, value, x.dtype()), x.sizes()));
-  return full(x.sizes(), value, x.dtype());
+  if ((operand.stages() & mask_of(StagePlace::sharding)) != 0) return beside(operand, expand(full({}, value, dtype), sizes));
+  return full(sizes, value, dtype);
 }
+Tensor full_like(const Tensor& x, double value) { return full_beside(x, x.sizes(), value, x.dtype()); }
 Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
 Tensor ones_like(const Tensor& x) { return full_like(x, 1.0); }
 

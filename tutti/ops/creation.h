@@ -16,6 +16,9 @@ Tensor full_like(const Tensor& x, double value);
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
 
+// full(sizes, value, dtype) as an operand beside `operand`: distributed, without memory of that size, where that is.
+Tensor full_beside(const Tensor& operand, const Shape& sizes, double value, DType dtype);
+
 // start, start + step, ... up to but excluding `end`, computed in int64 and converted to `dtype`. `step` may be negative but not
 // 0. Shape: [ceil((end - start) / step)], empty when no step leads from `start` to `end`.
 Tensor arange(SymInt start, SymInt end, int64_t step = 1, DType dtype = DType::i64);

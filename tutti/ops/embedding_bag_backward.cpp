@@ -145,7 +145,7 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!c.needs(0)) return;
   const Tensor& chosen = c.inputs[3];
   if (c.inputs[1].size(0) == 0) {
-    grads[0] = full(chosen.sizes(), 0.0, w.dtype());
+    grads[0] = full_beside(chosen, chosen.sizes(), 0.0, w.dtype());
     return;
   }
   const Tensor entries = reshape(clamp(chosen, {.min = 0}), {-1});
@@ -234,8 +234,8 @@ Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, c
 // The bag of each entry is how many bags behind the first begin at or before it: written with ops, to be captured.
 static Tensor bags_of_entries(const Tensor& indices, const Tensor& offsets, bool include_last) {
   const SymInt bags = offsets.size(0) - (include_last ? 1 : 0), entries = indices.size(0);
-  if (bags <= 1) return zeros({entries}, DType::i64);
-  const Tensor counts = scatter_add(zeros({entries + 1}, DType::i64), 0, narrow(offsets, 0, 1, bags - 1), ones({bags - 1}, DType::i64));
+  if (bags <= 1) return full_beside(indices, {entries}, 0, DType::i64);
+  const Tensor counts = scatter_add(full_beside(indices, {entries + 1}, 0, DType::i64), 0, narrow(offsets, 0, 1, bags - 1), full_beside(indices, {bags - 1}, 1, DType::i64));
   return narrow(cumsum(counts, 0), 0, 0, entries);
 }
 

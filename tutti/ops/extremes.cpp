@@ -59,8 +59,14 @@ void extreme_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& x = call[0];
   rows::for_each_row(x, reduce_attrs(call).dims, [&](int64_t row, const std::vector<int64_t>& offsets) {
     const int64_t at = offsets[first_extreme<maximum>(x, offsets)];
-    if (is_floating(x.dtype())) facets::write_double(outputs[0], row, facets::read_double(x, at));
-    else facets::write_int64(outputs[0], row, facets::read_int64(x, at));
+    if (is_floating(x.dtype())) {
+      double extreme = facets::read_double(x, at);
+      // Of zeros of both signs, 0 is the larger.
+      for (const int64_t other : offsets) {
+        if (extreme == 0 && facets::read_double(x, other) == 0 && std::signbit(facets::read_double(x, other)) != maximum) extreme = maximum ? 0.0 : -0.0;
+      }
+      facets::write_double(outputs[0], row, extreme);
+    } else facets::write_int64(outputs[0], row, facets::read_int64(x, at));
   });
 }
 

@@ -31,7 +31,7 @@ constexpr Recipe kTake{
     .moves_bits = true};
 
 // What a gradient is added to: zeros that leave the bits of their addend.
-Tensor sum_start(const OutputMeta& meta) { return full(meta.sizes, facets::kSumIdentity, compute_dtype(meta.dtype)); }
+Tensor sum_start(const Tensor& grad, const OutputMeta& meta) { return full_beside(grad, meta.sizes, facets::kSumIdentity, compute_dtype(meta.dtype)); }
 
 // ---- gather ---------------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ const OpDef kGather{
     .gradient = {.vjp =
                      [](const VjpCall& c, std::span<Tensor> grads) {
                        if (!c.needs(0)) return;
-                       grads[0] = scatter_add(sum_start(c.input_metas[0]), c.attrs.as<IndexAttrs>().dim, c.inputs[1], c.grads[0]);
+                       grads[0] = scatter_add(sum_start(c.grads[0], c.input_metas[0]), c.attrs.as<IndexAttrs>().dim, c.inputs[1], c.grads[0]);
                      },
                  .saves_inputs = 0b10},
     .recipe = kTake<Pick::Loops::of_index>,
@@ -101,7 +101,7 @@ void index_select_vjp(const VjpCall& c, std::span<Tensor> grads) {
   Shape column(c.input_metas[0].sizes.size(), 1);
   column[dim] = -1;
   const Tensor index = expand(reshape(c.inputs[1], column), c.grads[0].sizes());
-  grads[0] = scatter_add(sum_start(c.input_metas[0]), static_cast<int64_t>(dim), index, c.grads[0]);
+  grads[0] = scatter_add(sum_start(c.grads[0], c.input_metas[0]), static_cast<int64_t>(dim), index, c.grads[0]);
 }
 
 std::vector<Sample> index_select_samples() {

@@ -140,13 +140,13 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
   if (probabilities) {
     attrs.ignore_index = -1;  // no row has it
     const Tensor mix = target.ndim() == 2 ? target : reshape(target, {-1, V});
-    const Tensor inputs[kForwardInputs] = {x, weight, full({x.size(0), 1}, 0.0, DType::i64), bias, mix};
+    const Tensor inputs[kForwardInputs] = {x, weight, full_beside(x, {x.size(0), 1}, 0.0, DType::i64), bias, mix};
     const RowStatistics rows = statistics_of(inputs, attrs);
-    return reduced(with_z_loss(rows.mixed, rows.lse, o.z_loss), scale_of(o, compute, [&] { return full({x.size(0), 1}, 1.0, compute); }), o.reduction, sizes);
+    return reduced(with_z_loss(rows.mixed, rows.lse, o.z_loss), scale_of(o, compute, [&] { return full_beside(x, {x.size(0), 1}, 1.0, compute); }), o.reduction, sizes);
   }
   attrs.ignore_index = o.ignore_index;
   Tensor mix;
-  if (o.label_smoothing > 0) mix = o.class_weight.defined() ? reshape(o.class_weight, {1, V}) : expand(full({1, 1}, 1.0, compute), {1, V});
+  if (o.label_smoothing > 0) mix = o.class_weight.defined() ? reshape(o.class_weight, {1, V}) : full_beside(x, {1, V}, 1.0, compute);
   const Tensor labels = as_column(target);
   const Tensor inputs[kForwardInputs] = {x, weight, labels, bias, or_none(mix, {0, 0}, compute)};
   const Tensor ignored = eq(cast(labels, DType::i64), o.ignore_index);

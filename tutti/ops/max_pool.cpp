@@ -295,7 +295,7 @@ Tensor max_unpool(const Tensor& x, const Tensor& indices, const Dims& sizes) {
   Shape to = flat;
   flat.push_back(-1);
   to.push_back(plane);
-  return reshape(scatter(zeros(to, x.dtype()), lead, reshape(indices, flat), reshape(x, flat)), result);
+  return reshape(scatter(full_beside(x, to, 0, x.dtype()), lead, reshape(indices, flat), reshape(x, flat)), result);
 }
 
 }  // namespace tutti

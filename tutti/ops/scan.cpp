@@ -176,7 +176,7 @@ void extreme_vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!g.defined()) return;
   const OutputMeta& meta = c.input_metas[0];
   if (meta.sizes.ndim() == 0) grads[0] = cast(g, meta.dtype);
-  else grads[0] = cast(scatter_add(zeros(meta.sizes, g.dtype()), c.attrs.as<ScanAttrs>().dim, c.outputs[1], g), meta.dtype);
+  else grads[0] = cast(scatter_add(full_beside(g, meta.sizes, 0.0, g.dtype()), c.attrs.as<ScanAttrs>().dim, c.outputs[1], g), meta.dtype);
 }
 
 std::vector<Sample> extreme_samples() {

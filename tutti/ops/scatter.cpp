@@ -28,7 +28,7 @@ void scatter_reference(const OpCall& call, std::span<const Tensor> outputs) {
 void scatter_vjp(const VjpCall& c, std::span<Tensor> grads) {
   const int64_t dim = c.attrs.as<facets::ScatterAttrs>().dim;
   const Tensor& grad = c.grads[0];
-  if (c.needs(0)) grads[0] = scatter(grad, dim, c.inputs[1], full(c.input_metas[2].sizes, facets::kSumIdentity, grad.dtype()));
+  if (c.needs(0)) grads[0] = scatter(grad, dim, c.inputs[1], full_beside(grad, c.input_metas[2].sizes, facets::kSumIdentity, grad.dtype()));
   if (c.needs(2)) grads[2] = gather(grad, dim, c.inputs[1]);
 }
 

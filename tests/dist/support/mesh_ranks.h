@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,11 @@ inline int64_t ranks_of(const std::vector<int64_t>& shape) {
 // Runs fn on as many ranks as the mesh has. A failed expectation or exception of any rank fails the test.
 inline void on_mesh(const std::vector<int64_t>& shape, const std::function<void(const Mesh&)>& fn, const MeshOptions& options = {}) {
   comm::run_ranks(static_cast<int>(ranks_of(shape)), [&](comm::ProcessGroup&) { fn(init_device_mesh("cpu", shape, options)); });
+}
+
+// Throws unless `difference` is "": a rank that only returned would leave the others waiting for it.
+inline void require_none(const std::string& difference, const std::string& about) {
+  if (!difference.empty()) throw std::logic_error(difference + "; " + about);
 }
 
 // Distinct values whose sums depend on the order in which they are added.

@@ -81,6 +81,14 @@ Value* emit_float_extreme(llvm::IRBuilderBase& b, bool maximum, Value* x, Value*
   return b.CreateSelect(is_nan(b, x), x, b.CreateSelect(first, x, y));
 }
 
+Value* emit_ordered_extreme(llvm::IRBuilderBase& b, bool maximum, Value* x, Value* y) {
+  // Equal numbers differ in bits only where they are zeros: -0 is the smaller.
+  llvm::Type* type = bits_type(b, x);
+  Value *x_bits = b.CreateBitCast(x, type), *y_bits = b.CreateBitCast(y, type);
+  Value* equal = b.CreateBitCast(maximum ? b.CreateAnd(x_bits, y_bits) : b.CreateOr(x_bits, y_bits), x->getType());
+  return b.CreateSelect(b.CreateFCmpOEQ(x, y), equal, emit_float_extreme(b, maximum, x, y));
+}
+
 Value* emit_float_op(const OpContext& c, ScalarOp op, llvm::ArrayRef<Value*> v) {
   llvm::IRBuilderBase& b = c.b;
   Value* x = v[0];
@@ -111,8 +119,8 @@ Value* emit_float_op(const OpContext& c, ScalarOp op, llvm::ArrayRef<Value*> v) 
     case ScalarOp::floordiv: return floordiv(b, x, v[1]);
     case ScalarOp::remainder: return remainder(b, x, v[1]);
     case ScalarOp::fmod: return emit_fmod(b, x, v[1]);
-    case ScalarOp::maximum: return emit_float_extreme(b, true, x, v[1]);
-    case ScalarOp::minimum: return emit_float_extreme(b, false, x, v[1]);
+    case ScalarOp::maximum: return emit_ordered_extreme(b, true, x, v[1]);
+    case ScalarOp::minimum: return emit_ordered_extreme(b, false, x, v[1]);
     case ScalarOp::fmax: return extreme_number(b, true, x, v[1]);
     case ScalarOp::fmin: return extreme_number(b, false, x, v[1]);
     case ScalarOp::copysign: return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, v[1]);

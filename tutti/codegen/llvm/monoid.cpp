@@ -98,7 +98,8 @@ Value* Monoid::join(Value* a, Value* b) const {
     case ReduceOp::all: return b_.CreateAnd(a, b);
     default: break;
   }
-  if (is_float) return emit_float_extreme(b_, wants_largest(), a, b);
+  // The sign of a zero that is a result must not depend on the order; that of a softmax's maximum has no effect.
+  if (is_float) return (is_softmax() ? emit_float_extreme : emit_ordered_extreme)(b_, wants_largest(), a, b);
   const ScalarOp extreme = wants_largest() ? ScalarOp::maximum : ScalarOp::minimum;
   return emit_integer_op({b_}, extreme, dtype_, {a, b});
 }

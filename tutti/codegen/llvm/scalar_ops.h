@@ -31,8 +31,11 @@ llvm::Value* emit_fmod(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 // Philox4x32-10 (core/philox.h): the word of element `index`, with 64-bit key and upper counter half; all i64.
 llvm::Value* emit_philox(llvm::IRBuilderBase& b, llvm::Value* index, llvm::Value* key, llvm::Value* counter_high);
 
-// maximum / minimum of Expr on floats: a NaN operand gives NaN. Also the combining step of reductions.
+// The extreme of two floats; a NaN operand gives NaN. Of two zeros any one, for sums that are anchored at a maximum.
 llvm::Value* emit_float_extreme(llvm::IRBuilderBase& b, bool maximum, llvm::Value* x, llvm::Value* y);
+// maximum / minimum of Expr on floats, and the combining step of reductions: as above, and -0 is smaller than 0, so that the result of
+// many does not depend on their order.
+llvm::Value* emit_ordered_extreme(llvm::IRBuilderBase& b, bool maximum, llvm::Value* x, llvm::Value* y);
 
 [[noreturn]] void no_such_op(ScalarOp op, DType dtype);
 

@@ -34,7 +34,7 @@ void join(const std::vector<TreePart>& parts, std::span<const Tensor> values) {
 
 void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const Sizes n = sizes_of(call[1], call[2]);
-  if (n.rows() == 0 || n.Sk == 0 || n.D == 0) {
+  if (n.B == 0 || n.Hkv == 0 || n.rows() == 0 || n.Sk == 0 || n.D == 0) {
     for (const Tensor& t : outputs) run_step(kCopy, {}, {zeros(t.sizes(), t.dtype())}, {t});
     return;
   }

@@ -62,7 +62,7 @@ void reference_rank(const Tensor& x, int dim, bool descending, std::span<const T
 
 void rank_vjp(const VjpCall& call, int64_t dim, std::span<Tensor> grads) {
   if (!call.grads[0].defined()) return;
-  const Tensor start = full(call.input_metas[0].sizes, kSumIdentity, call.grads[0].dtype());
+  const Tensor start = full_beside(call.grads[0], call.input_metas[0].sizes, kSumIdentity, call.grads[0].dtype());
   grads[0] = scatter(start, dim, call.outputs[1], call.grads[0]);
 }
 

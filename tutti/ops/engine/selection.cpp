@@ -25,7 +25,7 @@ void selection_vjp(const VjpCall& c, std::span<Tensor> grads) {
   const int64_t dim = c.attrs.as<SelectionAttrs>().dim;
   const Tensor& g = c.grads[0];
   if (sizes.ndim() == 0) grads[0] = g;
-  else grads[0] = scatter(full(sizes, kSumIdentity, g.dtype()), dim, rows::keep_dims(c.outputs[1], sizes, {dim}), rows::keep_dims(g, sizes, {dim}));
+  else grads[0] = scatter(full_beside(g, sizes, kSumIdentity, g.dtype()), dim, rows::keep_dims(c.outputs[1], sizes, {dim}), rows::keep_dims(g, sizes, {dim}));
 }
 
 std::string selection_sharding(const OpCall& call) {
