@@ -16,11 +16,11 @@
 
 #include "bench/measure.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/recorder/flight_recorder.h"
-#include "tutti/comm/store/job_key.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/flight_recorder.h"
+#include "tutti/job/store/job_key.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
 
 namespace tutti::bench {
 namespace {

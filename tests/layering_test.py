@@ -13,12 +13,15 @@ BELOW = {
     "io": {"core", "runtime", "tensor"},
     "autograd": {"core", "runtime", "tensor", "codegen", "ops"},
     "graph": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
-    "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
+    "job": {"core", "runtime"},
+    "diagnose": {"core", "runtime", "tensor"},
+    "symm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "job"},
+    "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "job", "diagnose", "symm"},
     "nn": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
-    "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "nn", "optim"},
+    "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "symm", "comm", "nn", "optim"},
     "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
-    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "comm", "nn", "optim", "parallel", "models"},
+    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "job", "diagnose", "comm", "nn", "optim", "parallel", "models"},
 }
 # Headers that only .cpp files may include: they are heavy.
 HEAVY = re.compile(r"#include [<\"](llvm/|nlohmann/|toml|CLI/|pcre2|zlib|mpi)")

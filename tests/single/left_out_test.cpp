@@ -5,27 +5,27 @@
 #include <map>
 #include <string>
 
-#include "tutti/comm/distributed.h"
 #include "tutti/comm/gloo/gloo_mesh.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/hier/make_hier.h"
-#include "tutti/comm/launcher.h"
 #include "tutti/comm/mpi/mpi_transport.h"
 #include "tutti/comm/nccl/make_nccl.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/shm/shm_rendezvous.h"
-#include "tutti/comm/store/hash_store.h"
-#include "tutti/comm/store/job_key.h"
-#include "tutti/comm/store/local_meeting.h"
-#include "tutti/comm/store/rendezvous.h"
-#include "tutti/comm/store/socket.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/backend.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/distributed.h"
+#include "tutti/job/launch/launcher.h"
+#include "tutti/job/rendezvous/local_meeting.h"
+#include "tutti/job/rendezvous/rendezvous.h"
+#include "tutti/job/store/hash_store.h"
+#include "tutti/job/store/job_key.h"
+#include "tutti/job/store/socket.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/backend.h"
 
 namespace tutti::comm {
 namespace {

@@ -6,19 +6,19 @@
 #include <set>
 
 #include "tutti/comm/call_checks.h"
-#include "tutti/comm/deadline.h"
 #include "tutti/comm/functional/work_registry.h"
 #include "tutti/comm/group_conflict.h"
 #include "tutti/comm/group_meeting.h"
 #include "tutti/comm/group_registry.h"
 #include "tutti/comm/nccl/make_nccl.h"
-#include "tutti/comm/recorder/dump_signal.h"
-#include "tutti/comm/recorder/finite_check.h"
-#include "tutti/comm/roll_call.h"
 #include "tutti/comm/transport_backend.h"
 #include "tutti/comm/transports.h"
 #include "tutti/comm/world_state.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/dump_signal.h"
+#include "tutti/diagnose/finite_check.h"
+#include "tutti/job/deadline.h"
+#include "tutti/job/rendezvous/roll_call.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {

@@ -1,6 +1,5 @@
 #include "tutti/comm/transports.h"
 
-#include "tutti/comm/distributed.h"
 #include "tutti/comm/fake/fake_transport.h"
 #include "tutti/comm/gloo/gloo_mesh.h"
 #include "tutti/comm/hier/make_hier.h"
@@ -8,6 +7,7 @@
 #include "tutti/comm/shm/shm_rendezvous.h"
 #include "tutti/comm/shm/thread_rendezvous.h"
 #include "tutti/core/error.h"
+#include "tutti/job/distributed.h"
 
 namespace tutti::comm {
 namespace {

@@ -9,17 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/comm/store/store.h"
 #include "tutti/comm/transport.h"
+#include "tutti/job/store/store.h"
 
 namespace tutti::comm {
-
-// A member of a group on another host, where this process cannot watch its process.
-struct FarMember {
-  std::string name;  // "rank 3 (pid 4711 on host7)"
-  std::string host;  // its identity, as host_identity() says it there
-  pid_t pid = 0;
-};
 
 // Describes a group that is being created to one of its members. All members create it at the same time with equal values, except
 // for `rank`.
@@ -37,10 +30,6 @@ struct GroupSeat {
   std::shared_ptr<Store> store;    // the store of the job
   Clock::time_point deadline = Clock::now() + std::chrono::minutes(5);
 };
-
-inline int shown_rank(const std::vector<int>& shown_ranks, int rank) {
-  return shown_ranks.empty() ? rank : shown_ranks[static_cast<size_t>(rank)];
-}
 
 struct TransportInfo {
   std::string name;

@@ -13,11 +13,11 @@
 
 #include "tutti/comm/groups.h"
 #include "tutti/comm/shm/shm_transport.h"
-#include "tutti/comm/store/socket.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
 #include "tutti/comm/transport_backend.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/socket.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {

@@ -10,10 +10,10 @@
 #include <numeric>
 #include <thread>
 
-#include "tutti/comm/distributed.h"
-#include "tutti/comm/store/hash_store.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
+#include "tutti/job/distributed.h"
+#include "tutti/job/store/hash_store.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm::symm {

@@ -11,15 +11,15 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tutti/comm/deadline.h"
 #include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/gloo/connector.h"
 #include "tutti/comm/gloo/gloo_engine.h"
 #include "tutti/comm/gloo/interface.h"
 #include "tutti/comm/message/message_transport.h"
-#include "tutti/comm/shm/member_watch.h"
-#include "tutti/comm/store_meeting.h"
 #include "tutti/core/error.h"
+#include "tutti/job/deadline.h"
+#include "tutti/job/host/member_watch.h"
+#include "tutti/job/store/store_meeting.h"
 
 namespace tutti::comm {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "tutti/comm/hier/hier_transport.h"
-#include "tutti/comm/shm/host_identity.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/job/host/host_identity.h"
 
 namespace tutti::comm {
 namespace {

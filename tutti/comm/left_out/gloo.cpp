@@ -1,5 +1,5 @@
 #include "tutti/comm/gloo/gloo_mesh.h"
-#include "tutti/comm/left_out/left_out.h"
+#include "tutti/job/left_out/left_out.h"
 
 namespace tutti::comm {
 

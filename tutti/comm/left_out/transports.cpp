@@ -1,8 +1,8 @@
 // What joins ranks of several processes, but for the engines that have stand-ins of their own.
 #include "tutti/comm/hier/make_hier.h"
-#include "tutti/comm/left_out/left_out.h"
 #include "tutti/comm/nccl/make_nccl.h"
 #include "tutti/comm/shm/shm_rendezvous.h"
+#include "tutti/job/left_out/left_out.h"
 
 namespace tutti::comm {
 

@@ -11,9 +11,9 @@
 
 #include "tutti/comm/message/message_transport.h"
 #include "tutti/comm/mpi/mpi_world.h"
-#include "tutti/comm/shm/liveness.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/job/host/liveness.h"
 
 namespace tutti::comm {
 namespace {

@@ -1,9 +1,9 @@
 #include "tutti/comm/shm/shm_rendezvous.h"
 
-#include "tutti/comm/shm/fd_passing.h"
-#include "tutti/comm/shm/member_watch.h"
 #include "tutti/comm/shm/shm_transport.h"
 #include "tutti/core/error.h"
+#include "tutti/job/host/fd_passing.h"
+#include "tutti/job/host/member_watch.h"
 
 namespace tutti::comm {
 namespace {
