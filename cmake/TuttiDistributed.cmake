@@ -1,16 +1,15 @@
 # What the rooms job, symm and comm are made of. TUTTI_DISTRIBUTED=OFF leaves out all that needs other processes, other hosts or a GPU
-# library; ranks as threads of one process stay. A source that is left out has a stand-in in the folder left_out of its room, which
-# defines what the same headers declare and says how to get the real one, so nothing that includes them differs. Headers
-# for the insides of such a part (job/launch/, comm/message/) have none: nobody else includes them.
+# library; ranks as threads of one process stay. What is left out is reached through tables of engines only (cmake/TuttiEngines.cmake),
+# where its row is then missing, so nothing that asks them differs.
+include(TuttiEngines)
 
 # Paths below tutti. job/host/fd_passing stays: ranks that are threads give each other memory files with it.
 set(left_out_sources
   "comm/(gloo|hier|message|mpi|nccl)/.*"
   "comm/shm/shm_rendezvous"
-  "job/distributed"
-  "job/launch/(failure|launch_.*|launcher|node_.*|rank_.*)"
-  "job/rendezvous/(local_meeting|rendezvous)"
-  "job/store/(job_key|port_owner|server_.*|socket|store_requests|tcp_.*)"
+  "job/launch/(failure|launch_.*|node_.*|process_services|rank_.*)"
+  "job/rendezvous/(find_store|local_meeting)"
+  "job/store/(key_proof|port_owner|server_.*|socket|store_requests|tcp_.*)"
   "symm/(cuda_.*|library|native_backend|nccl_backend|nvshmem_backend)")
 
 # Why this build, which is distributed, has no transport `engine`; "" when it has. No semicolons: it becomes a definition.
@@ -33,24 +32,17 @@ function(tutti_complete_distributed)
     get_target_property(sources tutti_${room} SOURCES)
     file(GLOB deeper CONFIGURE_DEPENDS ${room}/*/*.cpp)
     list(APPEND sources ${deeper})
-    list(FILTER sources EXCLUDE REGEX "/left_out/")
-    set(stand_ins "")
+    foreach(engine IN ITEMS mpi gloo)
+      if(NOT "${${engine}_why_not}" STREQUAL "")
+        list(FILTER sources EXCLUDE REGEX "/tutti/comm/${engine}/")
+      endif()
+    endforeach()
     if(NOT TUTTI_DISTRIBUTED)
       foreach(pattern IN LISTS left_out_sources)
         list(FILTER sources EXCLUDE REGEX "/tutti/${pattern}\\.cpp$")
       endforeach()
-      file(GLOB stand_ins CONFIGURE_DEPENDS ${room}/left_out/*.cpp)
-    elseif(room STREQUAL comm)
-      foreach(engine IN ITEMS mpi gloo)
-        if(NOT "${${engine}_why_not}" STREQUAL "")
-          list(FILTER sources EXCLUDE REGEX "/comm/${engine}/")
-          list(APPEND stand_ins ${CMAKE_CURRENT_SOURCE_DIR}/comm/left_out/${engine}.cpp)
-        endif()
-      endforeach()
     endif()
-    set_property(TARGET tutti_${room} PROPERTY SOURCES ${sources} ${stand_ins})
-    # A function that no header declares any more would stand in for nothing.
-    set_source_files_properties(${stand_ins} PROPERTIES COMPILE_OPTIONS -Wmissing-declarations)
+    set_property(TARGET tutti_${room} PROPERTY SOURCES ${sources})
   endforeach()
   if(TUTTI_DISTRIBUTED)
     target_link_libraries(tutti_job PRIVATE PkgConfig::CRYPTO)
@@ -62,6 +54,14 @@ function(tutti_complete_distributed)
       endif()
     endforeach()
   endif()
+  tutti_engine_table(tutti_job  ROW TUTTI_PROCESS_SERVICES TYPE ProcessServices SUFFIX _services
+                     FUNCTION process_services HEADER tutti/job/distributed.h NAMESPACE tutti::comm)
+  tutti_engine_table(tutti_symm ROW TUTTI_SYMM_BACKEND TYPE BackendEngine PREFIX backend_engine_
+                     FUNCTION backend_engines HEADER tutti/symm/backend.h NAMESPACE tutti::comm::symm)
+  tutti_engine_table(tutti_comm ROW TUTTI_DEVICE_BACKEND TYPE DeviceBackend PREFIX device_backend_
+                     FUNCTION device_backends HEADER tutti/comm/device_backends.h NAMESPACE tutti::comm)
+  tutti_engine_table(tutti_comm ROW TUTTI_TRANSPORT TYPE TransportEngine PREFIX transport_
+                     FUNCTION transport_engines HEADER tutti/comm/transports.h NAMESPACE tutti::comm)
   target_sources(tutti_comm PRIVATE ${TUTTI_COLLECTIVE_TABLE_SOURCE})
   target_compile_definitions(tutti_comm PRIVATE TUTTI_MPI_WHY_NOT="${mpi_why_not}" TUTTI_GLOO_WHY_NOT="${gloo_why_not}")
 endfunction()

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/job/store/job_key.h"
+#include "tutti/job/store/key_proof.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/store_requests.h"
 #include "tutti/job/store/tcp_store.h"

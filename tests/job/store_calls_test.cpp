@@ -9,6 +9,7 @@
 #include "tests/job/support/temporary_folder.h"
 #include "tutti/job/store/file_store.h"
 #include "tutti/job/store/hash_store.h"
+#include "tutti/job/store/key_proof.h"
 #include "tutti/job/store/prefix_store.h"
 #include "tutti/job/store/tcp_store.h"
 #include "tutti/job/store/tcp_store_server.h"

@@ -13,6 +13,7 @@
 #include "tutti/job/rendezvous/launch_variables.h"
 #include "tutti/job/rendezvous/rendezvous.h"
 #include "tutti/job/store/hash_store.h"
+#include "tutti/job/store/key_proof.h"
 #include "tutti/job/store/tcp_store.h"
 
 namespace tutti::comm {

@@ -10,6 +10,7 @@
 #include <latch>
 #include <thread>
 
+#include "tutti/job/store/key_proof.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/tcp_store.h"
 #include "tutti/job/store/tcp_store_server.h"

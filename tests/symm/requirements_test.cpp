@@ -117,18 +117,12 @@ TEST(SymmRequirements, SourcesHaveNoConditionalPartsAndPrintNothing) {
 
 TEST(SymmRequirements, OneSwitchAndNoConditionalPartsInCommunication) {
   const std::regex own_condition(R"(#\s*(if|elif)[^\n]*(TUTTI_|__has_include))");
-  int stand_ins = 0;
   for (const char* room : {"tutti/job", "tutti/symm", "tutti/comm"}) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(TUTTI_SOURCE_DIR) / room)) {
       if (!entry.is_regular_file()) continue;
-      const std::string text = read(entry.path());
-      EXPECT_FALSE(std::regex_search(text, own_condition)) << entry.path();
-      if (entry.path().parent_path().filename() != "left_out" || entry.path().extension() != ".cpp") continue;
-      ++stand_ins;
-      EXPECT_NE(text.find("#include \"tutti/"), std::string::npos) << entry.path() << " includes no header that it could define";
+      EXPECT_FALSE(std::regex_search(read(entry.path()), own_condition)) << entry.path();
     }
   }
-  EXPECT_GT(stand_ins, 5);
 }
 
 TEST(SymmRequirements, TheListNamesTestsThatExist) {

@@ -1,24 +1,25 @@
 #include "tutti/symm/backend.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 
-#include "tutti/symm/backends.h"
+#include "tutti/job/distributed.h"
 
 namespace tutti::comm::symm {
 namespace {
 
 using Backends = std::map<std::string, std::unique_ptr<Backend>, std::less<>>;
 
+// All names of this version of Tutti, in alphabetical order.
+constexpr const char* kNames[] = {"cuda", "native", "nccl", "nvshmem", "threads"};
+
 const Backends& backends() {
   static const Backends& all = *[] {
     auto* made = new Backends;  // outlives tensors in static objects
-    for (auto* make : {make_cuda_backend, make_native_backend, make_nccl_backend, make_nvshmem_backend, make_threads_backend}) {
-      auto backend = make();
-      std::string name = backend->traits().name;
-      made->emplace(std::move(name), std::move(backend));
-    }
+    for (const BackendEngine* engine : backend_engines()) made->emplace(engine->name, engine->make());
     return made;
   }();
   return all;
@@ -39,22 +40,20 @@ void Backend::copy(void* target, const void* source, int64_t nbytes, Device) {
 }
 
 std::vector<std::string> backend_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, backend] : backends()) names.push_back(name);
-  return names;
+  return {std::begin(kNames), std::end(kNames)};
 }
 
 Backend& find_backend(std::string_view name) {
   const auto found = backends().find(name);
-  if (found == backends().end()) {
-    throw UsageError(unknown_name_message("symmetric memory backend", name, backend_names()));
-  }
-  return *found->second;
+  if (found != backends().end()) return *found->second;
+  const auto names = backend_names();
+  if (std::find(names.begin(), names.end(), name) != names.end()) throw_left_out(fmt::format("symmetric memory backend {}", name));
+  throw UsageError(unknown_name_message("symmetric memory backend", name, names));
 }
 
 std::string default_backend_name() {
   const char* name = std::getenv("TUTTI_SYMM_BACKEND");
-  if (name == nullptr || *name == '\0') return usual_backend_name();
+  if (name == nullptr || *name == '\0') return backends().contains("native") ? "native" : "threads";
   try {
     return find_backend(name).traits().name;
   } catch (const UsageError& error) {

@@ -105,9 +105,20 @@ class Backend {
   [[noreturn]] void unsupported(std::string_view what) const;
 };
 
+// One that this build has. The source that holds it has a row at the beginning of a line, in namespace tutti::comm::symm; the build
+// makes the table of the rows in the sources that it compiles.
+struct BackendEngine {
+  const char* name;
+  std::unique_ptr<Backend> (*make)();
+};
+std::span<const BackendEngine* const> backend_engines();
+#define TUTTI_SYMM_BACKEND(name, Class)             \
+  extern const BackendEngine backend_engine_##name; \
+  constinit const BackendEngine backend_engine_##name { #name, []() -> std::unique_ptr<Backend> { return std::make_unique<Class>(); } }
+
 // The names of all backends in alphabetical order, whether or not their libraries are installed.
 std::vector<std::string> backend_names();
-// UsageError, listing the names, for an unknown one.
+// UsageError, listing the names, for an unknown one, and for one that is not part of this build.
 Backend& find_backend(std::string_view name);
 // TUTTI_SYMM_BACKEND, else "native" ("threads" in a build without TUTTI_DISTRIBUTED). UsageError when the variable holds an
 // unknown name.

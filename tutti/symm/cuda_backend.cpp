@@ -1,7 +1,7 @@
 // cuda: virtual memory of the CUDA driver, passed between the processes of a host as descriptors. Signals lie in the
 // host's memory; barrier and signals wait for the device first, so what a kernel wrote is there when a peer is told.
 #include "tutti/job/host/fd_passing.h"
-#include "tutti/symm/backends.h"
+#include "tutti/symm/backend.h"
 #include "tutti/symm/cuda_driver.h"
 
 namespace tutti::comm::symm {
@@ -125,6 +125,6 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }
+TUTTI_SYMM_BACKEND(cuda, CudaBackend);
 
 }  // namespace tutti::comm::symm

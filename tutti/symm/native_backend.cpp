@@ -1,6 +1,6 @@
 // native: memory files whose descriptors the ranks of a host give each other.
 #include "tutti/job/host/fd_passing.h"
-#include "tutti/symm/backends.h"
+#include "tutti/symm/backend.h"
 #include "tutti/symm/memory_file.h"
 
 namespace tutti::comm::symm {
@@ -37,8 +37,6 @@ class NativeBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_native_backend() { return std::make_unique<NativeBackend>(); }
-
-const char* usual_backend_name() { return "native"; }
+TUTTI_SYMM_BACKEND(native, NativeBackend);
 
 }  // namespace tutti::comm::symm

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "tutti/job/errors.h"
-#include "tutti/symm/backends.h"
+#include "tutti/symm/backend.h"
 #include "tutti/symm/group_state.h"
 #include "tutti/symm/library.h"
 
@@ -232,6 +232,6 @@ class NcclBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_nccl_backend() { return std::make_unique<NcclBackend>(); }
+TUTTI_SYMM_BACKEND(nccl, NcclBackend);
 
 }  // namespace tutti::comm::symm

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "tutti/job/errors.h"
-#include "tutti/symm/backends.h"
+#include "tutti/symm/backend.h"
 #include "tutti/symm/group_state.h"
 #include "tutti/symm/library.h"
 
@@ -177,6 +177,6 @@ class NvshmemBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_nvshmem_backend() { return std::make_unique<NvshmemBackend>(); }
+TUTTI_SYMM_BACKEND(nvshmem, NvshmemBackend);
 
 }  // namespace tutti::comm::symm

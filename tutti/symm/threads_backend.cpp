@@ -2,7 +2,7 @@
 #include <map>
 #include <mutex>
 
-#include "tutti/symm/backends.h"
+#include "tutti/symm/backend.h"
 #include "tutti/symm/memory_file.h"
 #include "tutti/symm/peer_record.h"
 
@@ -53,6 +53,6 @@ class ThreadsBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_threads_backend() { return std::make_unique<ThreadsBackend>(); }
+TUTTI_SYMM_BACKEND(threads, ThreadsBackend);
 
 }  // namespace tutti::comm::symm

@@ -1,10 +1,6 @@
 #include "tutti/job/store/job_key.h"
 
 #include <fcntl.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,19 +38,7 @@ std::string read_key_file(const char* path) {
   return key;
 }
 
-void fill_random(char* bytes, size_t count) {
-  TUTTI_CHECK_ENV(RAND_bytes(reinterpret_cast<unsigned char*>(bytes), static_cast<int>(count)) == 1,
-                  "the system gives no random numbers for a job key");
-}
-
 }  // namespace
-
-std::string make_job_key() {
-  Nonce random = make_nonce();
-  std::string key;
-  for (const char c : random) key += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return key;
-}
 
 std::string read_job_key() {
   const char* text = std::getenv("TUTTI_JOB_KEY");
@@ -73,26 +57,5 @@ void check_job_key(std::string_view key) {
               "the job key has {} bytes; it needs {} to {}, for example the output of 'openssl rand -hex 32'",
               key.size(), kMinJobKeyBytes, kMaxJobKeyBytes);
 }
-
-Nonce make_nonce() {
-  Nonce nonce;
-  fill_random(nonce.data(), nonce.size());
-  return nonce;
-}
-
-Proof make_proof(std::string_view key, Side side, const Nonce& client, const Nonce& server) {
-  std::string text = side == Side::kClient ? "tutti store 1 client" : "tutti store 1 server";
-  text.append(client.data(), client.size());
-  text.append(server.data(), server.size());
-  Proof proof;
-  unsigned int size = 0;
-  const unsigned char* made =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
-           text.size(), reinterpret_cast<unsigned char*>(proof.data()), &size);
-  TUTTI_CHECK_ENV(made != nullptr && size == proof.size(), "libcrypto cannot compute HMAC-SHA256");
-  return proof;
-}
-
-bool is_same_proof(const Proof& a, const Proof& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
 
 }  // namespace tutti::comm

@@ -6,7 +6,6 @@
 // as the proof of the other. The data that follows on the connection is neither encrypted nor signed.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -16,9 +15,6 @@ namespace tutti::comm {
 constexpr size_t kMinJobKeyBytes = 16;
 constexpr size_t kMaxJobKeyBytes = 4096;
 
-// 64 random hexadecimal digits (256 bits).
-std::string make_job_key();
-
 // The key from TUTTI_JOB_KEY or from the file that TUTTI_JOB_KEY_FILE names (without trailing white space); "" when
 // neither is set. UsageError when both are set, when the key is shorter than 16 bytes or longer than 4096, or when every
 // user of the host may read the file. EnvironmentError when the file cannot be read.
@@ -26,14 +22,5 @@ std::string read_job_key();
 
 // UsageError unless `key` is "" (none) or 16 to 4096 bytes.
 void check_job_key(std::string_view key);
-
-using Nonce = std::array<char, 32>;
-using Proof = std::array<char, 32>;
-enum class Side { kClient, kServer };
-
-Nonce make_nonce();
-Proof make_proof(std::string_view key, Side side, const Nonce& client, const Nonce& server);
-// Compares in constant time.
-bool is_same_proof(const Proof& a, const Proof& b);
 
 }  // namespace tutti::comm

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "tutti/job/store/job_key.h"
+#include "tutti/job/store/key_proof.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/wire.h"
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tutti/job/store/job_key.h"
+#include "tutti/job/store/key_proof.h"
 
 namespace tutti::comm {
 namespace {

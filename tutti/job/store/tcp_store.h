@@ -67,4 +67,7 @@ class TcpStore : public Store {
   bool busy_ = false;
 };
 
+// The same, for callers that are also part of builds without stores over TCP, where it is a UsageError that says so.
+std::shared_ptr<Store> connect_store(TcpStoreOptions options);
+
 }  // namespace tutti::comm

@@ -44,4 +44,7 @@ class TcpStoreServer {
   std::thread thread_;
 };
 
+// The same, for callers that are also part of builds without stores over TCP, where it is a UsageError that says so.
+std::shared_ptr<TcpStoreServer> serve_store(TcpStoreServerOptions options = {});
+
 }  // namespace tutti::comm
