@@ -5,10 +5,10 @@
 #include <functional>
 
 #include "tutti/comm/collective_def.h"
-#include "tutti/comm/symm/allocation.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/symm/allocation.h"
 
 namespace tutti::bench {
 namespace {

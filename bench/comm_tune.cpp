@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <limits>
 
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/ops/all_gather_matmul.h"
-#include "tutti/comm/symm/ops/two_shot_all_reduce.h"
 #include "tutti/comm/symmetric_buffer.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/ops/all_gather_matmul.h"
+#include "tutti/symm/ops/two_shot_all_reduce.h"
 
 namespace tutti::bench {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tutti/comm/process_group.h"
-#include "tutti/comm/symm/tuning.h"
+#include "tutti/symm/tuning.h"
 
 namespace tutti::bench {
 

@@ -7,20 +7,19 @@
 #include <chrono>
 #include <exception>
 #include <latch>
+#include <memory>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "bench/measure.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/recorder/flight_recorder.h"
-#include "tutti/comm/store/job_key.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/flight_recorder.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
 
 namespace tutti::bench {
 namespace {
@@ -29,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRuns = 5;
 constexpr std::chrono::seconds kPatience{60};
+constexpr const char* kKey = "the job key of the benchmarks of services";  // any of a legal length
 
 void report_timing(const Report& report, const std::string& service, int64_t count, const std::string& of, const Timing& time) {
   report({.service = service, .count = count, .of = of, .min_ns = time.min_us * 1e3, .median_ns = time.median_us * 1e3});
@@ -55,8 +55,8 @@ struct Meeting {
   double connect_ns, barrier_ns;
 };
 
-Meeting meet(int clients, const std::string& key) {
-  const comm::TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = key});
+Meeting meet(int clients) {
+  const auto server = comm::serve_store({.bind_address = "127.0.0.1", .job_key = kKey});
   std::mutex mutex;
   std::exception_ptr failure;
   std::atomic<bool> failed{false};
@@ -67,9 +67,9 @@ Meeting meet(int clients, const std::string& key) {
   };
   std::latch connected(clients);
   const auto client = [&] {
-    std::optional<comm::TcpStore> store;
+    std::shared_ptr<comm::Store> store;
     try {
-      store.emplace(comm::TcpStoreOptions{.port = server.port(), .timeout = kPatience, .job_key = key});
+      store = comm::connect_store({.port = server->port(), .timeout = kPatience, .job_key = kKey});
     } catch (...) {
       note();
     }
@@ -121,23 +121,21 @@ void bench_recorder(const Report& report) {
 }
 
 void bench_store(const Report& report) {
-  const std::string key = comm::make_job_key();
-  const comm::TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = key});
-  comm::TcpStore store({.port = server.port(), .timeout = kPatience, .job_key = key});
+  const auto server = comm::serve_store({.bind_address = "127.0.0.1", .job_key = kKey});
+  const auto store = comm::connect_store({.port = server->port(), .timeout = kPatience, .job_key = kKey});
   for (const int64_t bytes : {int64_t{64}, int64_t{1} << 20}) {
     const std::string value(static_cast<size_t>(bytes), 'v');
-    report_timing(report, "store_set", bytes, "bytes", measure([&] { store.set("key", value); }));
-    report_timing(report, "store_get", bytes, "bytes", measure([&] { store.get("key"); }));
-    TUTTI_CHECK_ENV(store.get("key") == value, "the store at {} gave another value than was set", store.address());
+    report_timing(report, "store_set", bytes, "bytes", measure([&] { store->set("key", value); }));
+    report_timing(report, "store_get", bytes, "bytes", measure([&] { store->get("key"); }));
+    TUTTI_CHECK_ENV(store->get("key") == value, "the store at {} gave another value than was set", store->address());
   }
 }
 
 void bench_store_clients(int clients, const Report& report) {
   allow_sockets(clients);
-  const std::string key = comm::make_job_key();
   std::vector<double> connect, barrier;
   for (int run = 0; run < kRuns; ++run) {
-    const Meeting meeting = meet(clients, key);
+    const Meeting meeting = meet(clients);
     connect.push_back(meeting.connect_ns);
     barrier.push_back(meeting.barrier_ns);
   }

@@ -7,9 +7,9 @@
 #include "bench/services_bench.h"
 #include "cli/command.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/launched.h"
-#include "tutti/comm/launcher.h"
-#include "tutti/comm/store/launch_variables.h"
+#include "tutti/job/launch/launched.h"
+#include "tutti/job/launch/launcher.h"
+#include "tutti/job/rendezvous/launch_variables.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::cli {

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "cli/command.h"
-#include "tutti/comm/launched.h"
-#include "tutti/comm/launcher.h"
 #include "tutti/core/error.h"
+#include "tutti/job/launch/launched.h"
+#include "tutti/job/launch/launcher.h"
 #include "tutti/runtime/host.h"
 
 namespace tutti::cli {

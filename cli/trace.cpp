@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "tutti/comm/recorder/diagnosis.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/diagnosis.h"
 #include "tutti/runtime/trace/trace_merge.h"
 
 namespace tutti::cli {

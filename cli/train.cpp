@@ -6,12 +6,12 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "tutti/comm/launcher.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/launched.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/comm/store/launch_variables.h"
 #include "tutti/core/error.h"
+#include "tutti/job/launch/launched.h"
+#include "tutti/job/launch/launcher.h"
+#include "tutti/job/rendezvous/launch_variables.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/cache_folder.h"
 #include "tutti/runtime/host.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tutti/comm/combine.h"
+#include "tutti/codegen/combine.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/ops.h"
 

@@ -6,10 +6,10 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/comm/store/hash_store.h"
-#include "tutti/comm/symm/ops/one_shot_all_reduce.h"
-#include "tutti/comm/symm/symmetric_tensor.h"
+#include "tutti/job/store/hash_store.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/symm/ops/one_shot_all_reduce.h"
+#include "tutti/symm/symmetric_tensor.h"
 
 using namespace tutti;
 using namespace tutti::comm;

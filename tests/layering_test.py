@@ -1,4 +1,5 @@
-"""A room includes only rooms below it, and what comes from outside has its doors. Reads tutti/, cli/ and bench/."""
+"""A room includes only rooms below it, a floor of a room only floors below it, and what comes from outside has its doors. Reads tutti/,
+cli/ and bench/."""
 import pathlib
 import re
 import sys
@@ -13,13 +14,36 @@ BELOW = {
     "io": {"core", "runtime", "tensor"},
     "autograd": {"core", "runtime", "tensor", "codegen", "ops"},
     "graph": {"core", "runtime", "tensor", "codegen", "ops", "autograd"},
-    "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph"},
+    "job": {"core", "runtime"},
+    "diagnose": {"core", "runtime", "tensor"},
+    "symm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "job"},
+    "comm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "job", "diagnose", "symm"},
     "dist": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm"},
     "nn": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
-    "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "dist", "nn", "optim"},
+    "parallel": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "symm", "comm", "dist", "nn", "optim"},
     "models": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "nn"},
-    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "comm", "dist", "nn", "optim", "parallel", "models"},
+    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "autograd", "graph", "job", "diagnose", "comm", "dist", "nn", "optim", "parallel", "models"},
+}
+# Floors inside rooms, lowest first. A floor is a list of sub-folders and of files of the room's own folder, these without their endings;
+# "." are the files that no floor lists. What is on one floor may include what is below it; its files also include each other, its
+# sub-folders do not.
+FLOORS = {
+    "job": [".", "store", "host", "rendezvous", "launch"],
+    "diagnose": ["call_record tick_clock flight_dump flight_dump_reader", "finite_check flight_recorder dump_signal", "."],
+    "symm": [".", "ops"],
+    "comm": [
+        "backend call_checks call_mismatch collective collective_call collective_def device_backends exchange_check host_layout named_collectives "
+        "refusals transport transports work",
+        "message",
+        "exchanges fake gloo hier mpi shm",
+        "nccl",
+        ".",  # process groups and their queue
+        "functional",
+        "collectives",
+        "groups reduce_nodes run_ranks shrink world_state",
+    ],
+    "dist": ["mesh_layout index_set", "device_mesh spec", "moves", "."],
 }
 # Headers that only .cpp files may include: they are heavy.
 HEAVY = re.compile(r"#include [<\"](llvm/|nlohmann/|toml|CLI/|pcre2|zlib|mpi)")
@@ -29,7 +53,32 @@ JSON_READ = re.compile(r'::(parse|accept|sax_parse|from_(cbor|msgpack|ubjson|bso
 # Caches have one door too (runtime/cache_folder.h), which alone knows where they are.
 CACHE_DOOR = "tutti/runtime/cache_folder.cpp"
 CACHE_PLACE = re.compile(r'getenv\("(TUTTI_CACHE_DIR|XDG_CACHE_HOME|HOME)"\)|variable\("(TUTTI_CACHE_DIR|XDG_CACHE_HOME|HOME)"\)')
-INCLUDE = re.compile(r'#include "tutti/([a-z_]+)[/.]')
+INCLUDE = re.compile(r'#include "tutti/([a-z_]+)[/.]([^"]*)"')
+
+
+def place_of(room: str, parts: tuple[str, ...]) -> tuple[int, str]:
+    """The floor of a file, and its sub-folder or "" for a file of the room's own folder. `parts` is its path below the room."""
+    folder = parts[0] if len(parts) > 1 else ""
+    name = folder or parts[0].split(".")[0]
+    floors = [floor.split() for floor in FLOORS[room]]
+    listed = [number for number, floor in enumerate(floors) if name in floor]
+    rest = [number for number, floor in enumerate(floors) if "." in floor]
+    if folder and not listed:
+        raise ValueError(f"{room}/{folder} has no floor; add it to FLOORS in {pathlib.Path(__file__).name}")
+    return (listed or rest)[0], folder
+
+
+def fault_inside(room: str, own: tuple[str, ...], target: tuple[str, ...]) -> str:
+    """Why a file of a room may not include another one of it; "" when it may."""
+    try:
+        (floor, folder), (other, other_folder) = place_of(room, own), place_of(room, target)
+    except ValueError as error:
+        return str(error)
+    if other > floor:
+        return f"{'/'.join(target)} stands on a floor above it in {room}"
+    if other == floor and folder != other_folder:
+        return f"{folder or room} and {other_folder or room} stand side by side in {room}"
+    return ""
 
 
 def main(root: pathlib.Path) -> int:
@@ -53,6 +102,14 @@ def main(root: pathlib.Path) -> int:
             target = match.group(1)
             if target != room and target not in BELOW[room]:
                 wrong.append(f"{relative}:{number}: {room} includes {target}, which does not stand below it")
+            if target == room and room in FLOORS and (root / "tutti" / room / match.group(2)).exists():  # else the build makes it
+                why = fault_inside(room, relative.parts[2:], tuple(match.group(2).split("/")))
+                if why:
+                    wrong.append(f"{relative}:{number}: {why}")
+    for room, floors in FLOORS.items():
+        for name in " ".join(floors).split():
+            if not (root / "tutti" / room / name).is_dir() and not list((root / "tutti" / room).glob(f"{name}.*")):
+                wrong.append(f"{room}: the floors list {name}, which does not exist")
     for line in wrong:
         print(line)
     print(f"{len(files)} files, {len(wrong)} faults")

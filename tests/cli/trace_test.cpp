@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/support/program.h"
-#include "tutti/comm/recorder/flight_recorder.h"
+#include "tutti/diagnose/flight_recorder.h"
 
 namespace tutti::test {
 namespace {

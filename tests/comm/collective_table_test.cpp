@@ -30,6 +30,13 @@ TEST_P(Row, IsFoundByItsNames) {
   }
 }
 
+TEST_P(Row, IsWhatRecordsSayOfIt) {
+  const CollectiveWords& words = words_of(GetParam());
+  EXPECT_STREQ(words.name, def().name);
+  EXPECT_EQ(words.reduces, def().reduces);
+  EXPECT_EQ(words.is_message, def().is_message);
+}
+
 TEST_P(Row, IsCarriedOutInOneWay) {
   const int ways = (def().move != nullptr) + (def().reduction != nullptr) + (def().make != nullptr) + (def().each != nullptr) + (def().uneven_of != nullptr);
   const bool needs_none = def().is_message || def().made_of[0] != nullptr || GetParam() == CollectiveKind::monitored_barrier;

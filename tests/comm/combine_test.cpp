@@ -1,4 +1,4 @@
-#include "tutti/comm/combine.h"
+#include "tutti/codegen/combine.h"
 
 #include <gtest/gtest.h>
 

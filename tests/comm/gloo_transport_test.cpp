@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "tests/comm/support/forked_ranks.h"
-#include "tests/comm/support/run_command.h"
 #include "tests/comm/support/transport_ranks.h"
+#include "tests/job/support/run_command.h"
 #include "tutti/comm/gloo/broken_pipe.h"
-#include "tutti/comm/store/hash_store.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/hash_store.h"
 
 namespace tutti::comm {
 namespace {

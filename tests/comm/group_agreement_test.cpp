@@ -6,10 +6,10 @@
 
 #include "tests/comm/support/group_disagreements.h"
 #include "tests/comm/support/transport_worlds.h"
-#include "tutti/comm/errors.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/job/errors.h"
 
 namespace tutti::comm {
 namespace {

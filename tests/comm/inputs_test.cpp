@@ -6,9 +6,9 @@
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/comm/support/sample_calls.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/comm/symm/allocation.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
+#include "tutti/symm/allocation.h"
 
 namespace tutti::comm {
 namespace {

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "tests/comm/support/transport_worlds.h"
-#include "tests/comm/support/run_command.h"
-#include "tutti/comm/errors.h"
+#include "tests/job/support/run_command.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/errors.h"
 
 namespace tutti::comm {
 namespace {

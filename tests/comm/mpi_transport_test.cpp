@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "tests/comm/support/run_command.h"
 #include "tests/comm/support/transport_ranks.h"
+#include "tests/job/support/run_command.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 

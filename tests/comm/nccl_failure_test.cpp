@@ -8,8 +8,8 @@
 #include "tests/comm/support/nccl_ranks.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
-#include "tutti/comm/store/hash_store.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/hash_store.h"
 
 namespace tutti::comm {
 namespace {

@@ -9,9 +9,9 @@
 #include "tests/comm/support/reduced_nodes.h"
 #include "tests/comm/support/transport_worlds.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/comm/symm/allocation.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
+#include "tutti/symm/allocation.h"
 
 namespace tutti::comm {
 namespace {

@@ -3,10 +3,10 @@
 
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/rendezvous.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/rendezvous.h"
 
 namespace tutti::comm {
 namespace {

@@ -4,12 +4,12 @@
 #include <cstdlib>
 #include <string>
 
-#include "tutti/comm/launched.h"
-#include "tutti/comm/launcher.h"
-#include "tutti/comm/launch/failure.h"
-#include "tutti/comm/store/local_meeting.h"
-#include "tutti/comm/store/store.h"
 #include "tutti/core/error.h"
+#include "tutti/job/launch/failure.h"
+#include "tutti/job/launch/launched.h"
+#include "tutti/job/launch/launcher.h"
+#include "tutti/job/rendezvous/local_meeting.h"
+#include "tutti/job/store/store.h"
 
 namespace tutti::comm {
 namespace {

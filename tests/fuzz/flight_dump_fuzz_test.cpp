@@ -4,9 +4,9 @@
 #include <random>
 #include <string>
 
-#include "tutti/comm/recorder/diagnosis.h"
-#include "tutti/comm/recorder/flight_recorder.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/diagnosis.h"
+#include "tutti/diagnose/flight_recorder.h"
 
 namespace tutti::comm {
 namespace {

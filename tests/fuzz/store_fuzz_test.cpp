@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/store/job_key.h"
-#include "tutti/comm/store/socket.h"
-#include "tutti/comm/store/store_requests.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
-#include "tutti/comm/store/wire.h"
+#include "tutti/job/store/key_proof.h"
+#include "tutti/job/store/socket.h"
+#include "tutti/job/store/store_requests.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
+#include "tutti/job/store/wire.h"
 
 namespace tutti::comm {
 namespace {

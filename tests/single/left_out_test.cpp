@@ -1,31 +1,24 @@
-// What a build with TUTTI_DISTRIBUTED=OFF says where it has a stand-in, and what it still does.
+// What a build with TUTTI_DISTRIBUTED=OFF says where an engine is missing, and what it still does.
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
 #include <string>
 
-#include "tutti/comm/distributed.h"
-#include "tutti/comm/gloo/gloo_mesh.h"
+#include "tutti/comm/device_backends.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/hier/make_hier.h"
-#include "tutti/comm/launcher.h"
-#include "tutti/comm/mpi/mpi_transport.h"
-#include "tutti/comm/nccl/make_nccl.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/comm/shm/shm_rendezvous.h"
-#include "tutti/comm/store/hash_store.h"
-#include "tutti/comm/store/job_key.h"
-#include "tutti/comm/store/local_meeting.h"
-#include "tutti/comm/store/rendezvous.h"
-#include "tutti/comm/store/socket.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/backend.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/distributed.h"
+#include "tutti/job/launch/launcher.h"
+#include "tutti/job/rendezvous/rendezvous.h"
+#include "tutti/job/store/hash_store.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/backend.h"
 
 namespace tutti::comm {
 namespace {
@@ -46,39 +39,14 @@ struct LeftOut {
   std::function<void()> use;
 };
 
-TEST(LeftOut, EveryStandInSaysWhatAndWhatToDo) {
-  std::string error;
-  const sockaddr_storage address{};
+TEST(LeftOut, EveryMissingEngineSaysWhatAndWhatToDo) {
   const LeftOut all[] = {
-      {"transport shm", [] { make_shm_transport({}); }},
-      {"transport hier", [] { make_hier_transport({}); }},
-      {"transport mpi", [] { make_mpi_transport({}); }},
-      {"transport gloo", [] { make_gloo_transport({}); }},
-      {"transport gloo", [] { make_gloo_transport({}); }},
-      {"transport nccl", [] { make_nccl_backend({}); }},
+      {"transport nccl", [] { make_device_backend("nccl", {}, {DeviceKind::cuda, 0}, std::chrono::seconds(1)); }},
       {"what starts 2 ranks as processes", [] { launch_local({.ranks = 2}); }},
       {"what starts 1 rank as a process", [] { launch_local({.ranks = 1}); }},
-      {"what starts ranks as processes", [] { describe_exit(0, 1, 0); }},
       {"the meeting of processes at 'tcp://host:1'", [] { rendezvous("tcp://host:1"); }},
-      {"the meeting of processes", [] { find_launcher_process("RANK"); }},
-      {"the meeting of processes", [] { local_meeting_place("RANK"); }},
-      {"the meeting of processes", [] { LocalDoor({}, {}, 1); }},
-      {"the meeting of processes", [] { knock({}, 0, 1, std::chrono::seconds(1)); }},
-      {"the store over TCP, which host:7 would name,", [] { TcpStore({.host = "host", .port = 7}); }},
-      {"the server of a store over TCP", [] { TcpStoreServer(); }},
-      {"the job key", [] { make_job_key(); }},
-      {"the job key", [] { check_job_key("0123456789abcdef"); }},
-      {"the job key", [] { make_nonce(); }},
-      {"the job key", [] { make_proof("", Side::kClient, {}, {}); }},
-      {"the job key", [] { is_same_proof({}, {}); }},
-      {"the socket", [&] { to_text(address); }},
-      {"the socket", [] { host_and_port("host", 1); }},
-      {"the socket", [] { loopback_of("host"); }},
-      {"the socket", [&] { try_connect("host", 1, StoreDeadline(std::chrono::seconds(1)), error); }},
-      {"the socket", [] { listen_on("", 0); }},
-      {"the socket", [] { local_port(0); }},
-      {"the socket", [] { tune_connection(0); }},
-      {"the socket", [] { find_port_owner(1); }},
+      {"the store over TCP, which host:7 would name,", [] { connect_store({.host = "host", .port = 7}); }},
+      {"the server of a store over TCP", [] { serve_store(); }},
   };
   for (const LeftOut& part : all) EXPECT_EQ(usage_error(part.use), part.what + kAdvice);
 }
@@ -90,7 +58,9 @@ TEST(LeftOut, TransportsAreListedWithTheReason) {
     EXPECT_EQ(info.why_not, info.available ? "" : std::string(why_not_distributed())) << info.name;
   }
   EXPECT_EQ(available, (std::map<std::string, bool>{{"fake", true}, {"gloo", false}, {"hier", false}, {"mpi", false}, {"shm", false}, {"threads", true}}));
-  EXPECT_EQ(usage_error([] { make_transport("gloo", {}); }), "transport gloo is not part of this build: " + std::string(why_not_distributed()));
+  for (const std::string name : {"gloo", "hier", "mpi", "shm"}) {
+    EXPECT_EQ(usage_error([&] { make_transport(name, {}); }), "transport " + name + " is not part of this build: " + std::string(why_not_distributed()));
+  }
 }
 
 TEST(LeftOut, BackendsOfSymmetricMemoryKeepTheirNames) {

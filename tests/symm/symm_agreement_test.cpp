@@ -5,20 +5,20 @@
 #include <algorithm>
 
 #include "tests/symm/support/ranks.h"
-#include "tutti/comm/errors.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/op_record.h"
-#include "tutti/comm/symm/ops/all_gather.h"
-#include "tutti/comm/symm/ops/all_gather_matmul.h"
-#include "tutti/comm/symm/ops/all_to_all_v.h"
-#include "tutti/comm/symm/ops/matmul_reduce_scatter.h"
-#include "tutti/comm/symm/ops/one_shot_all_reduce.h"
-#include "tutti/comm/symm/ops/reduce_scatter.h"
-#include "tutti/comm/symm/ops/two_shot_all_reduce.h"
-#include "tutti/comm/symm/rendezvous.h"
-#include "tutti/comm/symm/tuning.h"
-#include "tutti/comm/symm/workspace.h"
+#include "tutti/job/errors.h"
 #include "tutti/ops/creation.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/op_record.h"
+#include "tutti/symm/ops/all_gather.h"
+#include "tutti/symm/ops/all_gather_matmul.h"
+#include "tutti/symm/ops/all_to_all_v.h"
+#include "tutti/symm/ops/matmul_reduce_scatter.h"
+#include "tutti/symm/ops/one_shot_all_reduce.h"
+#include "tutti/symm/ops/reduce_scatter.h"
+#include "tutti/symm/ops/two_shot_all_reduce.h"
+#include "tutti/symm/rendezvous.h"
+#include "tutti/symm/tuning.h"
+#include "tutti/symm/workspace.h"
 
 namespace tutti::comm::symm {
 namespace {

@@ -9,12 +9,12 @@
 #include <map>
 
 #include "tests/symm/support/ranks.h"
-#include "tutti/comm/store/hash_store.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/backend.h"
-#include "tutti/comm/symm/ops/one_shot_all_reduce.h"
-#include "tutti/comm/symm/rendezvous.h"
-#include "tutti/comm/symm/symmetric_tensor.h"
+#include "tutti/job/store/hash_store.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/backend.h"
+#include "tutti/symm/ops/one_shot_all_reduce.h"
+#include "tutti/symm/rendezvous.h"
+#include "tutti/symm/symmetric_tensor.h"
 
 namespace tutti::comm::symm {
 namespace {

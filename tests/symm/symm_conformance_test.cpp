@@ -6,12 +6,12 @@
 #include <thread>
 
 #include "tests/symm/support/ranks.h"
-#include "tutti/comm/store/hash_store.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/backend.h"
-#include "tutti/comm/symm/rendezvous.h"
-#include "tutti/comm/symm/workspace.h"
 #include "tutti/comm/transport.h"
+#include "tutti/job/store/hash_store.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/backend.h"
+#include "tutti/symm/rendezvous.h"
+#include "tutti/symm/workspace.h"
 
 namespace tutti::comm::symm {
 namespace {

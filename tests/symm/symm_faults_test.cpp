@@ -9,12 +9,12 @@
 #include <thread>
 
 #include "tests/symm/support/ranks.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/memory_file.h"
-#include "tutti/comm/symm/peer_record.h"
-#include "tutti/comm/symm/rendezvous.h"
-#include "tutti/comm/symm/signal_pad.h"
 #include "tutti/comm/transport.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/memory_file.h"
+#include "tutti/symm/peer_record.h"
+#include "tutti/symm/rendezvous.h"
+#include "tutti/symm/signal_pad.h"
 
 namespace tutti::comm::symm {
 namespace {

@@ -6,19 +6,19 @@
 #include <span>
 
 #include "tests/symm/support/ranks.h"
-#include "tutti/comm/combine.h"
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/ops/all_gather.h"
-#include "tutti/comm/symm/ops/all_gather_matmul.h"
-#include "tutti/comm/symm/ops/all_to_all_v.h"
-#include "tutti/comm/symm/ops/matmul_reduce_scatter.h"
-#include "tutti/comm/symm/ops/one_shot_all_reduce.h"
-#include "tutti/comm/symm/ops/reduce_scatter.h"
-#include "tutti/comm/symm/ops/two_shot_all_reduce.h"
-#include "tutti/comm/symm/tuning.h"
-#include "tutti/comm/symm/workspace.h"
+#include "tutti/codegen/combine.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/matmul.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/ops/all_gather.h"
+#include "tutti/symm/ops/all_gather_matmul.h"
+#include "tutti/symm/ops/all_to_all_v.h"
+#include "tutti/symm/ops/matmul_reduce_scatter.h"
+#include "tutti/symm/ops/one_shot_all_reduce.h"
+#include "tutti/symm/ops/reduce_scatter.h"
+#include "tutti/symm/ops/two_shot_all_reduce.h"
+#include "tutti/symm/tuning.h"
+#include "tutti/symm/workspace.h"
 
 namespace tutti::comm::symm {
 namespace {

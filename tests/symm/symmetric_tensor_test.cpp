@@ -1,10 +1,10 @@
 // SymmetricTensor, as its users write it.
-#include "tutti/comm/symm/symmetric_tensor.h"
+#include "tutti/symm/symmetric_tensor.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/symm/support/ranks.h"
-#include "tutti/comm/symm/workspace.h"
+#include "tutti/symm/workspace.h"
 
 namespace tutti::comm::symm {
 namespace {

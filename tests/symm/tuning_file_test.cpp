@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tests/comm/support/temporary_folder.h"
-#include "tutti/comm/symm/tuning.h"
+#include "tests/job/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/symm/tuning.h"
 
 namespace tutti::comm::symm {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/comm/reduce_op.h"
 #include "tutti/core/device.h"
+#include "tutti/core/reduce_op.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::comm {

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "tutti/comm/call_record.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/call_record.h"
 
 namespace tutti::comm {
 

@@ -17,10 +17,10 @@
 #include "tutti/comm/call_trace.h"
 #include "tutti/comm/collective.h"
 #include "tutti/comm/exchanges/refusal.h"
-#include "tutti/comm/deadline.h"
 #include "tutti/comm/progress.h"
-#include "tutti/comm/recorder/flight_recorder.h"
 #include "tutti/comm/work.h"
+#include "tutti/diagnose/flight_recorder.h"
+#include "tutti/job/deadline.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::comm {

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "tutti/comm/call_record.h"
+#include "tutti/diagnose/call_record.h"
 #include "tutti/runtime/trace/trace_recorder.h"
 
 namespace tutti::comm {

@@ -7,11 +7,13 @@
 #include <span>
 #include <vector>
 
-#include "tutti/comm/call_record.h"
 #include "tutti/core/device.h"
+#include "tutti/diagnose/call_record.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::comm {
+
+struct CollectiveDef;  // collective_def.h
 
 struct CallOptions {
   bool async = false;  // return immediately; the Work tells when the call has ended

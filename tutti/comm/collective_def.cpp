@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tutti/core/error.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -18,6 +20,16 @@ Tensors side_of(TensorSide side, const CollectiveCall& call) { return side == Te
 CollectiveKind kind_of(const CollectiveDef& def) {
   const auto table = collective_table();
   return static_cast<CollectiveKind>(std::find(table.begin(), table.end(), &def) - table.begin());
+}
+
+CollectiveKind collective_from_name(std::string_view name) {
+  std::vector<std::string> names;
+  for (const CollectiveDef* def : collective_table()) {
+    const auto is_it = [&](const char* former) { return former != nullptr && name == former; };
+    if (name == def->name || std::any_of(def->former_names.begin(), def->former_names.end(), is_it)) return kind_of(*def);
+    names.emplace_back(def->name);
+  }
+  throw UsageError(unknown_name_message("collective", name, names));
 }
 
 const CollectiveDef& definition_of(const CollectiveCall& call) {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tutti/comm/collective_call.h"
+#include "tutti/comm/collective_rows.h"
 
 namespace tutti {
 struct OpDef;
@@ -125,6 +126,8 @@ extern const CollectiveDef* const kCollectiveTable[kNumCollectiveKinds];
 inline std::span<const CollectiveDef* const> collective_table() { return kCollectiveTable; }
 inline const CollectiveDef& definition(CollectiveKind kind) { return *kCollectiveTable[static_cast<size_t>(kind)]; }
 CollectiveKind kind_of(const CollectiveDef& def);
+// Takes former names, too. UsageError lists the present ones.
+CollectiveKind collective_from_name(std::string_view name);
 
 // The row that carries out `call`, which is that of all_gather for an all_gather_v.
 const CollectiveDef& definition_of(const CollectiveCall& call);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/store/store.h"
+#include "tutti/job/store/store.h"
 
 namespace tutti::comm {
 

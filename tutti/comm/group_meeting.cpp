@@ -6,10 +6,10 @@
 #include <set>
 #include <sstream>
 
-#include "tutti/comm/deadline.h"
-#include "tutti/comm/errors.h"
-#include "tutti/comm/store_meeting.h"
 #include "tutti/core/error.h"
+#include "tutti/job/deadline.h"
+#include "tutti/job/errors.h"
+#include "tutti/job/store/store_meeting.h"
 
 namespace tutti::comm {
 namespace {

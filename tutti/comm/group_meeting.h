@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/shm/member_watch.h"
-#include "tutti/comm/store/store.h"
+#include "tutti/job/host/member_watch.h"
+#include "tutti/job/store/store.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::comm {

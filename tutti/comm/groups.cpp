@@ -6,19 +6,19 @@
 #include <set>
 
 #include "tutti/comm/call_checks.h"
-#include "tutti/comm/deadline.h"
+#include "tutti/comm/device_backends.h"
 #include "tutti/comm/functional/work_registry.h"
 #include "tutti/comm/group_conflict.h"
 #include "tutti/comm/group_meeting.h"
 #include "tutti/comm/group_registry.h"
-#include "tutti/comm/nccl/make_nccl.h"
-#include "tutti/comm/recorder/dump_signal.h"
-#include "tutti/comm/recorder/finite_check.h"
-#include "tutti/comm/roll_call.h"
 #include "tutti/comm/transport_backend.h"
 #include "tutti/comm/transports.h"
 #include "tutti/comm/world_state.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/dump_signal.h"
+#include "tutti/diagnose/finite_check.h"
+#include "tutti/job/deadline.h"
+#include "tutti/job/rendezvous/roll_call.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
@@ -99,8 +99,7 @@ std::shared_ptr<Backend> make_backend(const WorldState& state, DeviceKind kind, 
     TUTTI_CHECK(transport == "nccl", "transport '{}' for tensors on cuda; legal: nccl", transport);
     // One GPU per rank of a host, in their order.
     const int16_t index = static_cast<int16_t>(state.rendezvous.local_rank.value_or(0));
-    return make_nccl_backend({.group = seat.key, .store = seat.store, .rank = seat.rank, .size = seat.size,
-                              .device = {DeviceKind::cuda, index}, .timeout = options.timeout});
+    return make_device_backend(transport, seat, {DeviceKind::cuda, index}, options.timeout);
   }
   TUTTI_CHECK(kind == DeviceKind::cpu, "transport '{}': there is none for tensors on {}", transport, to_string(Device{.kind = kind, .index = 0}));
   return std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name, options.description, seat.world_ranks},

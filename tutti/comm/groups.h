@@ -11,7 +11,7 @@
 
 namespace tutti::comm {
 
-// How a job starts: the URL where its ranks find each other (store/rendezvous.h), or an existing store.
+// How a job starts: the URL where its ranks find each other (job/rendezvous/rendezvous.h), or an existing store.
 struct InitOptions {
   std::string url = "env://";
   std::shared_ptr<Store> store = nullptr;  // used instead of the url; requires rank and world_size

@@ -5,8 +5,8 @@
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/call_queue.h"
 #include "tutti/comm/collective_def.h"
-#include "tutti/comm/recorder/finite_check.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/finite_check.h"
 
 namespace tutti::comm {
 namespace {

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "tutti/comm/backend.h"
-#include "tutti/comm/store/store.h"
-#include "tutti/comm/symm/group.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/store.h"
+#include "tutti/symm/group.h"
 
 namespace tutti::comm {
 
@@ -37,7 +37,7 @@ struct GroupOptions {
   // one per device kind: "cpu:shm,cuda:nccl".
   std::string transport;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for each call, and for the creation of the group
-  // Check the inputs of every call for NaN and infinity (recorder/finite_check.h); not set: as TUTTI_COMM_CHECK_NAN says.
+  // Check the inputs of every call for NaN and infinity (diagnose/finite_check.h); not set: as TUTTI_COMM_CHECK_NAN says.
   std::optional<bool> check_nan = {};
 };
 

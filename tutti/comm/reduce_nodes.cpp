@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "tutti/comm/combine.h"
+#include "tutti/codegen/combine.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"

@@ -10,10 +10,10 @@
 
 #include "tutti/comm/group_registry.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/shm/host_identity.h"
-#include "tutti/comm/store/hash_store.h"
 #include "tutti/comm/world_state.h"
 #include "tutti/core/error.h"
+#include "tutti/job/host/host_identity.h"
+#include "tutti/job/store/hash_store.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 

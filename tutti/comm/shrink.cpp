@@ -5,13 +5,13 @@
 #include <functional>
 
 #include "tutti/comm/call_checks.h"
-#include "tutti/comm/deadline.h"
 #include "tutti/comm/group_registry.h"
 #include "tutti/comm/process_group.h"
-#include "tutti/comm/shm/member_watch.h"
 #include "tutti/comm/transport.h"
 #include "tutti/comm/world_state.h"
 #include "tutti/core/error.h"
+#include "tutti/job/deadline.h"
+#include "tutti/job/host/member_watch.h"
 
 namespace tutti::comm {
 namespace {

@@ -1,8 +1,8 @@
 #include "tutti/comm/symmetric_buffer.h"
 
-#include "tutti/comm/symm/allocation.h"
-#include "tutti/comm/symm/rendezvous.h"
 #include "tutti/core/error.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/rendezvous.h"
 
 namespace tutti::comm {
 

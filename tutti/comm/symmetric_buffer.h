@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tutti/comm/process_group.h"
-#include "tutti/comm/symm/handle.h"
+#include "tutti/symm/handle.h"
 
 namespace tutti::comm {
 

@@ -9,8 +9,6 @@
 // and the caller decides what else to do between attempts (progress.h).
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +19,12 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/comm/call_record.h"
-#include "tutti/comm/errors.h"
 #include "tutti/comm/host_layout.h"
 #include "tutti/comm/refusals.h"
 #include "tutti/core/device.h"
+#include "tutti/diagnose/call_record.h"
+#include "tutti/job/errors.h"
+#include "tutti/job/peer.h"
 
 namespace tutti::comm {
 
@@ -83,13 +82,6 @@ struct Message {
   std::string error;
   const CallRecord* call = nullptr;  // the call it belongs to: its number travels with the message, for the texts of errors
 };
-
-// The process of a rank, for messages.
-struct PeerIdentity {
-  pid_t pid = 0;
-  std::string host;
-};
-std::string describe(int rank, const PeerIdentity& identity);  // "rank 3 (pid 4711 on host7)"; without a pid "rank 3"
 
 struct TransportTraits {
   const char* name;

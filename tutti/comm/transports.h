@@ -5,21 +5,15 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tutti/comm/store/store.h"
 #include "tutti/comm/transport.h"
+#include "tutti/job/store/store.h"
 
 namespace tutti::comm {
-
-// A member of a group on another host, where this process cannot watch its process.
-struct FarMember {
-  std::string name;  // "rank 3 (pid 4711 on host7)"
-  std::string host;  // its identity, as host_identity() says it there
-  pid_t pid = 0;
-};
 
 // Describes a group that is being created to one of its members. All members create it at the same time with equal values, except
 // for `rank`.
@@ -38,10 +32,6 @@ struct GroupSeat {
   Clock::time_point deadline = Clock::now() + std::chrono::minutes(5);
 };
 
-inline int shown_rank(const std::vector<int>& shown_ranks, int rank) {
-  return shown_ranks.empty() ? rank : shown_ranks[static_cast<size_t>(rank)];
-}
-
 struct TransportInfo {
   std::string name;
   bool available = true;
@@ -51,6 +41,17 @@ struct TransportInfo {
 
 // All transports of this version of Tutti, including those that are not part of this build.
 std::vector<TransportInfo> known_transports();
+
+// One that this build has. The source that holds it has a row at the beginning of a line, in namespace tutti::comm; the build makes
+// the table of the rows in the sources that it compiles, so that a transport whose library is missing is a row that is missing.
+struct TransportEngine {
+  const char* name;
+  std::unique_ptr<Transport> (*make)(const GroupSeat& seat);
+};
+std::span<const TransportEngine* const> transport_engines();
+#define TUTTI_TRANSPORT(name, make)          \
+  extern const TransportEngine transport_##name; \
+  constinit const TransportEngine transport_##name { #name, make }
 
 // Creates a transport. Collective over the members of the group. UsageError when the name is unknown (the message lists the known
 // ones) or the transport is not part of this build.

@@ -3,8 +3,8 @@
 #include <atomic>
 #include <mutex>
 
-#include "tutti/comm/deadline.h"
 #include "tutti/core/error.h"
+#include "tutti/job/deadline.h"
 
 namespace tutti::comm {
 namespace {

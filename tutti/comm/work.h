@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/errors.h"
+#include "tutti/job/errors.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::comm {

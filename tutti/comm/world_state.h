@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "tutti/comm/process_group.h"
-#include "tutti/comm/store/rendezvous.h"
 #include "tutti/comm/transport.h"
 #include "tutti/comm/transports.h"
+#include "tutti/job/rendezvous/rendezvous.h"
 
 namespace tutti::comm {
 

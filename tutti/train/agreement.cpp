@@ -3,8 +3,8 @@
 #include <bit>
 #include <vector>
 
-#include "tutti/comm/errors.h"
 #include "tutti/core/error.h"
+#include "tutti/job/errors.h"
 
 namespace tutti::train {
 namespace {

@@ -7,13 +7,13 @@
 #include <fstream>
 #include <mutex>
 
-#include "tests/comm/support/run_command.h"
+#include "tests/job/support/run_command.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 

@@ -9,15 +9,15 @@
 #include <exception>
 #include <filesystem>
 #include <iterator>
-#include <optional>
+#include <memory>
 
 #include "tutti/comm/groups.h"
 #include "tutti/comm/shm/shm_transport.h"
-#include "tutti/comm/store/socket.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
 #include "tutti/comm/transport_backend.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/socket.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
@@ -93,13 +93,13 @@ std::vector<ForkedResult> run_forked(int ranks, const std::function<void(Process
 }
 
 std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options) {
-  std::optional<TcpStoreServer> server;
+  std::shared_ptr<TcpStoreServer> server;
   int ports[2];
   TUTTI_CHECK_ENV(pipe(ports) == 0, "no pipe for the port of the store");
   const UniqueFd reader(ports[0]), writer(ports[1]);
   ForkOptions own = options;
   own.before_start = [&] {
-    server.emplace(TcpStoreServerOptions{.bind_address = "127.0.0.1", .job_key = ""});
+    server = serve_store({.bind_address = "127.0.0.1", .job_key = ""});
     const std::vector<int> port(static_cast<size_t>(ranks), server->port());
     TUTTI_CHECK_ENV(write(writer.get(), port.data(), port.size() * sizeof(int)) == static_cast<ssize_t>(port.size() * sizeof(int)), "no pipe");
     if (options.before_start) options.before_start();
@@ -110,7 +110,7 @@ std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessG
     const RankContext::Scope scope(context);
     int port = 0;
     TUTTI_CHECK_ENV(read(reader.get(), &port, sizeof port) == sizeof port, "no pipe");
-    const auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""});
+    const auto store = connect_store({.port = port, .job_key = ""});
     const auto world = init_process_group(
         {.store = store, .rank = rank, .world_size = ranks, .group = {.name = "0", .transport = options.transport, .timeout = options.timeout}});
     fn(*world);

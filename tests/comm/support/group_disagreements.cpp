@@ -3,9 +3,9 @@
 #include <chrono>
 #include <ostream>
 
-#include "tutti/comm/errors.h"
 #include "tutti/comm/groups.h"
 #include "tutti/core/error.h"
+#include "tutti/job/errors.h"
 
 namespace tutti::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tutti/comm/store/hash_store.h"
+#include "tutti/job/store/hash_store.h"
 
 namespace tutti::comm::testing {
 namespace {

@@ -22,10 +22,10 @@
 #include "tests/comm/support/refused_calls.h"
 #include "tests/comm/support/transport_ranks.h"
 #include "tutti/comm/groups.h"
-#include "tutti/comm/store/file_store.h"
 #include "tutti/comm/transport_backend.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/file_store.h"
 
 namespace tutti::comm {
 namespace {

@@ -2,16 +2,16 @@
 
 #include <poll.h>
 
-#include "tutti/comm/launch/node_meeting.h"
-#include "tutti/comm/launch/node_news.h"
-#include "tutti/comm/recorder/flight_dump.h"
-#include "tutti/comm/recorder/flight_recorder.h"
-#include "tutti/comm/store/tcp_store.h"
 #include "tutti/core/error.h"
+#include "tutti/diagnose/flight_dump.h"
+#include "tutti/diagnose/flight_recorder.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/bpe_trainer.h"
 #include "tutti/io/safetensors.h"
 #include "tutti/io/text_source.h"
+#include "tutti/job/launch/node_meeting.h"
+#include "tutti/job/launch/node_news.h"
+#include "tutti/job/store/tcp_store.h"
 #include "tutti/runtime/trace/trace_merge.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/checkpoint_state.h"

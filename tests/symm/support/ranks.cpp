@@ -10,10 +10,10 @@
 #include <numeric>
 #include <thread>
 
-#include "tutti/comm/distributed.h"
-#include "tutti/comm/store/hash_store.h"
-#include "tutti/comm/store/tcp_store.h"
-#include "tutti/comm/store/tcp_store_server.h"
+#include "tutti/job/distributed.h"
+#include "tutti/job/store/hash_store.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/job/store/tcp_store_server.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm::symm {
@@ -80,7 +80,7 @@ std::vector<Outcome> run_processes(int size, const std::string& backend, const R
       std::string error;
       try {
         const World world{.rank = r, .size = size,
-                          .store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""}),
+                          .store = connect_store({.port = port, .job_key = ""}),
                           .backend = backend};
         error = run_rank(world, fn);
       } catch (const std::exception& e) {
@@ -95,8 +95,8 @@ std::vector<Outcome> run_processes(int size, const std::string& backend, const R
     pids.push_back(pid);
   }
   close(gate[0]);
-  const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
-  const std::vector<int> ports(static_cast<size_t>(size), server.port());
+  const auto server = serve_store({.bind_address = "127.0.0.1", .job_key = ""});
+  const std::vector<int> ports(static_cast<size_t>(size), server->port());
   const auto bytes = static_cast<ssize_t>(ports.size() * sizeof(int));
   if (write(gate[1], ports.data(), static_cast<size_t>(bytes)) != bytes) throw std::runtime_error("no pipe");
   close(gate[1]);

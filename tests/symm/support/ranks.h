@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/store/store.h"
-#include "tutti/comm/symm/group.h"
+#include "tutti/job/store/store.h"
+#include "tutti/symm/group.h"
 
 namespace tutti::comm::symm {
 

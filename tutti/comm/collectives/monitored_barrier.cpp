@@ -10,10 +10,10 @@
 
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/collective_def.h"
-#include "tutti/comm/deadline.h"
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/transport.h"
 #include "tutti/core/error.h"
+#include "tutti/job/deadline.h"
 
 namespace tutti::comm {
 namespace {

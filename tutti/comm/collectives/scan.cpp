@@ -6,9 +6,9 @@
 // Bytes sent by rank r: (W - 1 - r) n elements.
 #include <cstring>
 
+#include "tutti/codegen/combine.h"
 #include "tutti/comm/collective.h"
 #include "tutti/comm/collective_def.h"
-#include "tutti/comm/combine.h"
 #include "tutti/comm/exchanges/dense.h"
 
 namespace tutti::comm {

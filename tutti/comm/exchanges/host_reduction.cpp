@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tutti/comm/combine.h"
+#include "tutti/codegen/combine.h"
 
 namespace tutti::comm {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tutti/comm/combine.h"
+#include "tutti/codegen/combine.h"
 
 namespace tutti::comm {
 namespace {

@@ -6,7 +6,7 @@
 #include "tutti/comm/collective.h"
 #include "tutti/comm/exchanges/dense.h"
 #include "tutti/comm/exchanges/overlap.h"
-#include "tutti/comm/reduce_op.h"
+#include "tutti/core/reduce_op.h"
 
 namespace tutti::comm {
 

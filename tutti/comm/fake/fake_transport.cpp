@@ -93,8 +93,8 @@ void FakeTransport::throw_if_failed() const {
   if (!reason.empty()) throw PeerError(reason);
 }
 
-std::unique_ptr<Transport> make_fake_transport(const GroupSeat& seat) {
+TUTTI_TRANSPORT(fake, [](const GroupSeat& seat) -> std::unique_ptr<Transport> {
   return std::make_unique<FakeTransport>(seat.rank, seat.size, seat.name);
-}
+});
 
 }  // namespace tutti::comm

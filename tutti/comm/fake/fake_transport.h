@@ -58,6 +58,4 @@ class FakeTransport final : public Transport {
   std::string failure_;
 };
 
-std::unique_ptr<Transport> make_fake_transport(const GroupSeat& seat);
-
 }  // namespace tutti::comm

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tutti/comm/message/message_engine.h"
-#include "tutti/comm/shm/liveness.h"
+#include "tutti/job/host/liveness.h"
 
 namespace gloo::transport {
 class Context;

@@ -1,5 +1,4 @@
-#include "tutti/comm/gloo/gloo_mesh.h"
-
+// The mesh of a group's gloo connections: one TCP connection per pair of ranks.
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
@@ -11,15 +10,16 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tutti/comm/deadline.h"
 #include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/gloo/connector.h"
 #include "tutti/comm/gloo/gloo_engine.h"
 #include "tutti/comm/gloo/interface.h"
 #include "tutti/comm/message/message_transport.h"
-#include "tutti/comm/shm/member_watch.h"
-#include "tutti/comm/store_meeting.h"
+#include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/deadline.h"
+#include "tutti/job/host/member_watch.h"
+#include "tutti/job/store/store_meeting.h"
 
 namespace tutti::comm {
 namespace {
@@ -170,13 +170,21 @@ class Making {
   const std::string alarm_;  // a key: why the group cannot be made
 };
 
-}  // namespace
-
+// Collective over the seat's members, which find each other's addresses in the store and return when all are connected to
+// all; nothing of it stays in the store. The network interface is that of GLOO_SOCKET_IFNAME, else that of this host's
+// name, else the first one that is up and not the loopback.
+//
+// UsageError without a store or with an unknown interface. TimeoutError at the deadline names the ranks that are late.
+// PeerError names a rank that died, noticed by any member, or could not connect, within a fraction of a second.
 std::unique_ptr<Transport> make_gloo_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.store != nullptr, "group '{}': gloo needs a store in which the ranks find each other's addresses", seat.name);
   const BrokenPipeHeld held;  // also in the thread of gloo, which is started here
   auto engine = make_gloo_engine(Making(seat).connect(), seat.pids);
   return std::make_unique<MessageTransport>(std::move(engine), seat.name, seat.identities);
 }
+
+}  // namespace
+
+TUTTI_TRANSPORT(gloo, make_gloo_transport);
 
 }  // namespace tutti::comm

@@ -1,13 +1,13 @@
-#include "tutti/comm/hier/make_hier.h"
-
+// Creation of the transport that uses shared memory inside hosts and a network between them.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 
 #include "tutti/comm/hier/hier_transport.h"
-#include "tutti/comm/shm/host_identity.h"
+#include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/job/host/host_identity.h"
 
 namespace tutti::comm {
 namespace {
@@ -70,8 +70,8 @@ std::vector<Identity> identities(Transport& transport, Clock::time_point deadlin
   return received.of;
 }
 
-}  // namespace
-
+// Collective over the members. Between hosts it uses mpi under mpirun, else gloo; if all members can share memory, the result is
+// shm alone. UsageError without a store, and when this build has no transport between hosts.
 std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.store != nullptr, "group '{}': transport hier needs a store, where the ranks of a host meet", seat.name);
   std::unique_ptr<Transport> outer = make_transport(outer_name(), seat);
@@ -109,5 +109,9 @@ std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
   for (const Identity& host : hosts) numbers.push_back(static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
   return std::make_unique<HierTransport>(std::move(inner), std::move(outer), numbers, seat.name);
 }
+
+}  // namespace
+
+TUTTI_TRANSPORT(hier, make_hier_transport);
 
 }  // namespace tutti::comm

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tutti/comm/call_record.h"
+#include "tutti/diagnose/call_record.h"
 
 namespace tutti::comm {
 

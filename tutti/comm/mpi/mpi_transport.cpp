@@ -1,5 +1,4 @@
-#include "tutti/comm/mpi/mpi_transport.h"
-
+// The transport for ranks started by mpirun, on one or several hosts.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -11,9 +10,10 @@
 
 #include "tutti/comm/message/message_transport.h"
 #include "tutti/comm/mpi/mpi_world.h"
-#include "tutti/comm/shm/liveness.h"
+#include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/job/host/liveness.h"
 
 namespace tutti::comm {
 namespace {
@@ -113,8 +113,9 @@ uint64_t number_of_group(const GroupSeat& seat, const std::vector<int>& members)
   return hash64(&nth, sizeof nth, hash);
 }
 
-}  // namespace
-
+// Needs no store: seat.world_ranks are the members' ranks in MPI_COMM_WORLD (empty: 0, 1, ...). Any ranks can
+// form a group without the others. UsageError when a world rank does not exist, or when this rank's is not that of this process;
+// EnvironmentError when MPI cannot be started.
 std::unique_ptr<Transport> make_mpi_transport(const GroupSeat& seat) {
   MpiWorld& world = MpiWorld::get(seat.deadline);
   std::vector<int> members = seat.world_ranks;
@@ -135,5 +136,9 @@ std::unique_ptr<Transport> make_mpi_transport(const GroupSeat& seat) {
   return std::make_unique<MessageTransport>(std::make_unique<MpiEngine>(world, number, seat.rank, std::move(members), seat.pids), seat.name,
                                             seat.identities);
 }
+
+}  // namespace
+
+TUTTI_TRANSPORT(mpi, make_mpi_transport);
 
 }  // namespace tutti::comm

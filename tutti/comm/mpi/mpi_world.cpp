@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "tutti/comm/message/wire.h"
-#include "tutti/comm/shm/liveness.h"
 #include "tutti/core/error.h"
+#include "tutti/job/host/liveness.h"
 
 namespace tutti::comm {
 namespace {

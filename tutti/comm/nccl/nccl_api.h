@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "tutti/comm/reduce_op.h"
 #include "tutti/core/dtype.h"
+#include "tutti/core/reduce_op.h"
 
 namespace tutti::comm {
 

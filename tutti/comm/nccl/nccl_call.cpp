@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "tutti/comm/deadline.h"
+#include "tutti/job/deadline.h"
 
 namespace tutti::comm {
 

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "tutti/comm/call_checks.h"
-#include "tutti/comm/deadline.h"
 #include "tutti/comm/nccl/nccl_call.h"
 #include "tutti/core/error.h"
+#include "tutti/job/deadline.h"
 
 namespace tutti::comm {
 namespace {

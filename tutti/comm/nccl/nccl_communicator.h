@@ -16,9 +16,9 @@
 #include "tutti/comm/backend.h"
 #include "tutti/comm/nccl/gpu_api.h"
 #include "tutti/comm/nccl/nccl_api.h"
-#include "tutti/comm/recorder/flight_recorder.h"
-#include "tutti/comm/store/store.h"
 #include "tutti/comm/transport.h"
+#include "tutti/diagnose/flight_recorder.h"
+#include "tutti/job/store/store.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::comm {

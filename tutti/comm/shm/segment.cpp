@@ -12,8 +12,8 @@
 #include <new>
 #include <thread>
 
-#include "tutti/comm/shm/futex.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/futex.h"
 
 namespace tutti::comm {
 namespace {

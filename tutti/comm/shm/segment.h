@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "tutti/comm/call_record.h"
+#include "tutti/diagnose/call_record.h"
 
 namespace tutti::comm {
 

@@ -1,9 +1,9 @@
-#include "tutti/comm/shm/shm_rendezvous.h"
-
-#include "tutti/comm/shm/fd_passing.h"
-#include "tutti/comm/shm/member_watch.h"
+// Creation of the shared memory of a group whose members are processes of one host.
 #include "tutti/comm/shm/shm_transport.h"
+#include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
+#include "tutti/job/host/fd_passing.h"
+#include "tutti/job/host/member_watch.h"
 
 namespace tutti::comm {
 namespace {
@@ -27,8 +27,8 @@ UniqueFd pass_segment(const GroupSeat& seat, int fd) {
   return passed;
 }
 
-}  // namespace
-
+// Collective over the members. Rank 0 creates the memory and passes its descriptor; nothing is left in the file
+// system.
 std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport shm joins at most {} ranks of one host; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
   ShmOptions options{.group = seat.name, .shown_ranks = seat.shown_ranks, .local_ranks = seat.local_ranks};
@@ -45,5 +45,9 @@ std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
   segment->close_fd();
   return std::make_unique<ShmTransport>(std::move(segment), seat.rank, std::move(options));
 }
+
+}  // namespace
+
+TUTTI_TRANSPORT(shm, make_shm_transport);
 
 }  // namespace tutti::comm

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "tutti/comm/call_mismatch.h"
-#include "tutti/comm/shm/futex.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/futex.h"
 
 namespace tutti::comm {
 namespace {

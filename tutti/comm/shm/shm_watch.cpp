@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "tutti/comm/shm/futex.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/futex.h"
 #include "tutti/runtime/host.h"
 
 namespace tutti::comm {
@@ -26,11 +26,6 @@ constexpr uint32_t kYields = 200;
 constexpr uint32_t kLookAtCore = 64;
 
 }  // namespace
-
-std::string describe(int rank, const PeerIdentity& identity) {
-  if (identity.pid == 0) return fmt::format("rank {}", rank);
-  return fmt::format("rank {} (pid {} on {})", rank, identity.pid, identity.host);
-}
 
 ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks)
     : segment_(std::move(segment)),

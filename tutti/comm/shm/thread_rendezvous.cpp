@@ -1,11 +1,11 @@
-#include "tutti/comm/shm/thread_rendezvous.h"
-
+// Creation of the shared memory of a group whose members are threads of this process.
 #include <unistd.h>
 
 #include <map>
 #include <mutex>
 
 #include "tutti/comm/shm/shm_transport.h"
+#include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -35,12 +35,15 @@ std::shared_ptr<Segment> take_segment(const GroupSeat& seat) {
   return segment;
 }
 
-}  // namespace
-
+// Every member calls it with the same key; the first caller creates the memory. Never waits.
 std::unique_ptr<Transport> make_thread_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport threads joins at most {} ranks; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
   ShmOptions options{.group = seat.name, .one_address_space = true, .local_ranks = seat.local_ranks};
   return std::make_unique<ShmTransport>(take_segment(seat), seat.rank, std::move(options));
 }
+
+}  // namespace
+
+TUTTI_TRANSPORT(threads, make_thread_transport);
 
 }  // namespace tutti::comm

@@ -1,0 +1,26 @@
+# Makes a table of rows out of the sources that `target` compiles: a row is a line that begins with ROW(name and defines the object
+# PREFIX + name + SUFFIX. What a build leaves out is a source that it does not compile, hence a row that is missing; no
+# other source differs. FUNCTION, which HEADER declares, returns the rows of TYPE.
+function(tutti_engine_table target)
+  cmake_parse_arguments(TABLE "" "ROW;TYPE;HEADER;FUNCTION;NAMESPACE;PREFIX;SUFFIX" "" ${ARGN})
+  get_target_property(sources ${target} SOURCES)
+  set(count 0)
+  foreach(source IN LISTS sources)
+    file(STRINGS ${source} rows REGEX "^${TABLE_ROW}\\(")
+    foreach(row IN LISTS rows)
+      if(row MATCHES "^${TABLE_ROW}\\(([a-z_]+)")
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+        set(object ${TABLE_PREFIX}${CMAKE_MATCH_1}${TABLE_SUFFIX})
+        string(APPEND declarations "extern const ${TABLE_TYPE} ${object};\n")
+        string(APPEND entries "&${object}, ")
+        math(EXPR count "${count} + 1")
+      endif()
+    endforeach()
+  endforeach()
+  string(REGEX REPLACE ", $" "" entries "${entries}")
+  # In a folder by the name of the room, whose first files it is compiled with.
+  string(REGEX REPLACE "^tutti_" "" room ${target})
+  set(file ${PROJECT_BINARY_DIR}/generated/tutti/${room}/${TABLE_FUNCTION}.cpp)
+  file(CONFIGURE OUTPUT ${file} CONTENT "// Generated from the sources of ${target}.\n#include <array>\n\n#include \"${TABLE_HEADER}\"\n\nnamespace ${TABLE_NAMESPACE} {\n\n${declarations}\nstd::span<const ${TABLE_TYPE}* const> ${TABLE_FUNCTION}() {\n  static constexpr std::array<const ${TABLE_TYPE}*, ${count}> rows{${entries}};\n  return rows;\n}\n\n}  // namespace ${TABLE_NAMESPACE}\n" @ONLY)
+  target_sources(${target} PRIVATE ${file})
+endfunction()

@@ -1,0 +1,295 @@
+#include "tutti/job/launch/launcher.h"
+
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "tests/job/support/temporary_folder.h"
+#include "tutti/core/error.h"
+#include "tutti/job/launch/launched.h"
+
+namespace tutti::comm {
+namespace {
+
+LaunchOptions shell(int ranks, const std::string& script) {
+  return {.ranks = ranks, .program = "/bin/sh", .argv = {"sh", "-c", script}, .environment = {}};
+}
+
+LaunchOptions rank_program(int ranks, const std::string& name) {
+  return {.ranks = ranks, .argv = {"rank"}, .environment = {"TUTTI_TEST_RANK_PROGRAM=" + name}};
+}
+
+struct Outcome {
+  int status;
+  std::string err;
+};
+
+Outcome launch_and_capture(const LaunchOptions& options) {
+  ::testing::internal::CaptureStderr();
+  const int status = launch_local(options);
+  return {status, ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(Launcher, ReturnsZeroWhenAllRanksSucceed) {
+  EXPECT_EQ(launch_and_capture(shell(3, "exit 0")).status, 0);
+}
+
+TEST(Launcher, RanksReduceOverSharedMemory) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    const Outcome outcome = launch_and_capture(rank_program(ranks, "sum"));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  }
+}
+
+TEST(Launcher, TellsRanksTheirPlaceAsTorchrunDoes) {
+  const Outcome outcome =
+      launch_and_capture(shell(2, "test $RANK = 0 || echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE"));
+  EXPECT_EQ(outcome.err, "[rank 1] 1 2 1 2\n");
+}
+
+TEST(Launcher, TellsRanksWhatTorchrunTells) {
+  unsetenv("OMP_NUM_THREADS");
+  unsetenv("TUTTI_THREADS");
+  const Outcome outcome = launch_and_capture(shell(
+      2, "test $RANK = 0 || echo $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT "
+         "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS; test $MASTER_ADDR:$MASTER_PORT = 127.0.0.1:$TUTTI_STORE_PORT"));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.err, "[rank 1] 0 1 default 1 2 0 0 none 1\n");
+}
+
+TEST(Launcher, WhatTheUserHasSetIsKept) {
+  const auto set = [](const char* name) { return std::string_view(name) != "TORCH_NCCL_ASYNC_ERROR_HANDLING"; };
+  const auto unset = [](const char*) { return false; };
+  EXPECT_EQ(rank_defaults(2, 8, set), (std::vector<std::string>{"TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(2, 8, unset), (std::vector<std::string>{"TUTTI_THREADS=4", "OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(1, 8, unset), (std::vector<std::string>{"TUTTI_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(9, 8, unset)[0], "TUTTI_THREADS=1");
+}
+
+TEST(Launcher, AKeyFileOfTheUserDoesNotMeetTheKeyOfTheLauncher) {
+  setenv("TUTTI_JOB_KEY_FILE", "/nowhere", 1);
+  const Outcome outcome = launch_and_capture(rank_program(2, "sum"));
+  unsetenv("TUTTI_JOB_KEY_FILE");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+}
+
+TEST(Launcher, PrefixesLinesOfOtherRanksEvenUnfinishedOnes) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 0 || { echo one; printf two >&2; }"));
+  EXPECT_EQ(outcome.err, "[rank 1] one\n[rank 1] two\n");
+}
+
+TEST(Launcher, OutputMayHoldZeroBytes) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 0 || { printf 'a\\000b\\nc\\n' >&2; exit 3; }"));
+  EXPECT_NE(outcome.err.find(std::string("[rank 1] a\0b\n[rank 1] c\n", 24)), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(std::string("  a\0b\n  c\n", 10)), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, ReportsTheRankThatFailedAndEndsTheOthers) {
+  const Outcome outcome = launch_and_capture(shell(3, "test $RANK = 1 && exit 7; exec sleep 100"));
+  EXPECT_EQ(outcome.status, 7);
+  EXPECT_NE(outcome.err.find("rank 1 (pid "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("exited with status 7"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, LetsTheOthersSayWhatTheyKnowBeforeEndingThem) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 1 && exit 7; sleep 0.05; echo the cause >&2; exit 2"));
+  EXPECT_NE(outcome.err.find("the cause"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, NamesTheSignalThatKilledARank) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 1 && kill -SEGV $$; exec sleep 100"));
+  EXPECT_EQ(outcome.status, 128 + SIGSEGV);
+  EXPECT_NE(outcome.err.find("was killed by SIGSEGV"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, BlamesTheKilledRankAndNotThoseThatNoticed) {
+  const Outcome outcome = launch_and_capture(rank_program(3, "die"));
+  EXPECT_EQ(outcome.status, 128 + SIGKILL);
+  EXPECT_NE(outcome.err.find("was killed by SIGKILL"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, PrintsTheLastLinesOfTheRankThatFailed) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 0 && exec sleep 100; for i in $(seq 30); do echo line $i >&2; done; printf end >&2; exit 4"));
+  const size_t end = outcome.err.find("exited with status 4\nits last lines on stderr:\n  line 12\n");
+  EXPECT_NE(end, std::string::npos) << outcome.err;
+  EXPECT_TRUE(outcome.err.ends_with("  line 30\n  end\n")) << outcome.err;
+}
+
+TEST(Launcher, AnErrorThatNobodyCatchesIsNotBlamedBeforeItsCause) {
+  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 1 && exit 7; sleep 0.1; kill -ABRT $$"));
+  EXPECT_EQ(outcome.status, 7) << outcome.err;
+}
+
+TEST(Launcher, StartsAllRanksAgainWhileRestartsAreLeft) {
+  TemporaryFolder folder;
+  LaunchOptions options = shell(2, "echo $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS $TUTTI_STORE_PORT $TUTTI_JOB_KEY >> " + folder.file("log") +
+                                       ".$RANK; test $RANK = 0 || test $TORCHELASTIC_RESTART_COUNT = 2 || exit 5; test $TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 100");
+  options.max_restarts = 3;
+  options.notice = std::chrono::milliseconds(10);
+  const Outcome outcome = launch_and_capture(options);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("starting all ranks again: restart 2 of 3\n"), std::string::npos) << outcome.err;
+  for (const char* rank : {"0", "1"}) {
+    std::ifstream file(folder.file("log") + "." + rank);
+    std::set<std::string> ports, keys;
+    std::string count, port, key, counts;
+    while (file >> count >> port >> key) {
+      counts += count + " ";
+      keys.insert(key);
+    }
+    EXPECT_EQ(counts, "0/3 1/3 2/3 ");
+    EXPECT_EQ(keys.size(), 3u) << "ranks of two attempts can meet";
+  }
+}
+
+TEST(Launcher, GivesUpWhenNoRestartIsLeft) {
+  LaunchOptions options = shell(2, "exit 6");
+  options.max_restarts = 2;
+  const Outcome outcome = launch_and_capture(options);
+  EXPECT_EQ(outcome.status, 6);
+  EXPECT_NE(outcome.err.find("restart 2 of 2"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("restart 3"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, WritesOutputToFilesByRestartAndRank) {
+  TemporaryFolder folder;
+  for (const bool tee : {false, true}) {
+    LaunchOptions options = shell(2, "echo out $RANK; echo err $RANK >&2; test $TORCHELASTIC_RESTART_COUNT = 1");
+    options.all_prefixed = true;
+    options.log_dir = folder.file("logs/new");
+    options.tee = tee;
+    options.max_restarts = 1;
+    ::testing::internal::CaptureStdout();
+    const Outcome outcome = launch_and_capture(options);
+    const std::string out = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    for (const char* restart : {"0", "1"}) {
+      for (const char* rank : {"0", "1"}) {
+        for (const std::string stream : {"out", "err"}) {
+          std::ifstream file(options.log_dir + "/" + restart + "/rank" + rank + "." + stream);
+          std::string line;
+          std::getline(file, line);
+          EXPECT_EQ(line, stream + " " + rank);
+        }
+      }
+    }
+    EXPECT_EQ(out.find("[rank 1] out 1\n") != std::string::npos, tee) << out;
+    EXPECT_EQ(outcome.err.find("[rank 0] err 0\n") != std::string::npos, tee) << outcome.err;
+  }
+}
+
+TEST(Launcher, EndsWhatARankHasStartedToo) {
+  TemporaryFolder folder;
+  // The ranks leave a process behind; the pipe of the test is open as long as one of them lives.
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  EXPECT_EQ(launch_and_capture(shell(2, "sleep 100 & test $RANK = 0 || exit 3; wait")).status, 3);
+  close(fds[1]);
+  char byte;
+  EXPECT_EQ(read(fds[0], &byte, 1), 0);
+  close(fds[0]);
+}
+
+TEST(Launcher, LeavesNoDescriptorAndNoChildBehind) {
+  const auto count = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()); };
+  const auto before = count();
+  LaunchOptions options = shell(3, "echo x; test $RANK = 1 && exit 3; exec sleep 100");
+  options.notice = std::chrono::milliseconds(10);
+  options.max_restarts = 2;
+  EXPECT_EQ(launch_and_capture(options).status, 3);
+  EXPECT_EQ(count(), before);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST(Launcher, KillsRanksThatIgnoreTerminationAfterTheGraceTime) {
+  LaunchOptions options = shell(2, "test $RANK = 1 && exit 3; trap '' TERM; while :; do read x < /dev/zero; done");
+  options.notice = options.grace = std::chrono::milliseconds(50);
+  EXPECT_EQ(launch_and_capture(options).status, 3);
+}
+
+TEST(Launcher, PassesAnInterruptOnAndReturns130) {
+  // The ranks signal the launcher, and end with 130 on what comes back.
+  const Outcome outcome = launch_and_capture(
+      shell(2, "trap 'exit 130' INT; test $RANK = 0 && kill -INT $PPID; while :; do sleep 0.01; done"));
+  EXPECT_EQ(outcome.status, 130);
+}
+
+TEST(Launcher, PassesOtherSignalsOn) {
+  const Outcome outcome = launch_and_capture(
+      shell(2, "trap 'exit 0' USR1; test $RANK = 0 && { sleep 0.1; kill -USR1 $PPID; }; while :; do sleep 0.01; done"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+}
+
+TEST(Launcher, FailuresAfterTheSecondInterruptAreTheUsersWish) {
+  // Two that arrive together are one: rank 0 waits for the first before it sends the second, and rank 1 ends with either.
+  const Outcome outcome = launch_and_capture(shell(
+      2, "n=0; trap 'n=$((n+1)); test $RANK = 1 && exit 0; test $n = 2 && exit 1' INT; "
+         "test $RANK = 0 && { kill -INT $PPID; while test $n = 0; do sleep 0.01; done; kill -INT $PPID; }; while :; do sleep 0.01; done"));
+  EXPECT_EQ(outcome.status, 130) << outcome.err;
+}
+
+TEST(Launcher, SaysWhatCannotBeStarted) {
+  LaunchOptions options = shell(2, "");
+  options.program = "/no/such/program";
+  try {
+    launch_local(options);
+    FAIL() << "it was started";
+  } catch (const EnvironmentError& error) {
+    EXPECT_STREQ(error.what(), "cannot start rank 0 (/no/such/program): No such file or directory");
+  }
+}
+
+TEST(Launcher, LeavesNoRankBehindWhenItIsKilled) {
+  // This process adopts the orphans, so it can wait for their end.
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    dup2(fds[1], STDOUT_FILENO);
+    close(fds[0]);
+    close(fds[1]);
+    _exit(launch_local(rank_program(2, "orphan")));
+  }
+  close(fds[1]);
+  char text[32] = {};
+  ASSERT_GT(read(fds[0], text, sizeof text - 1), 0);
+  kill(launcher, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(launcher, &status, 0), launcher);
+  const pid_t rank0 = std::atoi(text);
+  EXPECT_EQ(waitpid(rank0, &status, 0), rank0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+  EXPECT_GT(waitpid(-1, &status, 0), 0) << "rank 1 was left behind";
+  close(fds[0]);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+TEST(TieToLauncher, DoesNothingWithoutALauncher) { EXPECT_NO_THROW(tie_to_launcher()); }
+
+TEST(TieToLauncher, RefusesALauncherThatIsGone) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  setenv("TUTTI_LAUNCHER_PID", std::to_string(gone).c_str(), 1);
+  EXPECT_THROW(tie_to_launcher(), EnvironmentError);
+  unsetenv("TUTTI_LAUNCHER_PID");
+  prctl(PR_SET_PDEATHSIG, 0);
+}
+
+// `tutti launch -- sh -c "a; b"`: the shell is the launcher's child, the program is the shell's.
+TEST(TieToLauncher, AScriptMayStandBetween) {
+  const Outcome outcome = launch_and_capture(shell(2, "TUTTI_TEST_RANK_PROGRAM=sum " + std::string(TUTTI_BINARY_DIR) + "/job_test; exit $?"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+}
+
+}  // namespace
+}  // namespace tutti::comm

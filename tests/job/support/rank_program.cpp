@@ -1,0 +1,52 @@
+// This test program doubles as the program the launcher starts: with TUTTI_TEST_RANK_PROGRAM set it joins the group,
+// does what the variable says, and ends before any test runs.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+#include "tests/comm/support/forked_ranks.h"
+#include "tutti/comm/groups.h"
+#include "tutti/core/error.h"
+#include "tutti/job/launch/launched.h"
+
+namespace tutti::comm {
+namespace {
+
+void run_program(std::string_view name) {
+  tie_to_launcher();
+  const auto group = init_process_group();
+  if (name == "sum") {
+    std::vector<float> values = rank_values(group->rank(), 5000);
+    group->all_reduce_values<float>(values);
+    TUTTI_CHECK(same_bits(values, serial_tree(group->size(), 5000)), "other bits");
+  } else if (name == "die") {
+    group->barrier();
+    if (group->rank() == 1) raise(SIGKILL);
+    group->barrier();
+  } else if (name == "orphan") {
+    // Tells the test its pid, then waits for a signal that comes only when the launcher is gone.
+    group->barrier();
+    std::printf("%d\n", getpid());
+    std::fflush(stdout);
+    while (true) pause();
+  }
+}
+
+[[maybe_unused]] const bool ran = [] {
+  const char* name = std::getenv("TUTTI_TEST_RANK_PROGRAM");
+  if (name == nullptr) return false;
+  try {
+    run_program(name);
+    _exit(0);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    _exit(1);
+  }
+}();
+
+}  // namespace
+}  // namespace tutti::comm

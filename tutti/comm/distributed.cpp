@@ -1,7 +1,0 @@
-#include "tutti/comm/distributed.h"
-
-namespace tutti::comm {
-
-std::string_view why_not_distributed() { return ""; }
-
-}  // namespace tutti::comm

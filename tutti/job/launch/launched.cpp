@@ -1,0 +1,62 @@
+#include "tutti/job/launch/launched.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+
+std::vector<std::string> rank_variables(const LaunchedRank& place) {
+  std::vector<std::string> variables;
+  const auto tell = [&](const char* name, const auto& value) { variables.push_back(fmt::format("{}={}", name, value)); };
+  for (const char* prefix : {"TUTTI_", ""}) {
+    tell(fmt::format("{}RANK", prefix).c_str(), place.rank);
+    tell(fmt::format("{}WORLD_SIZE", prefix).c_str(), place.world_size);
+    tell(fmt::format("{}LOCAL_RANK", prefix).c_str(), place.local_rank);
+    tell(fmt::format("{}LOCAL_WORLD_SIZE", prefix).c_str(), place.local_world_size);
+  }
+  tell("GROUP_RANK", place.node);
+  tell("GROUP_WORLD_SIZE", place.nodes);
+  tell("ROLE_NAME", "default");
+  tell("ROLE_RANK", place.rank);
+  tell("ROLE_WORLD_SIZE", place.world_size);
+  tell("MASTER_ADDR", place.store_host);
+  tell("MASTER_PORT", place.store_port);
+  tell("TORCHELASTIC_USE_AGENT_STORE", "True");
+  tell("TORCHELASTIC_RESTART_COUNT", place.restart);
+  tell("TORCHELASTIC_MAX_RESTARTS", place.max_restarts);
+  tell("TORCHELASTIC_RUN_ID", place.run_id);
+  tell("TUTTI_STORE_PORT", place.store_port);
+  tell("TUTTI_STORE_HOSTED", 1);
+  if (!place.job_key.empty()) tell("TUTTI_JOB_KEY", place.job_key);
+  tell("TUTTI_LAUNCHER_PID", getpid());
+  return variables;
+}
+
+std::vector<std::string> rank_defaults(int local_ranks, int cores, bool (*is_set)(const char* name)) {
+  std::vector<std::string> variables;
+  if (!is_set("TUTTI_THREADS")) variables.push_back(fmt::format("TUTTI_THREADS={}", std::max(1, cores / local_ranks)));
+  if (!is_set("OMP_NUM_THREADS") && local_ranks > 1) variables.push_back("OMP_NUM_THREADS=1");
+  if (!is_set("TORCH_NCCL_ASYNC_ERROR_HANDLING")) variables.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+  return variables;
+}
+
+void tie_to_launcher(int number) {
+  const char* text = std::getenv("TUTTI_LAUNCHER_PID");
+  if (text == nullptr) return;
+  const pid_t launcher = std::atoi(text);
+  TUTTI_CHECK_ENV(prctl(PR_SET_PDEATHSIG, number) == 0, "cannot tie this rank to its launcher: {}", detail::errno_text(errno));
+  // The launcher may have gone before the line above took effect.
+  TUTTI_CHECK_ENV(launcher > 0 && (getppid() == launcher || kill(launcher, 0) == 0 || errno == EPERM),
+                  "the launcher of this rank (pid {}) is gone; unset TUTTI_LAUNCHER_PID when this process has another set of "
+                  "process numbers than its launcher, as in a container",
+                  text);
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,54 @@
+// The ranks of one launcher during one attempt: starts them, supervises them, records failures, and ends them.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/job/launch/failure.h"
+#include "tutti/job/launch/launched.h"
+#include "tutti/job/launch/launcher.h"
+#include "tutti/job/launch/rank_process.h"
+
+namespace tutti::comm {
+
+class RankTeam {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `first` is the first rank's place; the others count on from there. `where` tells the node, "" when there is one only.
+  // EnvironmentError when a rank cannot be started; those that were are killed.
+  RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask);
+
+  bool is_running() const;
+  // True when a rank has ended because of a signal that was passed on to it.
+  bool was_interrupted() const { return was_interrupted_; }
+  // The descriptors to wait for, and the latest time to continue.
+  void add_descriptors(std::vector<pollfd>& fds) const;
+  std::optional<Clock::time_point> next_act() const { return act_at_; }
+
+  // Forwards output, collects ranks that have ended, and takes due steps to end the others. Returns new failures.
+  std::vector<LaunchFailure> look();
+  // Passes a signal on; the third one that asks the job to end kills the ranks.
+  void pass_on(int number);
+  // A rank elsewhere has failed: the ranks have a moment to notice, then get SIGTERM, then SIGKILL.
+  void begin_the_end();
+
+ private:
+  void judge(const RankProcess& process, std::vector<LaunchFailure>& failures);
+  void end_when_due();
+
+  const LaunchOptions& options_;
+  const std::string where_;
+  std::vector<RankProcess> processes_;
+  int end_signals_ = 0;
+  bool was_interrupted_ = false;
+  enum class Ending { none, noticing, terminating, killing } ending_ = Ending::none;
+  std::optional<Clock::time_point> act_at_;
+};
+
+}  // namespace tutti::comm
