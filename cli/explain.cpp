@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/explain.h"
+#include "tutti/dist/rule_report.h"
 
 namespace tutti::cli {
 namespace {
@@ -35,6 +36,12 @@ void add_explain(CLI::App& app, Action& action, int argc, char** argv) {
 
   CLI::App* explain = app.add_subcommand("explain", "Say why something is done the way it is");
   explain->require_subcommand(1);
+  explain->add_subcommand("rules", "The sharding rules of all ops, as a page of the documentation")->callback([&action] {
+    action = [] {
+      std::fputs(dist::rule_report().c_str(), stdout);
+      return 0;
+    };
+  });
   CLI::App* sharding = explain->add_subcommand("sharding", "How an op on distributed tensors is computed: the row of its rule, what moves, and what else was possible");
   auto question = std::make_shared<dist::ShardingQuestion>();
   auto mesh = std::make_shared<std::string>();

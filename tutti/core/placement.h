@@ -8,8 +8,8 @@
 namespace tutti {
 
 // The reduction that combines the parts of a Partial value.
-enum class PartialOp : uint8_t { sum, avg, max, min, prod };
-inline constexpr int kNumPartialOps = 5;
+enum class PartialOp : uint8_t { sum, avg, max, min, prod, band, bor, bxor };  // the last three: integers and booleans only
+inline constexpr int kNumPartialOps = 8;
 std::string_view name_of(PartialOp op);
 // UsageError lists the known names.
 PartialOp partial_op_from_name(std::string_view name);

@@ -149,6 +149,18 @@ Tensor redistribute(const Tensor& t, Placements placements, const LayoutOptions&
 }
 Tensor redistribute(const Tensor& t, Placements placements) { return redistribute(t, std::move(placements), layout_of(*part_of(t, "redistribute").spec)); }
 
+Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements) {
+  const Part& part = part_of(t, "redistribute");
+  if (mesh != nullptr && part.mesh->id() == mesh->id()) return redistribute(t, std::move(placements));
+  const DTensorSpec& to = make_spec(mesh, std::move(placements), part.spec->sizes(), part.spec->dtype(), {}, "redistribute");
+  TUTTI_CHECK(!to.has_partial() && !part.spec->has_partial(), "redistribute: from {} on {} to {} on {}: terms cannot change their mesh; reduce them first", part.spec->to_string(),
+              part.mesh->to_string(), to.to_string(), mesh->to_string());
+  const StageScope below(0, static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding)));
+  Tensor moved = comm::functional::wait_tensor(Mover::across(*part.spec, *part.mesh, to, *mesh).run(part.local));
+  if (moved.storage().get() == part.local.storage().get()) moved = clone(moved);
+  return wrap(std::move(moved), to, mesh);
+}
+
 bool equal(const Tensor& a, const Tensor& b) {
   const Part &pa = part_of(a, "equal"), &pb = part_of(b, "equal");
   TUTTI_CHECK(pa.mesh->id() == pb.mesh->id(), "equal: {} and {} are on different meshes", describe(a), describe(b));

@@ -68,13 +68,17 @@ Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements =
 // This rank's part, in the same memory. `grad_placements` says what the ranks' cotangents of their parts are of the whole: by default
 // what the parts are, and replicas where the tensor is Partial.
 Tensor to_local(const Tensor& t, std::optional<Placements> grad_placements = {});
-// The whole, on every rank.
+// The whole, on every rank; in the memory of the part where that is the whole.
 Tensor full_tensor(const Tensor& t, std::optional<Placements> grad_placements = {});
 
 // The same tensor in another layout; the memory is its own. Placements may be Partial: the first rank then holds the value, the others
 // the identity (sum), or all hold it (avg, min, max). Bits are kept by everything but sums over ranks, which are those of one rank.
 Tensor redistribute(const Tensor& t, Placements placements, const LayoutOptions& options);
 Tensor redistribute(const Tensor& t, Placements placements);
+
+// The same tensor on another mesh, whose ranks may be others; every rank of either takes part, and of both gets what it lacks from one
+// that has it. Below autograd: no gradient flows back. UsageError for Partial placements on either side.
+Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements);
 
 // ---- new tensors, of which each rank makes its part only
 

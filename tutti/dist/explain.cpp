@@ -52,7 +52,6 @@ std::vector<std::string_view> split_list(std::string_view text) {
 }  // namespace
 
 std::string explain_sharding(const OpCall& call, const std::vector<const DTensorSpec*>& inputs, const CostModel& cost, bool strict) {
-  TUTTI_CHECK(call.op.sharding != nullptr, "explain sharding: {} has no sharding rule", call.op.name);
   OutputMetas metas;
   call.op.infer(call, metas);
   const LayoutQuery query{.call = call, .inputs = inputs, .outputs = {metas.meta, metas.meta + metas.count}, .strict = strict, .cost = cost};
@@ -132,7 +131,7 @@ std::string explain_sharding(const ShardingQuestion& question) {
 const DTensorSpec& spec_from_text(std::string_view text, const std::vector<int64_t>& mesh_shape) {
   const auto refuse = [&](const char* what) { throw UsageError(fmt::format("tensor '{}': {}; write DTYPE[SIZES]@[PLACEMENTS], as in f32[8,4]@[S(0),R]", text, what)); };
   const size_t open = text.find('['), close = text.find(']');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open) refuse("there are no sizes");
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open || text.substr(0, open).find('@') != std::string_view::npos) refuse("there are no sizes");
   SpecFields fields{.mesh_id = 0, .mesh_shape = mesh_shape, .placements = {}, .sizes = {}};
   if (open > 0) fields.dtype = dtype_from_name(std::string(trimmed(text.substr(0, open))));
   for (const std::string_view part : split_list(text.substr(open + 1, close - open - 1))) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tutti/comm/functional/functional.h"
+#include "tutti/comm/groups.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/reshape.h"
@@ -111,6 +112,33 @@ std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64
 
 Mover::Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh) { plan(from, to, mesh, moved_axes(from, to), false); }
 Mover::Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int axis) { plan(from, to, mesh, {axis}, true); }
+
+Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to, const DeviceMesh& target) {
+  const std::vector<Coordinate> sources = coordinates_of(source.shape()), targets = coordinates_of(target.shape());
+  Mover mover;
+  mover.sizes_ = target.has_coordinate() ? to.local_sizes(target.coordinate()) : Extents{0};
+  mover.group_ = comm::world();
+  mover.me_ = mover.group_->rank();
+  mover.outgoing_.resize(static_cast<size_t>(mover.group_->size()));
+  mover.incoming_.resize(mover.outgoing_.size());
+  std::vector<int> axes;
+  for (int axis = 0; axis < source.ndim(); ++axis) axes.push_back(axis);
+  for (size_t q = 0; q < targets.size(); ++q) {
+    const int taker = target.ranks()[q];
+    for (size_t p = 0; p < sources.size(); ++p) {
+      const int giver = source.ranks()[p];
+      if (giver != mover.me_ && taker != mover.me_) continue;
+      // Of copies, one serves: that of the taker itself, else they take turns.
+      const auto own = std::find(source.ranks().begin(), source.ranks().end(), taker);
+      const Coordinate& anchor = own == source.ranks().end() ? sources[q % sources.size()] : sources[static_cast<size_t>(own - source.ranks().begin())];
+      if (source_for(from, anchor, sources[p], axes) != sources[p]) continue;
+      const std::vector<Block> blocks = blocks_between(from, sources[p], to, targets[q]);
+      if (giver == mover.me_) mover.outgoing_[static_cast<size_t>(taker)] = blocks;
+      if (taker == mover.me_) mover.incoming_[static_cast<size_t>(giver)] = blocks;
+    }
+  }
+  return mover;
+}
 
 Mover Mover::scatter(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int source) {
   std::vector<int> axes;

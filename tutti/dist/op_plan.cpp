@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include <fmt/format.h>
@@ -39,7 +40,7 @@ class Chooser {
   explicit Chooser(const LayoutQuery& query) : query_(query), axes_(static_cast<size_t>(query.inputs.at(0)->mesh_ndim())), shape_(query.inputs[0]->mesh_shape()) {
     for (const DTensorSpec* spec : query.inputs) input_sizes_.push_back(spec->sizes());
     for (const OutputMeta& meta : query.outputs) output_sizes_.push_back(concrete(meta.sizes));
-    result_.rule = query.call.op.sharding(query.call);
+    result_.rule = sharding_of(query.call);
     rule_ = ShardingRule::parse(result_.rule);
     result_.rows = rule_.rows(input_sizes_, output_sizes_);
     factor_sizes_ = rule_.factor_sizes(input_sizes_, output_sizes_);
@@ -315,6 +316,39 @@ class Chooser {
 };
 
 }  // namespace
+
+namespace {
+
+struct OwnRules {
+  std::mutex mutex;
+  std::map<const OpDef*, ShardingFunction> rules;
+};
+OwnRules& own_rules() {
+  static OwnRules table;
+  return table;
+}
+
+}  // namespace
+
+void register_sharding(const OpDef& op, ShardingFunction rule) {
+  OwnRules& own = own_rules();
+  const std::lock_guard lock(own.mutex);
+  if (rule) own.rules[&op] = std::move(rule);
+  else own.rules.erase(&op);
+}
+
+std::string sharding_of(const OpCall& call) {
+  ShardingFunction rule;
+  {
+    OwnRules& own = own_rules();
+    const std::lock_guard lock(own.mutex);
+    const auto it = own.rules.find(&call.op);
+    if (it != own.rules.end()) rule = it->second;
+  }
+  if (rule) return rule(call);
+  TUTTI_CHECK(call.op.sharding != nullptr, "{}: the op has no sharding rule; give it one in its facet `sharding`, or by register_sharding()", call.op.name);
+  return call.op.sharding(call);
+}
 
 std::string Candidate::name() const {
   std::string text;

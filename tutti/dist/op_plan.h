@@ -2,6 +2,7 @@
 // comes out. Rows are combined, checked and priced here; the stage (stage.cpp) runs what was chosen.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,13 @@ struct LayoutQuery {
   bool strict = true;                        // exact rows, and sums on borders of their tree, only
   CostModel cost = {};
 };
+
+// From now on the rule of calls of `op` is what `rule` returns, in the notation of docs/sharding_rules.md; null: the op's own again. For the
+// process; call it before the op is used on distributed tensors. UsageError from those calls where the text is no rule.
+using ShardingFunction = std::function<std::string(const OpCall&)>;
+void register_sharding(const OpDef& op, ShardingFunction rule);
+// The rule of a call. UsageError for an op that has none.
+std::string sharding_of(const OpCall& call);
 
 // All combinations of rows with the one to take: the cheapest; of equally cheap ones that with the fewest bytes, collectives, moved
 // inputs, the most parts, and the first rows. Inputs must be of one mesh.

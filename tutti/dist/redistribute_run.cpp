@@ -9,6 +9,7 @@
 #include "tutti/dist/moves.h"
 #include "tutti/dist/redistribute.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/bitwise.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/runtime/rank_context.h"
@@ -29,6 +30,9 @@ Tensor combine(std::span<const Tensor> terms, PartialOp op) {
     case PartialOp::max: return maximum(a, b);
     case PartialOp::min: return minimum(a, b);
     case PartialOp::prod: return mul(a, b);
+    case PartialOp::band: return bit_and(a, b);
+    case PartialOp::bor: return bit_or(a, b);
+    case PartialOp::bxor: return bit_xor(a, b);
     default: return add(a, b);
   }
 }
@@ -56,7 +60,7 @@ struct PreparedStep {
       }
       case StepKind::fill: {
         const Placement& after = step.to->placements()[static_cast<size_t>(step.axes[0])];
-        if (keeps || after.op() != PartialOp::sum) return local;
+        if (keeps || (after.op() != PartialOp::sum && after.op() != PartialOp::bxor)) return local;
         return full(local.sizes(), is_floating(local.dtype()) ? -0.0 : 0.0, local.dtype());
       }
     }

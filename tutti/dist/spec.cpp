@@ -40,6 +40,8 @@ void normalize(SpecFields& f, std::string_view where) {
       p = Placement::shard(p.dim() < 0 ? p.dim() + ndim : p.dim(), p.pieces());
     }
     if (!p.is_partial()) continue;
+    const bool is_bitwise = p.op() == PartialOp::band || p.op() == PartialOp::bor || p.op() == PartialOp::bxor;
+    TUTTI_CHECK(!is_bitwise || !is_floating(f.dtype), "{}: {} combines bits, and a tensor of {} has numbers; use sum, avg, max, min or prod", where, to_string(p), name_of(f.dtype));
     const auto adds = [](PartialOp op) { return op == PartialOp::sum || op == PartialOp::avg; };
     TUTTI_CHECK(!pending || *pending == p.op() || (adds(*pending) && adds(p.op())), "{}: {} holds two kinds of partial values, which no order combines; reduce one first", where,
                 to_string(f.placements));
@@ -85,7 +87,7 @@ struct SpecTable {
     DTensorSpec& spec = specs.emplace_back();
     spec.fields_ = std::move(fields);
     const bool adds = std::any_of(spec.fields_.placements.begin(), spec.fields_.placements.end(), [](const Placement& p) {
-      return p.is_partial() && p.op() != PartialOp::max && p.op() != PartialOp::min;
+      return p.is_partial() && (p.op() == PartialOp::sum || p.op() == PartialOp::avg || p.op() == PartialOp::prod);
     });
     spec.local_dtype_ = adds && is_floating(spec.fields_.dtype) ? compute_dtype(spec.fields_.dtype) : spec.fields_.dtype;
     spec.id_ = static_cast<uint32_t>(specs.size());

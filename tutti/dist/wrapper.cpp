@@ -1,7 +1,6 @@
 #include "tutti/dist/wrapper.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,7 +13,7 @@ namespace {
 
 constexpr ExtensionKind kPart{"distributed"};
 
-class Elsewhere final : public StoragePlaceholder {
+class Elsewhere final : public StoragePlaceholder, public FreeListed<Elsewhere> {
  public:
   explicit Elsewhere(const DTensorSpec& spec) : StoragePlaceholder(StorageState::sharded), spec_(spec) {}
   [[noreturn]] void refuse_data() const override {
@@ -29,14 +28,18 @@ class Elsewhere final : public StoragePlaceholder {
 // Strides of the whole by which the same views are possible as of the part: dims follow each other as they do there, with a gap where
 // they have one.
 Extents strides_like(const Extents& sizes, const Tensor& local) {
-  std::vector<size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
   const Extents &strides = local.strides(), &part = local.extents();
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+  // The dims by falling strides, without heap memory.
+  Dims order;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    size_t at = order.size();
+    while (at > 0 && strides[static_cast<size_t>(order[at - 1])] < strides[d]) --at;
+    order.insert(static_cast<int>(at), static_cast<int64_t>(d));
+  }
   Extents result(sizes.size(), 0);
   int64_t next = 1, next_in_part = 1;  // the stride of a dim that follows without a gap
   for (size_t k = order.size(); k-- > 0;) {
-    const size_t d = order[k];
+    const auto d = static_cast<size_t>(order[k]);
     if (strides[d] == 0 && part[d] != 1) continue;
     const bool follows = part[d] <= 1 || strides[d] == next_in_part;
     result[d] = follows ? next : 2 * next;

@@ -4,6 +4,7 @@
 
 #include "tutti/dist/spec.h"
 #include "tutti/ops/engine/dispatch.h"
+#include "tutti/runtime/free_list.h"
 
 namespace tutti::dist {
 
@@ -13,7 +14,7 @@ StageMask stage();
 inline bool is_dtensor(const Tensor& t) { return t.defined() && (t.stages() & stage()) != 0; }
 
 // What is attached to a distributed tensor.
-struct Part final : TensorExtension {
+struct Part final : TensorExtension, FreeListed<Part> {
   Part(const DTensorSpec& spec, Mesh mesh, Tensor local) : spec(&spec), mesh(std::move(mesh)), local(std::move(local)) {}
   std::unique_ptr<TensorExtension> for_alias() const override { return std::make_unique<Part>(*spec, mesh, local); }
   std::string description() const override;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/random.h"
@@ -63,7 +64,8 @@ struct Parameter::State {
     const Upkeep now;
     if (!copy.defined()) {
       MemoryCategoryScope category(MemoryCategory::parameters);
-      copy = Tensor::empty(sizes, use_dtype);
+      // Of a distributed master a distributed copy.
+      copy = (master.stages() & mask_of(StagePlace::sharding)) != 0 ? cast(master, use_dtype) : Tensor::empty(sizes, use_dtype);
       tutti::requires_grad_(copy, requires_grad);
     }
     copy_(copy, master);
@@ -159,6 +161,15 @@ void Parameter::assign(const Tensor& values) const {
   materialize();
   const Upkeep now;
   copy_(state().master, values);
+}
+
+void Parameter::set_master(Tensor master) const {
+  State& s = state();
+  TUTTI_CHECK(master.defined() && master.extents() == s.sizes && master.dtype() == s.dtype, "parameter '{}' is {} {}; its values cannot be {}", s.name, s.sizes, name_of(s.dtype), describe(master));
+  s.master = autograd::detached(master);
+  s.copy = Tensor();
+  s.copied_version = -1;
+  s.mark_leaf();
 }
 
 // ---- Buffer ---------------------------------------------------------------------------------------------------------

@@ -69,6 +69,9 @@ class Parameter {
   void initialize(std::string_view full_name) const;
   // Materializes the parameter and copies `values`, converted to the master's dtype. UsageError when their sizes differ.
   void assign(const Tensor& values) const;
+  // From now on `master` holds the values: a leaf of the parameter's sizes and dtype that lies elsewhere, such as a distributed tensor. The leaf
+  // becomes another tensor, without gradient and hooks. UsageError for other sizes or another dtype.
+  void set_master(Tensor master) const;
 
  private:
   struct State;

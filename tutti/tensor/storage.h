@@ -13,6 +13,7 @@
 #include "tutti/core/device.h"
 #include "tutti/core/shape.h"
 #include "tutti/runtime/allocator.h"
+#include "tutti/runtime/free_list.h"
 
 namespace tutti {
 
@@ -59,7 +60,7 @@ class StoragePlaceholder {
   const StorageState state_;
 };
 
-class Storage {
+class Storage : public FreeListed<Storage> {
  public:
   // New memory from the current rank's allocator (host) or the device's backend.
   static Storage* allocate(int64_t nbytes, Device device);

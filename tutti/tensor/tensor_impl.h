@@ -14,6 +14,7 @@
 #include "tutti/core/dtype.h"
 #include "tutti/core/error.h"
 #include "tutti/core/shape.h"
+#include "tutti/runtime/free_list.h"
 #include "tutti/tensor/extensions.h"
 #include "tutti/tensor/storage.h"
 
@@ -24,7 +25,7 @@ class WatchedHandles;
 // Bits of the dispatch stages a tensor takes part in (see tutti/ops/dispatch.h).
 using StageMask = uint16_t;
 
-struct TensorImpl {
+struct TensorImpl : FreeListed<TensorImpl> {
   std::atomic<int32_t> references{1};
   StageMask stages = 0;
   DType dtype = DType::f32;

@@ -1,4 +1,4 @@
-#include "tests/dist/support/mesh_ranks.h"
+#include "tests/dtensor/support/mesh_ranks.h"
 
 #include <cstring>
 

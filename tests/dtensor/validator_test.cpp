@@ -1,6 +1,9 @@
 // Every row of every sharding rule, with the real kernels: inputs lie as the row says, the op runs through the stage, and in strict mode
 // its results have the bits of one rank, whatever row the stage took. Sums are cut too, because leaves are lowered.
-#include "tests/dist/support/mesh_ranks.h"
+#include <atomic>
+#include <cstdio>
+
+#include "tests/dtensor/support/mesh_ranks.h"
 #include "tests/support/shard_parts.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
@@ -204,6 +207,15 @@ class Validator {
   std::vector<ShardingRow> rows_;
 };
 
+// Says at the end how many rows all tests together have checked.
+std::atomic<int> rows_checked{0};
+class Summary final : public ::testing::Environment {
+  void TearDown() override {
+    if (rows_checked > 0) std::printf("%d combinations of rows were checked on one rank each\n", rows_checked.load());
+  }
+};
+[[maybe_unused]] ::testing::Environment* const summary = ::testing::AddGlobalTestEnvironment(new Summary);
+
 class DispatchContract : public ::testing::TestWithParam<const OpDef*> {};
 INSTANTIATE_TEST_SUITE_P(EveryOp, DispatchContract, ::testing::ValuesIn(ops_with_rules()), [](const auto& info) { return std::string(info.param->name); });
 
@@ -238,7 +250,7 @@ TEST_P(DispatchContract, EveryRowGivesTheBitsOfOneRank) {
         if (!is_small(op, sample) || (shape.size() == 2 && ++pairs > 2)) continue;
         Validator(op, sample).check(mesh, report);
       }
-      if (mesh->rank() == 0) rows += report.rows;
+      if (mesh->rank() == 0) rows += report.rows, rows_checked += report.rows;
     });
   }
   EXPECT_GT(rows, 0) << op.name;

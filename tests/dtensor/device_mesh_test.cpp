@@ -1,7 +1,7 @@
 // DeviceMesh: grids of ranks, and what is derived from them.
 #include <algorithm>
 
-#include "tests/dist/support/mesh_ranks.h"
+#include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/comm/groups.h"
 
 namespace tutti::dist {

@@ -1,5 +1,5 @@
 // Distributed tensors as their users meet them: conversions, ops, gradients, errors.
-#include "tests/dist/support/mesh_ranks.h"
+#include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/contraction_tree.h"
@@ -7,6 +7,7 @@
 #include "tutti/dist/comm_counter.h"
 #include "tutti/dist/stage.h"
 #include "tutti/ops/activation.h"
+#include "tutti/ops/avg_pool.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
@@ -14,12 +15,16 @@
 #include "tutti/ops/dropout.h"
 #include "tutti/ops/embedding.h"
 #include "tutti/ops/extremes.h"
+#include "tutti/ops/flip.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
+#include "tutti/ops/max_pool.h"
+#include "tutti/ops/median.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/scan.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/softmax.h"
 #include "tutti/ops/sort.h"
@@ -239,6 +244,68 @@ TEST(DTensor, RunCheckFindsReplicasThatDiffer) {
     EXPECT_USAGE_ERROR(from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}), "that of its rank 1 differs from that of rank 0");
     EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}), "parts have one dtype and number of dims");
   });
+}
+
+TEST(DTensor, MovesBetweenMeshes) {
+  comm::run_ranks(4, [](comm::ProcessGroup& world) {
+    const Tensor whole = sample({7, 5});
+    const Mesh square = init_device_mesh("cpu", {2, 2}), line = init_device_mesh("cpu", {3});
+    const Tensor t = on(square, whole, {shard(0), shard(1)});
+    const Tensor moved = redistribute(t, line, {shard(1)});
+    EXPECT_EQ(mesh_of(moved), line);
+    if (world.rank() < 3) require_none(difference(full_tensor(moved), whole), "square to line");
+    const Tensor back = redistribute(moved, square, {replicate(), shard(0)});
+    require_none(difference(full_tensor(back), whole), "line to square");
+    EXPECT_USAGE_ERROR(redistribute(from_local(whole, square, {partial(), replicate()}), line, {shard(0)}), "terms cannot change their mesh");
+  });
+}
+
+TEST(DTensor, BitwiseTermsAreForIntegers) {
+  on_mesh({3}, [](const Mesh& mesh) {
+    const int64_t mine = int64_t{1} << mesh->rank();
+    const Tensor bits = Tensor::of<int64_t>({mine, 7, -1});
+    EXPECT_EQ(full_tensor(from_local(bits, mesh, {partial(PartialOp::bor)})).data<int64_t>()[0], 7);
+    EXPECT_EQ(full_tensor(from_local(bits, mesh, {partial(PartialOp::band)})).data<int64_t>()[0], 0);
+    EXPECT_EQ(full_tensor(from_local(bits, mesh, {partial(PartialOp::bxor)})).data<int64_t>()[1], 7);
+    for (const PartialOp op : {PartialOp::band, PartialOp::bor, PartialOp::bxor}) {
+      EXPECT_EQ(difference(full_tensor(redistribute(on(mesh, bits, {}), {partial(op)})), full_tensor(on(mesh, bits, {}))), "");
+    }
+    EXPECT_USAGE_ERROR(from_local(sample({3}), mesh, {partial(PartialOp::bor)}), "P(bor) combines bits, and a tensor of f32 has numbers");
+  });
+}
+
+// Batch and channels lie on ranks; the planes stay whole, and indices count within them.
+TEST(DTensor, PoolingAndOrderStatisticsNeedNoCommunication) {
+  const Tensor x = sample({4, 6, 8, 8});
+  on_mesh({2, 2}, [&](const Mesh& mesh) {
+    const Tensor t = on(mesh, x, {shard(0), shard(1)});
+    CommCounter counter;
+    const MaxPoolResult pooled = max_pool2d_with_indices(t, {.kernel = {2}});
+    const Tensor averaged = avg_pool2d(t, {.kernel = {3}}), adaptive = adaptive_avg_pool2d(t, {2, 2});
+    const auto middle = median(t, 3);
+    const auto largest = cummax(t, 2);
+    EXPECT_EQ(counter.total().collectives, 0);
+    const MaxPoolResult plain = max_pool2d_with_indices(x, {.kernel = {2}});
+    require_none(difference(full_tensor(pooled.values), plain.values), "max_pool");
+    require_none(difference(full_tensor(pooled.indices), plain.indices), "indices of max_pool");
+    require_none(difference(full_tensor(averaged), avg_pool2d(x, {.kernel = {3}})), "avg_pool");
+    require_none(difference(full_tensor(adaptive), adaptive_avg_pool2d(x, {2, 2})), "adaptive_avg_pool");
+    require_none(difference(full_tensor(middle.indices), median(x, 3).indices), "median");
+    require_none(difference(full_tensor(largest.second), cummax(x, 2).second), "cummax");
+  });
+}
+
+TEST(DTensor, RulesOfOnesOwn) {
+  const OpDef& op = find_op("flip");
+  register_sharding(op, [](const OpCall& call) { return std::string(call[0].ndim() == 2 ? "x[aB] -> y[aB] | | id" : "x[A] -> y[A]"); });
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({4, 3});
+    EXPECT_EQ(placements_of(flip(on(mesh, whole, {shard(0)}), {1})), Placements{shard(0)});
+    EXPECT_EQ(difference(full_tensor(flip(on(mesh, whole, {shard(0)}), {1})), flip(whole, {1})), "");
+  });
+  register_sharding(op, [](const OpCall&) { return std::string("x[a] -> "); });
+  on_mesh({2}, [](const Mesh& mesh) { EXPECT_USAGE_ERROR(flip(on(mesh, sample({2, 2, 2}), {shard(0)}), {1}), "sharding rule: expected"); });
+  register_sharding(op, nullptr);
 }
 
 TEST(DTensor, PlansAreRememberedAndBounded) {
