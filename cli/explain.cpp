@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/explain.h"
 #include "tutti/dist/rule_report.h"
+#include "tutti/dist/visualize.h"
 
 namespace tutti::cli {
 namespace {
@@ -39,6 +40,26 @@ void add_explain(CLI::App& app, Action& action, int argc, char** argv) {
   explain->add_subcommand("rules", "The sharding rules of all ops, as a page of the documentation")->callback([&action] {
     action = [] {
       std::fputs(dist::rule_report().c_str(), stdout);
+      return 0;
+    };
+  });
+  CLI::App* layout = explain->add_subcommand("layout", "Which rank holds which rows and columns of a tensor");
+  auto tensor = std::make_shared<std::string>(), grid = std::make_shared<std::string>();
+  auto svg = std::make_shared<bool>(false);
+  layout->add_option("tensor", *tensor, "DTYPE[SIZES]@[PLACEMENTS] of one or two dims, as in \"[5,4]@[S(0),S(1)]\"")->required();
+  layout->add_option("--mesh", *grid, "Ranks per mesh dim, as 4 or 2x2")->required();
+  layout->add_flag("--svg", *svg, "A picture instead of text");
+  layout->callback([&action, tensor, grid, svg] {
+    action = [tensor, grid, svg] {
+      const dist::DTensorSpec& spec = dist::spec_from_text(*tensor, mesh_shape(*grid));
+      std::vector<int> ranks;
+      int64_t count = 1;
+      for (const int64_t n : spec.mesh_shape()) {
+        count = n > 4096 ? n : count * n;
+        TUTTI_CHECK(count <= 4096, "--mesh {}: a picture has at most 4,096 ranks", *grid);
+      }
+      for (int r = 0; r < count; ++r) ranks.push_back(r);
+      std::fputs((*svg ? dist::visualize_svg(spec, ranks) : dist::visualize(spec, ranks)).c_str(), stdout);
       return 0;
     };
   });
