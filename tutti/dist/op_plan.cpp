@@ -187,11 +187,19 @@ class Chooser {
       const ShardingRow& row = *c.rows[axis];
       if (row.exact || (!query_.strict && row.tree_factor == 0)) continue;
       if (row.tree_factor == 0) return fmt::format("row '{}' does not keep the bits of one rank; fast mode takes it", row.name);
-      const std::string why = why_not_tree(c, row);
+      std::string why = why_not_tree(c, row);
+      if (why.empty() && rounds_terms(c)) why = "the op rounds its terms to the dtype of the result, and they must stay f32 until they are added";
       if (query_.strict && !why.empty()) return why;
       c.in_f32 = true;
     }
     return "";
+  }
+
+  // Whether the local call cannot return its terms in f32.
+  bool rounds_terms(const Candidate& c) const {
+    if (c.outputs[0]->dtype() == c.outputs[0]->local_dtype()) return false;
+    Attrs attrs = query_.call.attrs;
+    return !attrs.set_output_dtype(c.outputs[0]->local_dtype());
   }
 
   std::string why_not_tree(const Candidate& c, const ShardingRow& row) const {

@@ -3,6 +3,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/loop_nest.h"
+#include "tutti/ops/engine/row_ops.h"
 #include "tutti/ops/reshape.h"
 
 namespace tutti {
@@ -137,11 +138,8 @@ const OpDef kExpandBackward{
                .leaf = [](const OpCall&) -> int64_t { return 1; }},
     .sharding =
         [](const OpCall& call) {
-          std::string summed;
-          for (const int64_t d : repeated_dims(call[0].sizes(), sizes_of(call))) summed += static_cast<char>('a' + d);
-          return fmt::format("g[{}] -> y[{}] | {} | lin", facets::dim_letters(call[0].ndim()),
-                             narrow_letters(call[0].sizes(), sizes_of(call)),
-                             summed.empty() ? "" : "sum{" + summed + "}");
+          return fmt::format("g[{}] -> y[{}] | {} | lin", facets::dim_letters(call[0].ndim()), narrow_letters(call[0].sizes(), sizes_of(call)),
+                             rows::tree_classes(call[0].extents(), repeated_dims(call[0].sizes(), sizes_of(call)), 1));
         },
     .local_attrs = local_sizes,
     .samples = expand_backward_samples,

@@ -82,10 +82,27 @@ std::string result_letters(const OpCall& call) {
 
 }  // namespace
 
+std::string tree_classes(const Extents& sizes, const Dims& dims, int64_t leaf) {
+  if (dims.empty()) return "";
+  const char first = static_cast<char>('a' + dims[0]);
+  std::string others;
+  int64_t inner = 1;
+  for (size_t i = 1; i < dims.size(); ++i) {
+    others += static_cast<char>('a' + dims[i]);
+    inner *= sizes[static_cast<size_t>(dims[i])];
+  }
+  if (dims.size() == 1) return fmt::format("tree:{}{{{}}}", leaf, first);
+  // The elements of a row lie one after another: a cut of the first dim is one of the row, and a border of its tree where it is even.
+  return fmt::format("tree:{0}{{{1}}} even{{{1}}} sum{{{2}}}", std::max<int64_t>(leaf / std::max<int64_t>(inner, 1), 1), first, others);
+}
+
 std::string reduction_sharding(const OpCall& call, const char* kind, const char* partial) {
   std::string reduced;
   for (const int64_t d : reduce_attrs(call).dims) reduced += static_cast<char>('a' + d);
-  const std::string classes = reduced.empty() ? "" : fmt::format("{}{{{}}}", kind, reduced);
+  const bool is_tree = std::string_view(kind) == "sum" && is_floating(call[0].dtype()) && is_floating(reduce_attrs(call).dtype);
+  const std::string classes = reduced.empty() ? ""
+                              : is_tree       ? tree_classes(call[0].extents(), reduce_attrs(call).dims, reduce_leaf(call) == 0 ? codegen::KernelCall{}.leaf : reduce_leaf(call))
+                                              : fmt::format("{}{{{}}}", kind, reduced);
   // Integers add and multiply without rounding: in whatever order, the bits are the same.
   const bool exact = !is_floating(reduce_attrs(call).dtype);
   return fmt::format("x[{}] -> y[{}] | {} | {} | {}", facets::dim_letters(call[0].ndim()), result_letters(call), classes,
