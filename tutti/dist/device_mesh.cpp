@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tutti/comm/groups.h"
 #include "tutti/core/error.h"

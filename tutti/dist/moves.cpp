@@ -128,7 +128,7 @@ Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTe
     for (size_t p = 0; p < sources.size(); ++p) {
       const int giver = source.ranks()[p];
       if (giver != mover.me_ && taker != mover.me_) continue;
-      // Of copies, one serves: that of the taker itself, else they take turns.
+      // One of several copies serves: the taker serves itself, else they take turns.
       const auto own = std::find(source.ranks().begin(), source.ranks().end(), taker);
       const Coordinate& anchor = own == source.ranks().end() ? sources[q % sources.size()] : sources[static_cast<size_t>(own - source.ranks().begin())];
       if (source_for(from, anchor, sources[p], axes) != sources[p]) continue;

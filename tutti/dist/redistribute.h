@@ -47,7 +47,7 @@ struct CostModel {
 // The model of the transport of that name; that of the slowest one for a name that has none.
 CostModel cost_model(std::string_view transport);
 
-// That of the slowest group of the mesh.
+// The model of the slowest group of the mesh.
 CostModel cost_model_of(const DeviceMesh& mesh);
 
 // The cheapest plan. Both specs are of one mesh, sizes and dtype. UsageError where no plan exists, saying why.

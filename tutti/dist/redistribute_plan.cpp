@@ -6,7 +6,6 @@
 #include <queue>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tutti/core/error.h"
 #include "tutti/dist/moves.h"

@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"

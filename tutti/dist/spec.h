@@ -45,7 +45,7 @@ class DTensorSpec {
   const std::vector<int>& order() const { return fields_.order; }
   const Extents& sizes() const { return fields_.sizes; }
   DType dtype() const { return fields_.dtype; }
-  // Of the parts: f32 while terms of a narrow float are still to be added (numerics contract, N4), else that of the whole.
+  // The parts are f32 while terms of a narrow float are still to be added (numerics contract, N4), else they have the dtype of the whole.
   DType local_dtype() const { return local_dtype_; }
   Cut cut() const { return fields_.cut; }
   const SpecFields& fields() const { return fields_; }

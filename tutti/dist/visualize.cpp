@@ -5,7 +5,6 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tutti/core/error.h"
 #include "tutti/dist/moves.h"

@@ -64,7 +64,7 @@ struct Parameter::State {
     const Upkeep now;
     if (!copy.defined()) {
       MemoryCategoryScope category(MemoryCategory::parameters);
-      // Of a distributed master a distributed copy.
+      // A distributed master has a distributed copy.
       copy = (master.stages() & mask_of(StagePlace::sharding)) != 0 ? cast(master, use_dtype) : Tensor::empty(sizes, use_dtype);
       tutti::requires_grad_(copy, requires_grad);
     }

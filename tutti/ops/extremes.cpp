@@ -61,7 +61,7 @@ void extreme_reference(const OpCall& call, std::span<const Tensor> outputs) {
     const int64_t at = offsets[first_extreme<maximum>(x, offsets)];
     if (is_floating(x.dtype())) {
       double extreme = facets::read_double(x, at);
-      // Of zeros of both signs, 0 is the larger.
+      // If there are zeros of both signs, 0 is the larger.
       for (const int64_t other : offsets) {
         if (extreme == 0 && facets::read_double(x, other) == 0 && std::signbit(facets::read_double(x, other)) != maximum) extreme = maximum ? 0.0 : -0.0;
       }
