@@ -41,6 +41,7 @@ int64_t wrapped(int64_t v, DType dtype) {
 
 double extreme(bool largest, double a, double b) {
   if (std::isnan(a)) return a;
+  if (a == b) return std::signbit(a) == largest ? b : a;  // -0 is smaller than 0
   return (largest ? a > b : a < b) ? a : b;
 }
 

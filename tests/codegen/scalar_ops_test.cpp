@@ -183,8 +183,9 @@ T reference_float(ScalarOp op, T a, T b) {
       if (d - f > T(0.5)) f += 1;
       return f;
     }
-    case ScalarOp::maximum: return first_nan(a > b ? a : b);
-    case ScalarOp::minimum: return first_nan(a < b ? a : b);
+    // -0 is smaller than 0.
+    case ScalarOp::maximum: return first_nan(a > b || (a == b && !std::signbit(a)) ? a : b);
+    case ScalarOp::minimum: return first_nan(a < b || (a == b && std::signbit(a)) ? a : b);
     case ScalarOp::fmax: return a > b || std::isnan(b) ? a : b;
     case ScalarOp::fmin: return a < b || std::isnan(b) ? a : b;
     case ScalarOp::copysign: return std::copysign(a, b);

@@ -93,7 +93,7 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(sdpa_partial_backward); PROBE(sdpa_partial); PROBE(avg_pool1d); PROBE(avg_pool2d); PROBE(avg_pool3d); PROBE(adaptive_avg_pool1d);
   PROBE(adaptive_avg_pool2d); PROBE(adaptive_avg_pool3d); PROBE(bitcast); PROBE(add_channel_bias); PROBE(clamp);
   PROBE(conv_transpose1d); PROBE(conv_transpose2d); PROBE(conv_transpose3d); PROBE(conv1d); PROBE(conv2d); PROBE(conv3d);
-  PROBE(convolution_input_gradient); PROBE(convolution_weight_gradient); PROBE(clone); PROBE(contiguous); PROBE(copy_); PROBE(full_like);
+  PROBE(convolution_input_gradient); PROBE(convolution_weight_gradient); PROBE(clone); PROBE(contiguous); PROBE(copy_); PROBE(full_like); PROBE(full_beside);
   PROBE(zeros_like); PROBE(ones_like); PROBE(cross_entropy); PROBE(class_statistics); PROBE(cross_entropy_of);
   PROBE(cross_entropy_shard_backward); PROBE(diagonal); PROBE(diagonal_backward); PROBE(embedding); PROBE(embedding_backward);
   PROBE(embedding_bag_with_entries); PROBE(embedding_bag_backward); PROBE(embedding_bag_row_gradients);
