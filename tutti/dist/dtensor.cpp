@@ -9,6 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/moves.h"
+#include "tutti/dist/redistribute.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
