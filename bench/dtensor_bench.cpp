@@ -7,6 +7,7 @@
 #include "tutti/comm/run_ranks.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
@@ -84,8 +85,10 @@ void run_dtensor_bench(const DTensorCase& problem, const std::function<void(cons
     };
     row("AdamW, 300 parameters", "[64, 32] S(0)", 5, [&] { step(parts); }, [&] { step(all); });
     const auto clip = [](const Parameters& p) {
-      Tensor norm;
-      for (const Tensor& g : p.gradients) norm = norm.defined() ? add(norm, sum(mul(g, g))) : sum(mul(g, g));
+      // Stacked while they are pending, so that one reduction serves all of them.
+      std::vector<Tensor> squares;
+      for (const Tensor& g : p.gradients) squares.push_back(sum(mul(g, g)));
+      sum(stack(squares));
       for (const Tensor& g : p.gradients) mul_(g, 1.0);
     };
     row("norm and scale, 300 gradients", "[64, 32] S(0)", 5, [&] { clip(parts); }, [&] { clip(all); });
