@@ -129,6 +129,31 @@ TEST(RedistributeNarrow, TermsOfBf16AreAddedInF32AndRoundedOnce) {
   });
 }
 
+// Equally dear ways are told apart by the order in which the search finds them, not by ids, which ranks give out in their own order.
+TEST(RedistributePlan, DoesNotDependOnTheOrderInWhichLayoutsWereFirstSeen) {
+  const auto plan_of = [](uint32_t mesh_id, bool backwards) {
+    const std::vector<int64_t> mesh{2, 1, 2};
+    std::vector<Placements> all;
+    for (const Placement& a : {partial(), replicate(), shard(0)}) {
+      for (const Placement& b : {partial(), replicate(), shard(0)}) {
+        for (const Placement& c : {partial(), replicate(), shard(1)}) all.push_back({a, b, c});
+      }
+    }
+    if (backwards) std::reverse(all.begin(), all.end());
+    for (const Placements& p : all) DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}});
+    std::string plans;
+    for (const Placements& from : {Placements{partial(), partial(), partial()}, Placements{partial(), partial(), replicate()}, Placements{replicate(), replicate(), replicate()}}) {
+      for (const Placements& to : {Placements{replicate(), replicate(), replicate()}, Placements{shard(0), shard(0), replicate()}, Placements{partial(), partial(), shard(1)},
+                                   Placements{partial(), partial(), partial()}}) {
+        const auto spec = [&](const Placements& p) -> const DTensorSpec& { return DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}}); };
+        plans += plan_redistribution(spec(from), spec(to)).to_string() + "\n";
+      }
+    }
+    return plans;
+  };
+  EXPECT_EQ(plan_of(4242, false), plan_of(4243, true));
+}
+
 // A rank on the diagonal already has what it needs, which a plan by gathers would send all the same.
 TEST(RedistributePlan, SwappedAxesAreOneExchange) {
   on_mesh({2, 2}, [](const Mesh& mesh) {

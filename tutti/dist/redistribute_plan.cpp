@@ -38,15 +38,18 @@ class Search {
   Search(const DTensorSpec& from, const DTensorSpec& to, const CostModel& model) : from_(from), to_(to), model_(model) {}
 
   RedistributePlan run() {
-    using Item = std::tuple<double, int, const DTensorSpec*>;
+    // Equally dear layouts are looked at in the order in which they were found: ids and addresses differ between ranks, which must
+    // all come to one plan.
+    using Item = std::tuple<double, int, int, const DTensorSpec*>;
     const auto dearer = [](const Item& a, const Item& b) {
-      return std::tuple(std::get<0>(a), std::get<1>(a), std::get<2>(a)->id()) > std::tuple(std::get<0>(b), std::get<1>(b), std::get<2>(b)->id());
+      return std::tuple(std::get<0>(a), std::get<1>(a), std::get<2>(a)) > std::tuple(std::get<0>(b), std::get<1>(b), std::get<2>(b));
     };
     std::priority_queue<Item, std::vector<Item>, decltype(dearer)> open(dearer);
+    int found = 0;
     reached_[&from_] = {0, 0, {}};
-    open.push({0, 0, &from_});
+    open.push({0, 0, found++, &from_});
     while (!open.empty()) {
-      const auto [cost, steps, spec] = open.top();
+      const auto [cost, steps, number, spec] = open.top();
       open.pop();
       if (reached_.at(spec).cost < cost || (reached_.at(spec).cost == cost && reached_.at(spec).steps < steps)) continue;
       if (spec == &to_) return way();
@@ -57,7 +60,7 @@ class Search {
         const auto it = reached_.find(step.to);
         if (it != reached_.end() && std::pair(it->second.cost, it->second.steps) <= std::pair(next.cost, next.steps)) continue;
         reached_[step.to] = next;
-        open.push({next.cost, next.steps, step.to});
+        open.push({next.cost, next.steps, found++, step.to});
       }
     }
     throw UsageError(fmt::format("redistribute: {} cannot become {}: {}", from_.to_string(), to_.to_string(), why_not()));
