@@ -129,6 +129,19 @@ TEST(RedistributeNarrow, TermsOfBf16AreAddedInF32AndRoundedOnce) {
   });
 }
 
+// Ranks whose own groups have different transports must choose the same plan.
+TEST(RedistributePlan, PricesAreTheSameOnAllRanks) {
+  comm::run_ranks(4, [](comm::ProcessGroup& world) {
+    const int r = world.rank();
+    const auto line = [&](std::vector<int> ranks, const char* transport) { return comm::new_group(ranks, {.transport = transport}); };
+    const auto outer = line(r % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3}, "threads");
+    const auto inner = line(r < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, r < 2 ? "threads" : "gloo");
+    const Mesh mesh = mesh_from_groups({outer, inner}, "cpu", {0, 1, 2, 3}, {2, 2});
+    const std::vector<std::string> prices = world.all_gather_bytes(std::to_string(cost_model_of(*mesh).latency));
+    for (const std::string& price : prices) EXPECT_EQ(price, prices[0]);
+  });
+}
+
 // Equally dear ways are told apart by the order in which the search finds them, not by ids, which ranks give out in their own order.
 TEST(RedistributePlan, DoesNotDependOnTheOrderInWhichLayoutsWereFirstSeen) {
   const auto plan_of = [](uint32_t mesh_id, bool backwards) {

@@ -25,6 +25,7 @@ struct DeviceMesh::Root {
   int64_t position = -1;  // this rank's; -1: it is outside
   MeshLayout layout;      // of the first mesh
   std::vector<std::string> names;
+  std::set<std::string> transports = {};          // that were named for some dim
   std::map<std::string, MeshDim> flattened = {};  // by name
   std::map<std::vector<int>, std::shared_ptr<ProcessGroup>> groups = {};  // of this rank, by world ranks
 };
@@ -116,6 +117,9 @@ Mesh registered(std::shared_ptr<DeviceMesh> mesh) {
 
 // Makes the groups of the dims, in order. Ranks outside take no part.
 Mesh with_groups(std::shared_ptr<DeviceMesh::Root> root, std::shared_ptr<DeviceMesh> mesh, const std::vector<std::string>& transports) {
+  for (const std::string& transport : transports) {
+    if (!transport.empty()) root->transports.insert(transport);
+  }
   if (mesh->has_coordinate()) {
     for (int d = 0; d < mesh->ndim(); ++d) {
       const auto at = static_cast<size_t>(d);
@@ -268,6 +272,12 @@ std::vector<std::shared_ptr<ProcessGroup>> DeviceMesh::groups() const {
   std::vector<std::shared_ptr<ProcessGroup>> result;
   for (int d = 0; d < ndim(); ++d) result.push_back(group(d));
   return result;
+}
+
+std::vector<std::string> DeviceMesh::transports() const {
+  std::vector<std::string> names(root_->transports.begin(), root_->transports.end());
+  names.emplace_back(comm::world()->backend(DeviceKind::cpu).name());
+  return names;
 }
 
 // The mesh of other dims of the root that goes through this rank; for a rank outside, through the first.

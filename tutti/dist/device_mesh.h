@@ -73,6 +73,8 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   const std::shared_ptr<comm::ProcessGroup>& group(std::string_view name) const { return group(dim_of(name)); }
   const std::shared_ptr<comm::ProcessGroup>& group() const;
   std::vector<std::shared_ptr<comm::ProcessGroup>> groups() const;
+  // The transports that may lie under the groups, the same on all ranks: that of the world, and those that MeshOptions name.
+  std::vector<std::string> transports() const;
 
   // The dims of those names, in that order, at this rank's place in the other dims. Names may be those of flattened meshes. All names in
   // their order give this mesh.
