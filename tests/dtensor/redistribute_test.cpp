@@ -167,6 +167,17 @@ TEST(RedistributePlan, DoesNotDependOnTheOrderInWhichLayoutsWereFirstSeen) {
   EXPECT_EQ(plan_of(4242, false), plan_of(4243, true));
 }
 
+// The order of the target turns the axes of another dim around, which scattering the sums does not do.
+TEST(RedistributePlan, ScatteringSumsLeavesTheOrderOfOtherDims) {
+  on_mesh({2, 2, 2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({8, 6});
+    const Tensor base = distribute_tensor(whole, mesh, {shard(1), shard(1), replicate()}, {.layout = {.cut = Cut::chunk}, .src_data_rank = -1});
+    const Tensor t = from_local(to_local(base), mesh, {shard(1), shard(1), partial()}, {.layout = {.cut = Cut::chunk}, .sizes = whole.extents()});
+    const Tensor moved = redistribute(t, {Placement::shard(0, 2), Placement::shard(0, 2), shard(0)}, {.order = {1, 2, 0}, .cut = Cut::chunk});
+    require_none(difference(full_tensor(moved), full_tensor(t)), "sums");
+  });
+}
+
 // A rank on the diagonal already has what it needs, which a plan by gathers would send all the same.
 TEST(RedistributePlan, SwappedAxesAreOneExchange) {
   on_mesh({2, 2}, [](const Mesh& mesh) {
