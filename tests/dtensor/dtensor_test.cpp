@@ -1,6 +1,10 @@
 // Distributed tensors as their users meet them: conversions, ops, gradients, errors.
+#include <cmath>
+#include <limits>
+
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/comm/groups.h"
@@ -241,8 +245,8 @@ TEST(DTensor, WrongUsesAreRefusedBeforeAnythingIsSent) {
 
 TEST(DTensor, RunCheckFindsReplicasThatDiffer) {
   on_mesh({2}, [](const Mesh& mesh) {
-    EXPECT_USAGE_ERROR(from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}), "that of its rank 1 differs from that of rank 0");
-    EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}), "parts have one dtype and number of dims");
+    EXPECT_USAGE_ERROR(from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}), "that of rank 1 differs from the first one");
+    EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}), "the part of rank 0 makes the whole");
   });
 }
 
@@ -292,6 +296,79 @@ TEST(DTensor, PoolingAndOrderStatisticsNeedNoCommunication) {
     require_none(difference(full_tensor(adaptive), adaptive_avg_pool2d(x, {2, 2})), "adaptive_avg_pool");
     require_none(difference(full_tensor(middle.indices), median(x, 3).indices), "median");
     require_none(difference(full_tensor(largest.second), cummax(x, 2).second), "cummax");
+  });
+}
+
+TEST(DTensor, TermsOfEveryKindAndDtypeCombineAlikeInEvenAndUnevenParts) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  on_mesh({2}, [&](const Mesh& mesh) {
+    const bool is_first = mesh->rank() == 0;
+    for (const int64_t n : {int64_t{4}, int64_t{5}}) {
+      for (const PartialOp op : {PartialOp::max, PartialOp::min}) {
+        Tensor own = sample({n}, DType::f32, static_cast<uint64_t>(mesh->rank() + 1));
+        own.data<float>()[1] = is_first ? nan : 1.0f;
+        own.data<float>()[2] = is_first ? 0.0f : -0.0f;
+        const Tensor t = from_local(own, mesh, {partial(op)});
+        const Tensor reduced = full_tensor(t), scattered = full_tensor(redistribute(t, {shard(0)}));
+        EXPECT_TRUE(std::isnan(reduced.data<float>()[1])) << name_of(op);
+        EXPECT_EQ(std::signbit(reduced.data<float>()[2]), op == PartialOp::min) << name_of(op);
+        require_none(difference(scattered, reduced), std::string(name_of(op)));
+        const int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
+        const Tensor extremes = full({n}, 0, DType::i64);
+        for (int64_t i = 0; i < n; ++i) extremes.data<int64_t>()[i] = is_first ? lowest : highest - i;
+        const Tensor ints = from_local(extremes, mesh, {partial(op)});
+        require_none(difference(full_tensor(redistribute(ints, {shard(0)})), full_tensor(ints)), "integers");
+        EXPECT_EQ(full_tensor(ints).data<int64_t>()[0], op == PartialOp::max ? highest : lowest);
+        const Tensor flags = full({n}, is_first ? 1 : 0, DType::boolean);
+        const Tensor any = from_local(flags, mesh, {partial(op)});
+        require_none(difference(full_tensor(redistribute(any, {shard(0)})), full_tensor(any)), "booleans");
+        EXPECT_EQ(full_tensor(any).data<bool>()[0], op == PartialOp::max);
+      }
+      for (const PartialOp op : {PartialOp::sum, PartialOp::prod, PartialOp::avg}) {
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32}) {
+          if (op == PartialOp::avg && !is_floating(dtype)) continue;
+          const Tensor t = from_local(sample({n}, dtype, static_cast<uint64_t>(mesh->rank() + 1)), mesh, {partial(op)});
+          require_none(difference(full_tensor(redistribute(t, {shard(0)})), full_tensor(t)), std::string(name_of(op)));
+        }
+      }
+      EXPECT_USAGE_ERROR(from_local(sample({n}, DType::i32), mesh, {partial(PartialOp::avg)}), "P(avg) divides");
+      EXPECT_USAGE_ERROR(from_local(full({n}, 1, DType::boolean), mesh, {partial()}), "P(sum)");
+    }
+  });
+}
+
+TEST(DTensor, NumbersAndEmptyTensorsAreTensorsToo) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor number = on(mesh, Tensor::scalar(3.0f), {});
+    EXPECT_EQ(full_tensor(mul(number, number)).item(), 9.0);
+    EXPECT_USAGE_ERROR(on(mesh, Tensor::scalar(3.0f), {shard(0), replicate()}), "does not have");
+    const Tensor term = from_local(Tensor::scalar(1.0f), mesh, {partial(), partial()});
+    EXPECT_EQ(term.item(), 4.0);
+    for (const Extents& sizes : {Extents{0}, Extents{0, 3}, Extents{1}, Extents{3, 0, 2}}) {
+      const Tensor t = on(mesh, sample(sizes), {shard(0), shard(0)});
+      require_none(difference(full_tensor(add(t, t)), add(sample(sizes), sample(sizes))), "add");
+      require_none(difference(full_tensor(sum(t)), sum(sample(sizes))), "sum");
+      require_none(difference(full_tensor(softmax(t, -1)), softmax(sample(sizes), -1)), "softmax");
+      EXPECT_TRUE(equal(t, t));
+    }
+  });
+}
+
+TEST(DTensor, SharedMemoryIsSeenByVersionChecks) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor x = requires_grad_(on(mesh, sample({4, 2}), {shard(0)}));
+    const Tensor y = on(mesh, sample({4, 2}, DType::f32, 2), {shard(0)});
+    const Tensor loss = sum(mul(x, y));
+    mul_(select(y, 1, 0), 2.0);  // a view of a saved tensor
+    EXPECT_USAGE_ERROR(backward(loss), "version");
+    const Tensor again = sum(mul(x, y));
+    mul_(to_local(y), 2.0);
+    EXPECT_USAGE_ERROR(backward(again), "version");
+    const Tensor local = sample({2, 2});
+    const Tensor z = from_local(local, mesh, {shard(0)});
+    const Tensor third = sum(mul(x, z));
+    mul_(local, 2.0);
+    EXPECT_USAGE_ERROR(backward(third), "version");
   });
 }
 

@@ -42,6 +42,9 @@ void normalize(SpecFields& f, std::string_view where) {
     if (!p.is_partial()) continue;
     const bool is_bitwise = p.op() == PartialOp::band || p.op() == PartialOp::bor || p.op() == PartialOp::bxor;
     TUTTI_CHECK(!is_bitwise || !is_floating(f.dtype), "{}: {} combines bits, and a tensor of {} has numbers; use sum, avg, max, min or prod", where, to_string(p), name_of(f.dtype));
+    TUTTI_CHECK(p.op() != PartialOp::avg || is_floating(f.dtype), "{}: {} divides, and a tensor of {} has whole numbers; use sum, max, min or prod", where, to_string(p), name_of(f.dtype));
+    TUTTI_CHECK((p.op() != PartialOp::sum && p.op() != PartialOp::prod) || f.dtype != DType::boolean, "{}: {} has no meaning for a tensor of booleans; use max, min or band, bor, bxor", where,
+                to_string(p));
     const auto adds = [](PartialOp op) { return op == PartialOp::sum || op == PartialOp::avg; };
     TUTTI_CHECK(!pending || *pending == p.op() || (adds(*pending) && adds(p.op())), "{}: {} holds two kinds of partial values, which no order combines; reduce one first", where,
                 to_string(f.placements));
