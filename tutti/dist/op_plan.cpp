@@ -129,10 +129,11 @@ class Chooser {
     for (size_t k = 0; k < outputs.size(); ++k) c.outputs.push_back(spec(outputs[k], output_sizes_[k], query_.outputs[k].dtype));
   }
 
-  // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere.
+  // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere. Trees and ranges of index
+  // values need one range on each rank.
   int64_t pieces_held(const ShardingRow& row, size_t axis) const {
     const char factor = factor_of(row);
-    if (factor == '\0' || row.tree_factor != 0) return 1;
+    if (factor == '\0' || row.tree_factor != 0 || row.masked_factor != 0) return 1;
     int64_t pieces = 1;
     const auto is_alone = [&](const RuleOperand& operand) {
       const int d = dim_with(operand, factor);
@@ -375,6 +376,7 @@ OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const Dev
       if (d >= 0) {
         const IndexSet held = c.inputs[i]->indices(d, here);
         plan.range = held.ranges().empty() ? Range{} : held.ranges()[0];
+        plan.index_values = c.inputs[i]->sizes()[static_cast<size_t>(d)];
       }
       if (rule.inputs()[i].opaque) plan.masked_input = static_cast<int>(i);
     }

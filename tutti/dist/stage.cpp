@@ -188,9 +188,11 @@ std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands&
   return planned;
 }
 
-// Indices outside the range of this rank's rows become the first; `outside` says where they were.
-Tensor local_indices(const Tensor& indices, const Range& range, Tensor& outside) {
-  outside = bit_or(lt(indices, range.begin), ge(indices, range.end));
+// Indices of rows that other ranks hold become the first of this rank; `outside` says where they were. Those of no row at all stay out
+// of range, so that the op refuses them.
+Tensor local_indices(const Tensor& indices, const Range& range, int64_t rows, Tensor& outside) {
+  const Tensor before = bit_and(ge(indices, 0), lt(indices, range.begin)), behind = bit_and(ge(indices, range.end), lt(indices, rows));
+  outside = bit_or(before, behind);
   return where(outside, 0, sub(indices, range.begin));
 }
 
@@ -233,7 +235,7 @@ class DTensorStage final : public Stage {
         continue;
       }
       parts[i] = redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
-      // Whoever asked for a view saw the strides of before.
+      // A dense part can be seen in every way.
       if (call.op.view != nullptr) parts[i] = contiguous(parts[i]);
     }
     std::array<Tensor, kMaxOutputs> results;
