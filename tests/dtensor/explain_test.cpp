@@ -1,4 +1,6 @@
 // Explanations and pictures of layouts.
+#include <limits>
+
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/dist/explain.h"
 #include "tutti/dist/visualize.h"
@@ -32,6 +34,17 @@ TEST(ExplainSharding, RefusesQuestionsThatAreNone) {
   EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {2}, .inputs = {"[8]@[S(1)]"}}), "does not have");
   EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {}, .inputs = {"[8]@[]"}}), "the mesh has no dims");
   EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {2}, .inputs = {"[9223372036854775807,4]@[R]"}}), "");
+}
+
+TEST(ExplainSharding, LooksAtMeshesOfManyDimsInTurn) {
+  const std::vector<int64_t> mesh(12, 2);
+  std::string rows = "[S(0)", replicated = "[R";
+  for (int axis = 1; axis < 12; ++axis) rows += ",R", replicated += ",R";
+  const std::string text = explain_sharding({.op = "matmul", .mesh = mesh, .inputs = {"[4096,64]@" + rows + "]", "[64,4096]@" + replicated + "]"}});
+  EXPECT_TRUE(contains(text, "chosen: shard m, ")) << text.substr(0, 2000);
+  EXPECT_TRUE(contains(text, "0 collectives, 0 bytes a rank"));
+  EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = std::vector<int64_t>(20, 2), .inputs = {"[8]@[R]"}}), "the mesh has more than 4096 ranks");
+  EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {int64_t{1} << 62, 8}, .inputs = {"[8]@[R,R]"}}), "the mesh has more than 4096 ranks");
 }
 
 TEST(Visualize, DrawsRowsColumnsReplicasAndEmptyParts) {
