@@ -47,6 +47,21 @@ TEST(ExplainSharding, LooksAtMeshesOfManyDimsInTurn) {
   EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {int64_t{1} << 62, 8}, .inputs = {"[8]@[R,R]"}}), "the mesh has more than 4096 ranks");
 }
 
+TEST(IndexSet, CutsTheLargestSizes) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (const int64_t ranks : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{4}, int64_t{7}, most}) {
+    for (const Cut cut : {Cut::halving, Cut::chunk}) {
+      const Range first = cut_range(most, 0, ranks, cut), last = cut_range(most, ranks - 1, ranks, cut);
+      EXPECT_EQ(first.begin, 0);
+      EXPECT_EQ(last.end, most);
+      EXPECT_LE(first.end, most);
+      EXPECT_GE(last.size(), 0);
+    }
+  }
+  EXPECT_EQ(cut_range(0, 2, 3, Cut::chunk).size(), 0);
+  EXPECT_EQ(cut_range(5, 3, 4, Cut::chunk), (Range{5, 5}));
+}
+
 TEST(Visualize, DrawsRowsColumnsReplicasAndEmptyParts) {
   const DTensorSpec& both = DTensorSpec::of({.mesh_shape = {2, 2}, .placements = {shard(0), shard(1)}, .sizes = {5, 4}});
   EXPECT_EQ(visualize(both, {0, 1, 2, 3}),
