@@ -299,6 +299,20 @@ TEST(DTensor, PoolingAndOrderStatisticsNeedNoCommunication) {
   });
 }
 
+// What one rank finds wrong, all report: none waits for a rank that has given up.
+TEST(DTensor, RunCheckReportsOnAllRanks) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor own = sample({2, 3}, DType::f32, mesh->rank() == 3 ? 2 : 1);
+    EXPECT_USAGE_ERROR(from_local(own, mesh, {}, {.run_check = true}), "mesh dim 0 is said to hold replicas, and that of rank 3 differs from the first one");
+    const Tensor uneven = sample({mesh->rank() < 2 ? 3 : 2, 3});
+    EXPECT_USAGE_ERROR(from_local(uneven, mesh, {shard(0), replicate()}, {.run_check = true}), "where parts are unequal, give the sizes of the whole");
+    EXPECT_USAGE_ERROR(from_local(sample({3, 3}), mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}), "gives a part of [3, 3]");
+    EXPECT_EQ(from_local(uneven, mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}).sizes(), (Shape{5, 3}));
+    EXPECT_USAGE_ERROR(from_local(own, nullptr), "the mesh is null");
+    EXPECT_USAGE_ERROR(from_local(Tensor(), mesh), "an undefined one");
+  });
+}
+
 TEST(DTensor, TermsOfEveryKindAndDtypeCombineAlikeInEvenAndUnevenParts) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   on_mesh({2}, [&](const Mesh& mesh) {

@@ -59,21 +59,25 @@ std::vector<int> all_axes(const DeviceMesh& mesh) {
   return axes;
 }
 
-// Every rank's part has the same dtype and dims, and replicas are equal.
-void compare_ranks(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh) {
+// All ranks say the same of the whole, no part is wrong, and replicas are equal. Every rank hears every other, so that all of them report
+// a difference, or none.
+void compare_ranks(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, const std::string& fault) {
   const auto group = mesh.group_over(all_axes(mesh));
-  const std::vector<std::string> said = group->all_gather_bytes(fmt::format("{} {} dims", name_of(local.dtype()), local.ndim()));
+  const std::vector<std::string> said = group->all_gather_bytes(spec.to_string()), faults = group->all_gather_bytes(fault);
   for (size_t r = 0; r < said.size(); ++r) {
-    TUTTI_CHECK(said[r] == said[0], "from_local: rank {} gives a part of {}, rank {} one of {}; parts have one dtype and number of dims", mesh.ranks()[0], said[0], mesh.ranks()[r], said[r]);
+    TUTTI_CHECK(said[r] == said[0], "from_local: the part of rank {} makes the whole {}, that of rank {} {}; where parts are unequal, give the sizes of the whole", mesh.ranks()[0], said[0],
+                mesh.ranks()[r], said[r]);
   }
+  for (const std::string& other : faults) TUTTI_CHECK(other.empty(), "{}", other);
   for (int axis = 0; axis < mesh.ndim(); ++axis) {
     if (!spec.placements()[static_cast<size_t>(axis)].is_replicate()) continue;
     const Tensor dense = to_contiguous(local);
     const std::string bytes(static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes()));
     const std::string first = mesh.group(axis)->broadcast_bytes(bytes, 0);
-    const std::vector<std::string> same = mesh.group(axis)->all_gather_bytes(first == bytes ? "1" : "0");
+    const std::vector<std::string> same = group->all_gather_bytes(first == bytes ? "1" : "0");
     const auto other = std::find(same.begin(), same.end(), "0");
-    TUTTI_CHECK(other == same.end(), "from_local: mesh dim {} is said to hold replicas, and that of its rank {} differs from that of rank 0", axis, other - same.begin());
+    TUTTI_CHECK(other == same.end(), "from_local: mesh dim {} is said to hold replicas, and that of rank {} differs from the first one", axis,
+                mesh.ranks()[static_cast<size_t>(other - same.begin())]);
   }
 }
 
@@ -117,7 +121,8 @@ Tensor distribute_tensor(const Tensor& t, const Mesh& mesh, Placements placement
 
 Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements, const FromLocalOptions& options) {
   constexpr const char* kWhere = "from_local";
-  TUTTI_CHECK(local.defined() && !is_dtensor(local), "{}: the part of a rank is a plain tensor, and {} is not", kWhere, describe(local));
+  TUTTI_CHECK(mesh != nullptr, "{}: the mesh is null", kWhere);
+  TUTTI_CHECK(local.defined() && !is_dtensor(local), "{}: the part of a rank is a plain tensor, and {} is not", kWhere, local.defined() ? describe(local) : "an undefined one");
   if (placements.empty()) placements.resize(static_cast<size_t>(mesh->ndim()));
   Extents sizes = local.extents();
   if (options.sizes) {
