@@ -313,6 +313,21 @@ TEST(DTensor, RunCheckReportsOnAllRanks) {
   });
 }
 
+TEST(DTensor, LocalMapRefusesPartsThatMakeNoWholeOnAllRanks) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const std::vector<Tensor> in{on(mesh, sample({4, 2}), {shard(0)})};
+    const bool is_first = mesh->rank() == 0;
+    const auto with = [&](const Tensor& result, Placements placements) {
+      return local_map([&](std::span<const Tensor>) { return std::vector<Tensor>{result}; }, in, {.out_placements = {std::move(placements)}});
+    };
+    EXPECT_USAGE_ERROR(with(is_first ? sample({}) : sample({2}), {replicate()}), "it has 0 dims on rank 0 and 1 on rank 1");
+    EXPECT_USAGE_ERROR(with(sample({is_first ? 2 : 3}), {replicate()}), "rank 1 gives [3] where [2] is its part");
+    EXPECT_USAGE_ERROR(with(sample({is_first ? 1 : 4}), {shard(0)}), "together the parts are f32[5]@[S(0)]");
+    EXPECT_USAGE_ERROR(with(sample({2}), {shard(0), shard(0)}), "2 placements [S(0), S(0)] for the 1 dims of the mesh");
+    EXPECT_EQ(with(sample({2}), {shard(-1)})[0].sizes(), (Shape{4}));
+  });
+}
+
 TEST(DTensor, TermsOfEveryKindAndDtypeCombineAlikeInEvenAndUnevenParts) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   on_mesh({2}, [&](const Mesh& mesh) {

@@ -186,6 +186,40 @@ bool equal(const Tensor& a, const Tensor& b) {
   return all[0] == 1;
 }
 
+// The layout in which the ranks hold parts of these sizes, by place in the mesh. UsageError, on all ranks alike, if there is none.
+static const DTensorSpec& spec_of_parts(const std::vector<Extents>& parts, Placements placements, DType dtype, const Mesh& mesh, const std::string& where) {
+  const auto coordinates = coordinates_of(mesh->shape());
+  if (placements.empty()) placements.resize(mesh->shape().size());
+  TUTTI_CHECK(placements.size() == mesh->shape().size(), "{}: {} placements {} for the {} dims of the mesh; give one per dim", where, placements.size(), to_string(placements), mesh->ndim());
+  for (size_t r = 0; r < parts.size(); ++r) {
+    TUTTI_CHECK(parts[r].ndim() == parts[0].ndim(), "{}: it has {} dims on rank {} and {} on rank {}", where, parts[0].ndim(), mesh->ranks()[0], parts[r].ndim(), mesh->ranks()[r]);
+  }
+  // Along the axes that shard a dim, parts add up to the whole.
+  Extents sizes = parts[0];
+  for (int d = 0; d < sizes.ndim(); ++d) {
+    int64_t sum = 0;
+    for (size_t r = 0; r < parts.size(); ++r) {
+      bool counts = true;
+      for (size_t axis = 0; axis < placements.size(); ++axis) {
+        const bool shards = placements[axis].is_shard() && normalize_dim(placements[axis].dim(), sizes.ndim(), "local_map") == d;
+        counts = counts && (shards || coordinates[r][axis] == 0);
+      }
+      if (counts) sum += parts[r][static_cast<size_t>(d)];
+    }
+    sizes[static_cast<size_t>(d)] = sum;
+  }
+  std::string said;
+  for (const Cut cut : {Cut::halving, Cut::chunk}) {
+    const DTensorSpec& spec = make_spec(mesh, placements, sizes, dtype, {.cut = cut}, where.c_str());
+    size_t fits = 0;
+    while (fits < parts.size() && parts[fits] == spec.local_sizes(coordinates[fits])) ++fits;
+    if (fits == parts.size()) return spec;
+    said = fmt::format("{}: together the parts are {}, of which rank {} gives {} where {} is its part", where, spec.to_string(), mesh->ranks()[fits], parts[fits],
+                       spec.local_sizes(coordinates[fits]));
+  }
+  throw UsageError(said);
+}
+
 std::vector<Tensor> local_map(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& fn, std::span<const Tensor> inputs, const LocalMapOptions& options) {
   constexpr const char* kWhere = "local_map";
   TUTTI_CHECK(!inputs.empty(), "{}: without inputs there is no mesh; give one, or use from_local()", kWhere);
@@ -213,35 +247,15 @@ std::vector<Tensor> local_map(const std::function<std::vector<Tensor>(std::span<
   if (!mesh->has_coordinate()) return results;
   std::vector<Tensor> wrapped;
   const auto group = mesh->group_over(all_axes(*mesh));
-  const auto coordinates = coordinates_of(mesh->shape());
   for (size_t k = 0; k < results.size(); ++k) {
-    // The sizes of all parts; along the axes that shard a dim they add up to that of the whole.
     const Extents own = results[k].extents();
-    std::string bytes(reinterpret_cast<const char*>(own.begin()), own.size() * sizeof(int64_t));
-    const std::vector<std::string> all = group->all_gather_bytes(bytes);
-    Extents sizes = own;
-    for (size_t d = 0; d < own.size(); ++d) {
-      int64_t sum = 0;
-      for (size_t r = 0; r < all.size(); ++r) {
-        TUTTI_CHECK(all[r].size() == bytes.size(), "{}: result {} has {} dims on rank {} and {} on rank {}", kWhere, k, own.size(), mesh->rank(), all[r].size() / sizeof(int64_t), mesh->ranks()[r]);
-        bool counts = true;
-        for (size_t axis = 0; axis < options.out_placements[k].size(); ++axis) {
-          const Placement& p = options.out_placements[k][axis];
-          const bool shards = p.is_shard() && normalize_dim(p.dim(), results[k].ndim(), kWhere) == static_cast<int>(d);
-          counts = counts && (shards || coordinates[r][axis] == mesh->coordinate()[axis]);
-        }
-        int64_t size = 0;
-        std::copy_n(all[r].data() + d * sizeof(int64_t), sizeof size, reinterpret_cast<char*>(&size));
-        if (counts) sum += size;
-      }
-      sizes[d] = sum;
+    std::vector<Extents> parts_of_ranks;
+    for (const std::string& bytes : group->all_gather_bytes({reinterpret_cast<const char*>(own.begin()), own.size() * sizeof(int64_t)})) {
+      Extents& part = parts_of_ranks.emplace_back(bytes.size() / sizeof(int64_t), 0);
+      std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(part.begin()));
     }
-    Cut cut = Cut::halving;
-    if (!(make_spec(mesh, options.out_placements[k], sizes, results[k].dtype(), {}, kWhere).local_sizes(mesh->coordinate()) == own)) cut = Cut::chunk;
-    // Every rank takes the cut that fits all of them.
-    int32_t chunk[] = {cut == Cut::chunk ? 1 : 0};
-    group->all_reduce_values<int32_t>(chunk, comm::ReduceKind::max);
-    wrapped.push_back(from_local(results[k], mesh, options.out_placements[k], {.layout = {.cut = chunk[0] == 1 ? Cut::chunk : Cut::halving}, .sizes = sizes}));
+    const DTensorSpec& spec = spec_of_parts(parts_of_ranks, options.out_placements[k], results[k].dtype(), mesh, fmt::format("local_map: result {}", k));
+    wrapped.push_back(from_local(results[k], mesh, spec.placements(), {.layout = layout_of(spec), .sizes = spec.sizes()}));
   }
   return wrapped;
 }
