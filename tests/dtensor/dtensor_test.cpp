@@ -328,6 +328,29 @@ TEST(DTensor, LocalMapRefusesPartsThatMakeNoWholeOnAllRanks) {
   });
 }
 
+TEST(DTensor, GradPlacementsMayCountDimsFromTheEnd) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor t = requires_grad_(on(mesh, sample({4, 2}), {shard(1)}));
+    backward(sum(to_local(t, Placements{shard(-1)})));
+    EXPECT_EQ(difference(full_tensor(grad_of(t)), tutti::ones({4, 2})), "");
+  });
+}
+
+// Cotangents of parts that are terms of the cotangent of the whole.
+TEST(DTensor, CotangentsOfReplicasMayBeTerms) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    on_mesh({2}, [&](const Mesh& mesh) {
+      const Tensor t = requires_grad_(on(mesh, sample({4}, dtype), {}));
+      backward(sum(mul(to_local(t, Placements{partial()}), static_cast<double>(mesh->rank() + 1))));
+      EXPECT_EQ(full_tensor(grad_of(t)).dtype(), DType::f32);
+      EXPECT_EQ(full_tensor(grad_of(t)).data<float>()[0], 3.0f);
+      const Tensor local = requires_grad_(sample({4}, dtype));
+      backward(sum(mul(from_local(local, mesh, {}, {.grad_placements = Placements{partial()}}), 3.0)));
+      EXPECT_EQ(full_tensor(from_local(grad_of(local), mesh, {partial()})).data<float>()[0], 3.0f);
+    });
+  }
+}
+
 TEST(DTensor, TermsOfEveryKindAndDtypeCombineAlikeInEvenAndUnevenParts) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   on_mesh({2}, [&](const Mesh& mesh) {
@@ -399,6 +422,35 @@ TEST(DTensor, SharedMemoryIsSeenByVersionChecks) {
     mul_(local, 2.0);
     EXPECT_USAGE_ERROR(backward(third), "version");
   });
+}
+
+// Leaves in terms, in chunk cuts and in other orders, narrow ones too; backward twice through one graph, and through a checkpointed region.
+TEST(DTensor, GradientsOfLeavesInAnyLayoutThroughRecomputedRegions) {
+  const codegen::ContractionLeafForTests leaf(2);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Tensor x = sample({8, 4}, dtype), w = sample({4, 8}, dtype, 2);
+    const auto loss = [](const Tensor& a, const Tensor& b, const RandomKey& key) {
+      const Tensor inputs[] = {a, b};
+      const Tensor y = checkpoint([key](std::span<const Tensor> in) { return dropout(matmul(silu(in[0]), in[1]), 0.5, key); }, inputs);
+      return add(sum(mul(y, y)), sum(mul(a, 0.5)));
+    };
+    const RandomKey key = random_key("drop");
+    const Tensor px = requires_grad_(clone(x)), pw = requires_grad_(clone(w));
+    backward(loss(px, pw, key));
+    on_mesh({2, 2}, [&](const Mesh& mesh) {
+      const LayoutOptions turned{.order = {1, 0}, .cut = Cut::chunk};
+      const Tensor dx = requires_grad_(distribute_tensor(x, mesh, {shard(0), shard(0)}, {.layout = turned}));
+      const Tensor dw = requires_grad_(redistribute(on(mesh, w, {}), {partial(), shard(0)}));
+      const Tensor l = loss(dx, dw, key);
+      for (int times = 1; times <= 2; ++times) {
+        backward(l, {}, {.retain_graph = true});
+        require_none(difference(full_tensor(grad_of(dx)), times == 1 ? grad_of(px) : add(grad_of(px), grad_of(px))), "x");
+        require_none(difference(full_tensor(grad_of(dw)), times == 1 ? grad_of(pw) : add(grad_of(pw), grad_of(pw))), "w");
+        EXPECT_EQ(placements_of(grad_of(dx)), placements_of(dx));
+        EXPECT_EQ(placements_of(grad_of(dw)), (Placements{replicate(), shard(0)}));
+      }
+    });
+  }
 }
 
 TEST(DTensor, RulesOfOnesOwn) {

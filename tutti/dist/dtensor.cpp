@@ -35,22 +35,24 @@ LayoutOptions layout_of(const DTensorSpec& spec) { return {.order = spec.order()
 const DTensorSpec& cotangents_of(const DTensorSpec& spec, const std::optional<Placements>& asked, const char* where) {
   if (!asked) return cotangent_spec(spec);
   TUTTI_CHECK(asked->size() == spec.placements().size(), "{}: grad_placements {} for {} mesh dims; give one per dim", where, to_string(*asked), spec.placements().size());
+  const DTensorSpec& cotangents = spec.with(*asked);
   for (size_t axis = 0; axis < asked->size(); ++axis) {
-    const Placement &grad = (*asked)[axis], &value = spec.placements()[axis];
+    const Placement &grad = cotangents.placements()[axis], &value = spec.placements()[axis];
     TUTTI_CHECK(!grad.is_shard() || !value.is_shard() || grad == value, "{}: grad_placements {} shard another dim than the tensor {}: a part's cotangent has the part's sizes", where,
                 to_string(*asked), spec.to_string());
     TUTTI_CHECK(grad.is_shard() == value.is_shard(), "{}: grad_placements {} and the tensor {} differ in what is sharded: a part's cotangent has the part's sizes", where, to_string(*asked),
                 spec.to_string());
   }
-  return spec.with(*asked);
+  return cotangents;
 }
 
-void check_part(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, const char* where) {
-  if (!mesh.has_coordinate()) return;
+// What is wrong with the part of this rank; "": nothing.
+std::string fault_of_part(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, const char* where) {
+  if (!mesh.has_coordinate()) return "";
   const Extents wanted = spec.local_sizes(mesh.coordinate());
-  TUTTI_CHECK(local.extents() == wanted,
-              "{}: this rank (place {} of {}) gives a part of {}, and {} leaves it {}; give the sizes of the whole, cut the part as tree_cut does, or pass Cut::chunk for torch.chunk", where,
-              mesh.rank(), mesh.to_string(), local.extents(), spec.to_string(), wanted);
+  if (local.extents() == wanted) return "";
+  return fmt::format("{}: this rank (place {} of {}) gives a part of {}, and {} leaves it {}; give the sizes of the whole, cut the part as tree_cut does, or pass Cut::chunk for torch.chunk",
+                     where, mesh.rank(), mesh.to_string(), local.extents(), spec.to_string(), wanted);
 }
 
 std::vector<int> all_axes(const DeviceMesh& mesh) {
@@ -134,8 +136,9 @@ Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements, 
     }
   }
   const DTensorSpec& spec = make_spec(mesh, std::move(placements), sizes, local.dtype(), options.layout, kWhere);
-  check_part(local, spec, *mesh, kWhere);
-  if (options.run_check && mesh->has_coordinate()) compare_ranks(local, spec, *mesh);
+  const std::string fault = fault_of_part(local, spec, *mesh, kWhere);
+  if (options.run_check && mesh->has_coordinate()) compare_ranks(local, spec, *mesh, fault);
+  TUTTI_CHECK(fault.empty(), "{}", fault);
   return convert_from_local(local.dtype() == spec.local_dtype() ? local : cast(local, spec.local_dtype()), spec, cotangents_of(spec, options.grad_placements, kWhere));
 }
 
