@@ -351,6 +351,43 @@ TEST(DTensor, CotangentsOfReplicasMayBeTerms) {
   }
 }
 
+TEST(DTensor, RanksOfAMeshMayStandInAnyOrder) {
+  comm::run_ranks(4, [](comm::ProcessGroup&) {
+    const Tensor whole = sample({7, 5});
+    for (const std::vector<int>& ranks : {std::vector<int>{3, 1, 0, 2}, std::vector<int>{2, 3, 0, 1}}) {
+      const Mesh mesh = make_device_mesh("cpu", ranks, {2, 2}, {.names = {"a", "b"}});
+      const Mesh turned = mesh->slice({"b", "a"});
+      for (const Mesh& m : {mesh, turned}) {
+        const Tensor t = distribute_tensor(whole, m, {shard(0), shard(1)}, {.src_data_rank = 2});
+        require_none(difference(full_tensor(t), whole), "whole");
+        const Tensor moved = redistribute(t, {shard(1), shard(1)}, {.order = {1, 0}});
+        require_none(difference(full_tensor(moved), whole), "moved");
+        const Tensor terms = from_local(mul(whole, static_cast<double>(1 << m->ranks()[0])), m, {partial(), partial()});
+        require_none(difference(full_tensor(redistribute(terms, {shard(1), shard(0)})), full_tensor(terms)), "terms");
+      }
+      require_none(difference(full_tensor(redistribute(on(mesh, whole, {shard(0), shard(0)}), turned, {replicate(), shard(1)})), whole), "to the turned mesh");
+    }
+  });
+}
+
+TEST(DTensor, MovesToAMeshOfOtherRanks) {
+  comm::run_ranks(4, [](comm::ProcessGroup& world) {
+    const Tensor whole = sample({5, 3});
+    const Mesh low = make_device_mesh("cpu", {1, 0}, {2}), high = make_device_mesh("cpu", {2, 3}, {2}), middle = make_device_mesh("cpu", {1, 2}, {2});
+    const Tensor t = on(low, whole, {shard(0)});
+    const auto check = [&](const Tensor& moved) {
+      const Tensor all = full_tensor(moved);
+      if (mesh_of(moved)->has_coordinate()) require_none(difference(all, whole), spec_of(moved).to_string());
+    };
+    // Only the ranks of the two meshes take part.
+    if (world.rank() != 3) check(redistribute(t, middle, {shard(1)}));
+    const Tensor far = redistribute(t, high, {replicate()});
+    check(far);
+    if (world.rank() != 0) check(redistribute(far, middle, {shard(0)}));
+    EXPECT_USAGE_ERROR(redistribute(far, nullptr, {shard(0)}), "the mesh is null");
+  });
+}
+
 TEST(DTensor, TermsOfEveryKindAndDtypeCombineAlikeInEvenAndUnevenParts) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   on_mesh({2}, [&](const Mesh& mesh) {

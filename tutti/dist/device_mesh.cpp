@@ -99,10 +99,9 @@ std::vector<int> line_of(const DeviceMesh::Root& root, const MeshDim& dim, int64
 
 std::shared_ptr<ProcessGroup> group_of(DeviceMesh::Root& root, const std::vector<int>& line, const std::string& name, const std::string& transport) {
   if (const auto it = root.groups.find(line); it != root.groups.end() && transport.empty()) return it->second;
-  const std::shared_ptr<ProcessGroup> world = comm::world();
-  std::shared_ptr<ProcessGroup>& group = root.groups[line];
-  if (line == world->world_ranks() && transport.empty()) group = world;
-  else group = comm::new_group(line, {.description = "mesh_" + name, .transport = transport, .timeout = root.timeout});
+  std::shared_ptr<ProcessGroup> group = comm::world();
+  if (line != group->world_ranks() || !transport.empty()) group = comm::new_group(line, {.description = "mesh_" + name, .transport = transport, .timeout = root.timeout});
+  root.groups[line] = group;
   return group;
 }
 
@@ -356,6 +355,13 @@ std::shared_ptr<ProcessGroup> DeviceMesh::group_over(const std::vector<int>& dim
     name += fmt::format("{}{}", name.empty() ? "" : "_", names_.empty() ? std::to_string(d) : names_[static_cast<size_t>(d)]);
   }
   return group_of(*root_, line_of(*root_, layout.flattened(), coordinate_in), name, "");
+}
+
+std::shared_ptr<ProcessGroup> DeviceMesh::group_with(const DeviceMesh& other) const {
+  std::set<int> both(ranks_.begin(), ranks_.end());
+  both.insert(other.ranks_.begin(), other.ranks_.end());
+  if (both.count(rank()) == 0) return nullptr;
+  return group_of(*root_, {both.begin(), both.end()}, "move", "");
 }
 
 std::string DeviceMesh::to_string() const {

@@ -87,6 +87,9 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   // The group of the ranks that differ from this one in the given dims only. Collective on its first use.
   std::shared_ptr<comm::ProcessGroup> group_over(const std::vector<int>& dims) const;
 
+  // The group of the ranks of this mesh and of `other`, in ascending order; null on other ranks. Collective on its first use.
+  std::shared_ptr<comm::ProcessGroup> group_with(const DeviceMesh& other) const;
+
   // "mesh(dp=2, tp=4)", for messages.
   std::string to_string() const;
   friend bool operator==(const DeviceMesh& a, const DeviceMesh& b) { return a.id_ == b.id_; }

@@ -159,7 +159,8 @@ Tensor redistribute(const Tensor& t, Placements placements) { return redistribut
 
 Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements) {
   const Part& part = part_of(t, "redistribute");
-  if (mesh != nullptr && part.mesh->id() == mesh->id()) return redistribute(t, std::move(placements));
+  TUTTI_CHECK(mesh != nullptr, "redistribute: the mesh is null");
+  if (part.mesh->id() == mesh->id()) return redistribute(t, std::move(placements));
   const DTensorSpec& to = make_spec(mesh, std::move(placements), part.spec->sizes(), part.spec->dtype(), {}, "redistribute");
   TUTTI_CHECK(!to.has_partial() && !part.spec->has_partial(), "redistribute: from {} on {} to {} on {}: terms cannot change their mesh; reduce them first", part.spec->to_string(),
               part.mesh->to_string(), to.to_string(), mesh->to_string());
