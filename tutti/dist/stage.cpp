@@ -247,7 +247,25 @@ class DTensorStage final : public Stage {
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = call.inputs[static_cast<size_t>(call.op.writes[k])];
+      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = wrap_view(view_of_whole(call, operands), std::move(locals[k]), *plan.outputs[k], mesh);
       else outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
+    }
+  }
+
+  // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this rank's part.
+  static Tensor view_of_whole(const OpCall& call, const Operands& operands) {
+    const Tensor whole[] = {operands.wrapper(0)};
+    return call.op.view({call.op, whole, call.attrs});
+  }
+
+  // Parts may have other strides than the whole, and be visible in fewer ways.
+  static void compute(const OpDef& op, std::span<Tensor> parts, const Attrs& attrs, std::span<Tensor> locals) {
+    if (op.view == nullptr || parts[0].is_contiguous()) return apply(op, parts, attrs, locals);
+    try {
+      apply(op, parts, attrs, locals);
+    } catch (const UsageError&) {
+      parts[0] = contiguous(parts[0]);
+      apply(op, parts, attrs, locals);
     }
   }
 
@@ -270,9 +288,9 @@ class DTensorStage final : public Stage {
         locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0, plan.outputs[0]->local_dtype());
         return;
       }
-      indices = local_indices(indices, plan.range, outside);
+      indices = local_indices(indices, plan.range, plan.index_values, outside);
     }
-    apply(call.op, parts, *attrs, locals);
+    compute(call.op, parts, *attrs, locals);
     if (outside.defined()) locals[0] = without_foreign_rows(locals[0], outside, plan.index_dims);
     for (size_t k = 0; k < locals.size(); ++k) {
       if (locals[k].dtype() != plan.outputs[k]->local_dtype()) locals[k] = cast(locals[k], plan.outputs[k]->local_dtype());
