@@ -1,6 +1,10 @@
 // Distributed tensors as their users meet them: conversions, ops, gradients, errors.
+#include <cmath>
+#include <limits>
+
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/comm/groups.h"
@@ -241,8 +245,8 @@ TEST(DTensor, WrongUsesAreRefusedBeforeAnythingIsSent) {
 
 TEST(DTensor, RunCheckFindsReplicasThatDiffer) {
   on_mesh({2}, [](const Mesh& mesh) {
-    EXPECT_USAGE_ERROR(from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}), "that of its rank 1 differs from that of rank 0");
-    EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}), "parts have one dtype and number of dims");
+    EXPECT_USAGE_ERROR(from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}), "that of rank 1 differs from the first one");
+    EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}), "the part of rank 0 makes the whole");
   });
 }
 
@@ -293,6 +297,197 @@ TEST(DTensor, PoolingAndOrderStatisticsNeedNoCommunication) {
     require_none(difference(full_tensor(middle.indices), median(x, 3).indices), "median");
     require_none(difference(full_tensor(largest.second), cummax(x, 2).second), "cummax");
   });
+}
+
+// What one rank finds wrong, all report: none waits for a rank that has given up.
+TEST(DTensor, RunCheckReportsOnAllRanks) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor own = sample({2, 3}, DType::f32, mesh->rank() == 3 ? 2 : 1);
+    EXPECT_USAGE_ERROR(from_local(own, mesh, {}, {.run_check = true}), "mesh dim 0 is said to hold replicas, and that of rank 3 differs from the first one");
+    const Tensor uneven = sample({mesh->rank() < 2 ? 3 : 2, 3});
+    EXPECT_USAGE_ERROR(from_local(uneven, mesh, {shard(0), replicate()}, {.run_check = true}), "where parts are unequal, give the sizes of the whole");
+    EXPECT_USAGE_ERROR(from_local(sample({3, 3}), mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}), "gives a part of [3, 3]");
+    EXPECT_EQ(from_local(uneven, mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}).sizes(), (Shape{5, 3}));
+    EXPECT_USAGE_ERROR(from_local(own, nullptr), "the mesh is null");
+    EXPECT_USAGE_ERROR(from_local(Tensor(), mesh), "an undefined one");
+  });
+}
+
+TEST(DTensor, LocalMapRefusesPartsThatMakeNoWholeOnAllRanks) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const std::vector<Tensor> in{on(mesh, sample({4, 2}), {shard(0)})};
+    const bool is_first = mesh->rank() == 0;
+    const auto with = [&](const Tensor& result, Placements placements) {
+      return local_map([&](std::span<const Tensor>) { return std::vector<Tensor>{result}; }, in, {.out_placements = {std::move(placements)}});
+    };
+    EXPECT_USAGE_ERROR(with(is_first ? sample({}) : sample({2}), {replicate()}), "it has 0 dims on rank 0 and 1 on rank 1");
+    EXPECT_USAGE_ERROR(with(sample({is_first ? 2 : 3}), {replicate()}), "rank 1 gives [3] where [2] is its part");
+    EXPECT_USAGE_ERROR(with(sample({is_first ? 1 : 4}), {shard(0)}), "together the parts are f32[5]@[S(0)]");
+    EXPECT_USAGE_ERROR(with(sample({2}), {shard(0), shard(0)}), "2 placements [S(0), S(0)] for the 1 dims of the mesh");
+    EXPECT_EQ(with(sample({2}), {shard(-1)})[0].sizes(), (Shape{4}));
+  });
+}
+
+TEST(DTensor, GradPlacementsMayCountDimsFromTheEnd) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor t = requires_grad_(on(mesh, sample({4, 2}), {shard(1)}));
+    backward(sum(to_local(t, Placements{shard(-1)})));
+    EXPECT_EQ(difference(full_tensor(grad_of(t)), tutti::ones({4, 2})), "");
+  });
+}
+
+// Cotangents of parts that are terms of the cotangent of the whole.
+TEST(DTensor, CotangentsOfReplicasMayBeTerms) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    on_mesh({2}, [&](const Mesh& mesh) {
+      const Tensor t = requires_grad_(on(mesh, sample({4}, dtype), {}));
+      backward(sum(mul(to_local(t, Placements{partial()}), static_cast<double>(mesh->rank() + 1))));
+      EXPECT_EQ(full_tensor(grad_of(t)).dtype(), DType::f32);
+      EXPECT_EQ(full_tensor(grad_of(t)).data<float>()[0], 3.0f);
+      const Tensor local = requires_grad_(sample({4}, dtype));
+      backward(sum(mul(from_local(local, mesh, {}, {.grad_placements = Placements{partial()}}), 3.0)));
+      EXPECT_EQ(full_tensor(from_local(grad_of(local), mesh, {partial()})).data<float>()[0], 3.0f);
+    });
+  }
+}
+
+TEST(DTensor, RanksOfAMeshMayStandInAnyOrder) {
+  comm::run_ranks(4, [](comm::ProcessGroup&) {
+    const Tensor whole = sample({7, 5});
+    for (const std::vector<int>& ranks : {std::vector<int>{3, 1, 0, 2}, std::vector<int>{2, 3, 0, 1}}) {
+      const Mesh mesh = make_device_mesh("cpu", ranks, {2, 2}, {.names = {"a", "b"}});
+      const Mesh turned = mesh->slice({"b", "a"});
+      for (const Mesh& m : {mesh, turned}) {
+        const Tensor t = distribute_tensor(whole, m, {shard(0), shard(1)}, {.src_data_rank = 2});
+        require_none(difference(full_tensor(t), whole), "whole");
+        const Tensor moved = redistribute(t, {shard(1), shard(1)}, {.order = {1, 0}});
+        require_none(difference(full_tensor(moved), whole), "moved");
+        const Tensor terms = from_local(mul(whole, static_cast<double>(1 << m->ranks()[0])), m, {partial(), partial()});
+        require_none(difference(full_tensor(redistribute(terms, {shard(1), shard(0)})), full_tensor(terms)), "terms");
+      }
+      require_none(difference(full_tensor(redistribute(on(mesh, whole, {shard(0), shard(0)}), turned, {replicate(), shard(1)})), whole), "to the turned mesh");
+    }
+  });
+}
+
+TEST(DTensor, MovesToAMeshOfOtherRanks) {
+  comm::run_ranks(4, [](comm::ProcessGroup& world) {
+    const Tensor whole = sample({5, 3});
+    const Mesh low = make_device_mesh("cpu", {1, 0}, {2}), high = make_device_mesh("cpu", {2, 3}, {2}), middle = make_device_mesh("cpu", {1, 2}, {2});
+    const Tensor t = on(low, whole, {shard(0)});
+    const auto check = [&](const Tensor& moved) {
+      const Tensor all = full_tensor(moved);
+      if (mesh_of(moved)->has_coordinate()) require_none(difference(all, whole), spec_of(moved).to_string());
+    };
+    // Only the ranks of the two meshes take part.
+    if (world.rank() != 3) check(redistribute(t, middle, {shard(1)}));
+    const Tensor far = redistribute(t, high, {replicate()});
+    check(far);
+    if (world.rank() != 0) check(redistribute(far, middle, {shard(0)}));
+    EXPECT_USAGE_ERROR(redistribute(far, nullptr, {shard(0)}), "the mesh is null");
+  });
+}
+
+TEST(DTensor, TermsOfEveryKindAndDtypeCombineAlikeInEvenAndUnevenParts) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  on_mesh({2}, [&](const Mesh& mesh) {
+    const bool is_first = mesh->rank() == 0;
+    for (const int64_t n : {int64_t{4}, int64_t{5}}) {
+      for (const PartialOp op : {PartialOp::max, PartialOp::min}) {
+        Tensor own = sample({n}, DType::f32, static_cast<uint64_t>(mesh->rank() + 1));
+        own.data<float>()[1] = is_first ? nan : 1.0f;
+        own.data<float>()[2] = is_first ? 0.0f : -0.0f;
+        const Tensor t = from_local(own, mesh, {partial(op)});
+        const Tensor reduced = full_tensor(t), scattered = full_tensor(redistribute(t, {shard(0)}));
+        EXPECT_TRUE(std::isnan(reduced.data<float>()[1])) << name_of(op);
+        EXPECT_EQ(std::signbit(reduced.data<float>()[2]), op == PartialOp::min) << name_of(op);
+        require_none(difference(scattered, reduced), std::string(name_of(op)));
+        const int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
+        const Tensor extremes = full({n}, 0, DType::i64);
+        for (int64_t i = 0; i < n; ++i) extremes.data<int64_t>()[i] = is_first ? lowest : highest - i;
+        const Tensor ints = from_local(extremes, mesh, {partial(op)});
+        require_none(difference(full_tensor(redistribute(ints, {shard(0)})), full_tensor(ints)), "integers");
+        EXPECT_EQ(full_tensor(ints).data<int64_t>()[0], op == PartialOp::max ? highest : lowest);
+        const Tensor flags = full({n}, is_first ? 1 : 0, DType::boolean);
+        const Tensor any = from_local(flags, mesh, {partial(op)});
+        require_none(difference(full_tensor(redistribute(any, {shard(0)})), full_tensor(any)), "booleans");
+        EXPECT_EQ(full_tensor(any).data<bool>()[0], op == PartialOp::max);
+      }
+      for (const PartialOp op : {PartialOp::sum, PartialOp::prod, PartialOp::avg}) {
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32}) {
+          if (op == PartialOp::avg && !is_floating(dtype)) continue;
+          const Tensor t = from_local(sample({n}, dtype, static_cast<uint64_t>(mesh->rank() + 1)), mesh, {partial(op)});
+          require_none(difference(full_tensor(redistribute(t, {shard(0)})), full_tensor(t)), std::string(name_of(op)));
+        }
+      }
+      EXPECT_USAGE_ERROR(from_local(sample({n}, DType::i32), mesh, {partial(PartialOp::avg)}), "P(avg) divides");
+      EXPECT_USAGE_ERROR(from_local(full({n}, 1, DType::boolean), mesh, {partial()}), "P(sum)");
+    }
+  });
+}
+
+TEST(DTensor, NumbersAndEmptyTensorsAreTensorsToo) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor number = on(mesh, Tensor::scalar(3.0f), {});
+    EXPECT_EQ(full_tensor(mul(number, number)).item(), 9.0);
+    EXPECT_USAGE_ERROR(on(mesh, Tensor::scalar(3.0f), {shard(0), replicate()}), "does not have");
+    const Tensor term = from_local(Tensor::scalar(1.0f), mesh, {partial(), partial()});
+    EXPECT_EQ(term.item(), 4.0);
+    for (const Extents& sizes : {Extents{0}, Extents{0, 3}, Extents{1}, Extents{3, 0, 2}}) {
+      const Tensor t = on(mesh, sample(sizes), {shard(0), shard(0)});
+      require_none(difference(full_tensor(add(t, t)), add(sample(sizes), sample(sizes))), "add");
+      require_none(difference(full_tensor(sum(t)), sum(sample(sizes))), "sum");
+      require_none(difference(full_tensor(softmax(t, -1)), softmax(sample(sizes), -1)), "softmax");
+      EXPECT_TRUE(equal(t, t));
+    }
+  });
+}
+
+TEST(DTensor, SharedMemoryIsSeenByVersionChecks) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor x = requires_grad_(on(mesh, sample({4, 2}), {shard(0)}));
+    const Tensor y = on(mesh, sample({4, 2}, DType::f32, 2), {shard(0)});
+    const Tensor loss = sum(mul(x, y));
+    mul_(select(y, 1, 0), 2.0);  // a view of a saved tensor
+    EXPECT_USAGE_ERROR(backward(loss), "version");
+    const Tensor again = sum(mul(x, y));
+    mul_(to_local(y), 2.0);
+    EXPECT_USAGE_ERROR(backward(again), "version");
+    const Tensor local = sample({2, 2});
+    const Tensor z = from_local(local, mesh, {shard(0)});
+    const Tensor third = sum(mul(x, z));
+    mul_(local, 2.0);
+    EXPECT_USAGE_ERROR(backward(third), "version");
+  });
+}
+
+// Leaves in terms, in chunk cuts and in other orders, narrow ones too; backward twice through one graph, and through a checkpointed region.
+TEST(DTensor, GradientsOfLeavesInAnyLayoutThroughRecomputedRegions) {
+  const codegen::ContractionLeafForTests leaf(2);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Tensor x = sample({8, 4}, dtype), w = sample({4, 8}, dtype, 2);
+    const auto loss = [](const Tensor& a, const Tensor& b, const RandomKey& key) {
+      const Tensor inputs[] = {a, b};
+      const Tensor y = checkpoint([key](std::span<const Tensor> in) { return dropout(matmul(silu(in[0]), in[1]), 0.5, key); }, inputs);
+      return add(sum(mul(y, y)), sum(mul(a, 0.5)));
+    };
+    const RandomKey key = random_key("drop");
+    const Tensor px = requires_grad_(clone(x)), pw = requires_grad_(clone(w));
+    backward(loss(px, pw, key));
+    on_mesh({2, 2}, [&](const Mesh& mesh) {
+      const LayoutOptions turned{.order = {1, 0}, .cut = Cut::chunk};
+      const Tensor dx = requires_grad_(distribute_tensor(x, mesh, {shard(0), shard(0)}, {.layout = turned}));
+      const Tensor dw = requires_grad_(redistribute(on(mesh, w, {}), {partial(), shard(0)}));
+      const Tensor l = loss(dx, dw, key);
+      for (int times = 1; times <= 2; ++times) {
+        backward(l, {}, {.retain_graph = true});
+        require_none(difference(full_tensor(grad_of(dx)), times == 1 ? grad_of(px) : add(grad_of(px), grad_of(px))), "x");
+        require_none(difference(full_tensor(grad_of(dw)), times == 1 ? grad_of(pw) : add(grad_of(pw), grad_of(pw))), "w");
+        EXPECT_EQ(placements_of(grad_of(dx)), placements_of(dx));
+        EXPECT_EQ(placements_of(grad_of(dw)), (Placements{replicate(), shard(0)}));
+      }
+    });
+  }
 }
 
 TEST(DTensor, RulesOfOnesOwn) {

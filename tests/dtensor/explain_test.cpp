@@ -1,4 +1,6 @@
 // Explanations and pictures of layouts.
+#include <limits>
+
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/dist/explain.h"
 #include "tutti/dist/visualize.h"
@@ -32,6 +34,32 @@ TEST(ExplainSharding, RefusesQuestionsThatAreNone) {
   EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {2}, .inputs = {"[8]@[S(1)]"}}), "does not have");
   EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {}, .inputs = {"[8]@[]"}}), "the mesh has no dims");
   EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {2}, .inputs = {"[9223372036854775807,4]@[R]"}}), "");
+}
+
+TEST(ExplainSharding, LooksAtMeshesOfManyDimsInTurn) {
+  const std::vector<int64_t> mesh(12, 2);
+  std::string rows = "[S(0)", replicated = "[R";
+  for (int axis = 1; axis < 12; ++axis) rows += ",R", replicated += ",R";
+  const std::string text = explain_sharding({.op = "matmul", .mesh = mesh, .inputs = {"[4096,64]@" + rows + "]", "[64,4096]@" + replicated + "]"}});
+  EXPECT_TRUE(contains(text, "chosen: shard m, ")) << text.substr(0, 2000);
+  EXPECT_TRUE(contains(text, "0 collectives, 0 bytes a rank"));
+  EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = std::vector<int64_t>(20, 2), .inputs = {"[8]@[R]"}}), "the mesh has more than 4096 ranks");
+  EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {int64_t{1} << 62, 8}, .inputs = {"[8]@[R,R]"}}), "the mesh has more than 4096 ranks");
+}
+
+TEST(IndexSet, CutsTheLargestSizes) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (const int64_t ranks : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{4}, int64_t{7}, most}) {
+    for (const Cut cut : {Cut::halving, Cut::chunk}) {
+      const Range first = cut_range(most, 0, ranks, cut), last = cut_range(most, ranks - 1, ranks, cut);
+      EXPECT_EQ(first.begin, 0);
+      EXPECT_EQ(last.end, most);
+      EXPECT_LE(first.end, most);
+      EXPECT_GE(last.size(), 0);
+    }
+  }
+  EXPECT_EQ(cut_range(0, 2, 3, Cut::chunk).size(), 0);
+  EXPECT_EQ(cut_range(5, 3, 4, Cut::chunk), (Range{5, 5}));
 }
 
 TEST(Visualize, DrawsRowsColumnsReplicasAndEmptyParts) {

@@ -129,6 +129,55 @@ TEST(RedistributeNarrow, TermsOfBf16AreAddedInF32AndRoundedOnce) {
   });
 }
 
+// Ranks whose own groups have different transports must choose the same plan.
+TEST(RedistributePlan, PricesAreTheSameOnAllRanks) {
+  comm::run_ranks(4, [](comm::ProcessGroup& world) {
+    const int r = world.rank();
+    const auto line = [&](std::vector<int> ranks, const char* transport) { return comm::new_group(ranks, {.transport = transport}); };
+    const auto outer = line(r % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3}, "threads");
+    const auto inner = line(r < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, r < 2 ? "threads" : "gloo");
+    const Mesh mesh = mesh_from_groups({outer, inner}, "cpu", {0, 1, 2, 3}, {2, 2});
+    const std::vector<std::string> prices = world.all_gather_bytes(std::to_string(cost_model_of(*mesh).latency));
+    for (const std::string& price : prices) EXPECT_EQ(price, prices[0]);
+  });
+}
+
+// Equally dear ways are told apart by the order in which the search finds them, not by ids, which ranks give out in their own order.
+TEST(RedistributePlan, DoesNotDependOnTheOrderInWhichLayoutsWereFirstSeen) {
+  const auto plan_of = [](uint32_t mesh_id, bool backwards) {
+    const std::vector<int64_t> mesh{2, 1, 2};
+    std::vector<Placements> all;
+    for (const Placement& a : {partial(), replicate(), shard(0)}) {
+      for (const Placement& b : {partial(), replicate(), shard(0)}) {
+        for (const Placement& c : {partial(), replicate(), shard(1)}) all.push_back({a, b, c});
+      }
+    }
+    if (backwards) std::reverse(all.begin(), all.end());
+    for (const Placements& p : all) DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}});
+    std::string plans;
+    for (const Placements& from : {Placements{partial(), partial(), partial()}, Placements{partial(), partial(), replicate()}, Placements{replicate(), replicate(), replicate()}}) {
+      for (const Placements& to : {Placements{replicate(), replicate(), replicate()}, Placements{shard(0), shard(0), replicate()}, Placements{partial(), partial(), shard(1)},
+                                   Placements{partial(), partial(), partial()}}) {
+        const auto spec = [&](const Placements& p) -> const DTensorSpec& { return DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}}); };
+        plans += plan_redistribution(spec(from), spec(to)).to_string() + "\n";
+      }
+    }
+    return plans;
+  };
+  EXPECT_EQ(plan_of(4242, false), plan_of(4243, true));
+}
+
+// The order of the target turns the axes of another dim around, which scattering the sums does not do.
+TEST(RedistributePlan, ScatteringSumsLeavesTheOrderOfOtherDims) {
+  on_mesh({2, 2, 2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({8, 6});
+    const Tensor base = distribute_tensor(whole, mesh, {shard(1), shard(1), replicate()}, {.layout = {.cut = Cut::chunk}, .src_data_rank = -1});
+    const Tensor t = from_local(to_local(base), mesh, {shard(1), shard(1), partial()}, {.layout = {.cut = Cut::chunk}, .sizes = whole.extents()});
+    const Tensor moved = redistribute(t, {Placement::shard(0, 2), Placement::shard(0, 2), shard(0)}, {.order = {1, 2, 0}, .cut = Cut::chunk});
+    require_none(difference(full_tensor(moved), full_tensor(t)), "sums");
+  });
+}
+
 // A rank on the diagonal already has what it needs, which a plan by gathers would send all the same.
 TEST(RedistributePlan, SwappedAxesAreOneExchange) {
   on_mesh({2, 2}, [](const Mesh& mesh) {

@@ -4,6 +4,7 @@
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/redistribute.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 
 namespace tutti::dist {
@@ -46,7 +47,9 @@ const OpDef kToLocal{.name = "to_local",
                          },
                      .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) {
                        const DTensorSpec& layout = for_dtype(*attrs_of(c.attrs).cotangent.spec, c.grads[0].dtype());
-                       grads[0] = convert_from_local(c.grads[0], layout, cotangent_spec(layout));
+                       // Terms of a narrow float are f32 from here on (numerics contract, N4).
+                       const Tensor terms = c.grads[0].dtype() == layout.local_dtype() ? c.grads[0] : cast(c.grads[0], layout.local_dtype());
+                       grads[0] = convert_from_local(terms, layout, cotangent_spec(layout));
                      }}};
 
 const OpDef kRedistribute{.name = "redistribute",
@@ -88,7 +91,8 @@ bool convert(const OpCall& call, std::span<Tensor> outputs) {
     const DTensorSpec& spec = *attrs_of(call.attrs).spec.spec;
     outputs[0] = wrap(autograd::detached(call[0]), spec, mesh_of_id(spec.mesh_id()));
   } else if (&call.op == &kToLocal) {
-    outputs[0] = part_of(call[0], "to_local").local.alias();
+    // The part may be a gradient that is still on its way, and its memory can be read directly from here on.
+    outputs[0] = comm::functional::wait_tensor(part_of(call[0], "to_local").local).alias();
   } else if (&call.op == &kRedistribute) {
     const DTensorSpec& wanted = *attrs_of(call.attrs).spec.spec;
     const Part& part = part_of(call[0], "redistribute");

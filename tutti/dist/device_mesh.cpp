@@ -24,6 +24,7 @@ struct DeviceMesh::Root {
   int64_t position = -1;  // this rank's; -1: it is outside
   MeshLayout layout;      // of the first mesh
   std::vector<std::string> names;
+  std::set<std::string> transports = {};          // that were named for some dim
   std::map<std::string, MeshDim> flattened = {};  // by name
   std::map<std::vector<int>, std::shared_ptr<ProcessGroup>> groups = {};  // of this rank, by world ranks
 };
@@ -97,10 +98,9 @@ std::vector<int> line_of(const DeviceMesh::Root& root, const MeshDim& dim, int64
 
 std::shared_ptr<ProcessGroup> group_of(DeviceMesh::Root& root, const std::vector<int>& line, const std::string& name, const std::string& transport) {
   if (const auto it = root.groups.find(line); it != root.groups.end() && transport.empty()) return it->second;
-  const std::shared_ptr<ProcessGroup> world = comm::world();
-  std::shared_ptr<ProcessGroup>& group = root.groups[line];
-  if (line == world->world_ranks() && transport.empty()) group = world;
-  else group = comm::new_group(line, {.description = "mesh_" + name, .transport = transport, .timeout = root.timeout});
+  std::shared_ptr<ProcessGroup> group = comm::world();
+  if (line != group->world_ranks() || !transport.empty()) group = comm::new_group(line, {.description = "mesh_" + name, .transport = transport, .timeout = root.timeout});
+  root.groups[line] = group;
   return group;
 }
 
@@ -115,6 +115,9 @@ Mesh registered(std::shared_ptr<DeviceMesh> mesh) {
 
 // Makes the groups of the dims, in order. Ranks outside take no part.
 Mesh with_groups(std::shared_ptr<DeviceMesh::Root> root, std::shared_ptr<DeviceMesh> mesh, const std::vector<std::string>& transports) {
+  for (const std::string& transport : transports) {
+    if (!transport.empty()) root->transports.insert(transport);
+  }
   if (mesh->has_coordinate()) {
     for (int d = 0; d < mesh->ndim(); ++d) {
       const auto at = static_cast<size_t>(d);
@@ -269,6 +272,12 @@ std::vector<std::shared_ptr<ProcessGroup>> DeviceMesh::groups() const {
   return result;
 }
 
+std::vector<std::string> DeviceMesh::transports() const {
+  std::vector<std::string> names(root_->transports.begin(), root_->transports.end());
+  names.emplace_back(comm::world()->backend(DeviceKind::cpu).name());
+  return names;
+}
+
 // The mesh of other dims of the root that goes through this rank; for a rank outside, through the first.
 Mesh DeviceMesh::derived(MeshLayout layout, std::vector<std::string> names) const {
   int64_t base = base_;
@@ -345,6 +354,13 @@ std::shared_ptr<ProcessGroup> DeviceMesh::group_over(const std::vector<int>& dim
     name += fmt::format("{}{}", name.empty() ? "" : "_", names_.empty() ? std::to_string(d) : names_[static_cast<size_t>(d)]);
   }
   return group_of(*root_, line_of(*root_, layout.flattened(), coordinate_in), name, "");
+}
+
+std::shared_ptr<ProcessGroup> DeviceMesh::group_with(const DeviceMesh& other) const {
+  std::set<int> both(ranks_.begin(), ranks_.end());
+  both.insert(other.ranks_.begin(), other.ranks_.end());
+  if (both.count(rank()) == 0) return nullptr;
+  return group_of(*root_, {both.begin(), both.end()}, "move", "");
 }
 
 std::string DeviceMesh::to_string() const {

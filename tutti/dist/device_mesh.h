@@ -73,6 +73,8 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   const std::shared_ptr<comm::ProcessGroup>& group(std::string_view name) const { return group(dim_of(name)); }
   const std::shared_ptr<comm::ProcessGroup>& group() const;
   std::vector<std::shared_ptr<comm::ProcessGroup>> groups() const;
+  // The transports that may lie under the groups, the same on all ranks: that of the world, and those that MeshOptions name.
+  std::vector<std::string> transports() const;
 
   // The dims of those names, in that order, at this rank's place in the other dims. Names may be those of flattened meshes. All names in
   // their order give this mesh.
@@ -84,6 +86,9 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   Mesh unflatten(std::string_view dim, const std::vector<int64_t>& sizes, const std::vector<std::string>& names) const { return unflatten(dim_of(dim), sizes, names); }
   // The group of the ranks that differ from this one in the given dims only. Collective on its first use.
   std::shared_ptr<comm::ProcessGroup> group_over(const std::vector<int>& dims) const;
+
+  // The group of the ranks of this mesh and of `other`, in ascending order; null on other ranks. Collective on its first use.
+  std::shared_ptr<comm::ProcessGroup> group_with(const DeviceMesh& other) const;
 
   // "mesh(dp=2, tp=4)", for messages.
   std::string to_string() const;

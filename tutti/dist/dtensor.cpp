@@ -36,22 +36,24 @@ LayoutOptions layout_of(const DTensorSpec& spec) { return {.order = spec.order()
 const DTensorSpec& cotangents_of(const DTensorSpec& spec, const std::optional<Placements>& asked, const char* where) {
   if (!asked) return cotangent_spec(spec);
   TUTTI_CHECK(asked->size() == spec.placements().size(), "{}: grad_placements {} for {} mesh dims; give one per dim", where, to_string(*asked), spec.placements().size());
+  const DTensorSpec& cotangents = spec.with(*asked);
   for (size_t axis = 0; axis < asked->size(); ++axis) {
-    const Placement &grad = (*asked)[axis], &value = spec.placements()[axis];
+    const Placement &grad = cotangents.placements()[axis], &value = spec.placements()[axis];
     TUTTI_CHECK(!grad.is_shard() || !value.is_shard() || grad == value, "{}: grad_placements {} shard another dim than the tensor {}: a part's cotangent has the part's sizes", where,
                 to_string(*asked), spec.to_string());
     TUTTI_CHECK(grad.is_shard() == value.is_shard(), "{}: grad_placements {} and the tensor {} differ in what is sharded: a part's cotangent has the part's sizes", where, to_string(*asked),
                 spec.to_string());
   }
-  return spec.with(*asked);
+  return cotangents;
 }
 
-void check_part(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, const char* where) {
-  if (!mesh.has_coordinate()) return;
+// What is wrong with the part of this rank; "": nothing.
+std::string fault_of_part(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, const char* where) {
+  if (!mesh.has_coordinate()) return "";
   const Extents wanted = spec.local_sizes(mesh.coordinate());
-  TUTTI_CHECK(local.extents() == wanted,
-              "{}: this rank (place {} of {}) gives a part of {}, and {} leaves it {}; give the sizes of the whole, cut the part as tree_cut does, or pass Cut::chunk for torch.chunk", where,
-              mesh.rank(), mesh.to_string(), local.extents(), spec.to_string(), wanted);
+  if (local.extents() == wanted) return "";
+  return fmt::format("{}: this rank (place {} of {}) gives a part of {}, and {} leaves it {}; give the sizes of the whole, cut the part as tree_cut does, or pass Cut::chunk for torch.chunk",
+                     where, mesh.rank(), mesh.to_string(), local.extents(), spec.to_string(), wanted);
 }
 
 std::vector<int> all_axes(const DeviceMesh& mesh) {
@@ -60,21 +62,25 @@ std::vector<int> all_axes(const DeviceMesh& mesh) {
   return axes;
 }
 
-// Every rank's part has the same dtype and dims, and replicas are equal.
-void compare_ranks(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh) {
+// All ranks say the same of the whole, no part is wrong, and replicas are equal. Every rank hears every other, so that all of them report
+// a difference, or none.
+void compare_ranks(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, const std::string& fault) {
   const auto group = mesh.group_over(all_axes(mesh));
-  const std::vector<std::string> said = group->all_gather_bytes(fmt::format("{} {} dims", name_of(local.dtype()), local.ndim()));
+  const std::vector<std::string> said = group->all_gather_bytes(spec.to_string()), faults = group->all_gather_bytes(fault);
   for (size_t r = 0; r < said.size(); ++r) {
-    TUTTI_CHECK(said[r] == said[0], "from_local: rank {} gives a part of {}, rank {} one of {}; parts have one dtype and number of dims", mesh.ranks()[0], said[0], mesh.ranks()[r], said[r]);
+    TUTTI_CHECK(said[r] == said[0], "from_local: the part of rank {} makes the whole {}, that of rank {} {}; where parts are unequal, give the sizes of the whole", mesh.ranks()[0], said[0],
+                mesh.ranks()[r], said[r]);
   }
+  for (const std::string& other : faults) TUTTI_CHECK(other.empty(), "{}", other);
   for (int axis = 0; axis < mesh.ndim(); ++axis) {
     if (!spec.placements()[static_cast<size_t>(axis)].is_replicate()) continue;
     const Tensor dense = to_contiguous(local);
     const std::string bytes(static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes()));
     const std::string first = mesh.group(axis)->broadcast_bytes(bytes, 0);
-    const std::vector<std::string> same = mesh.group(axis)->all_gather_bytes(first == bytes ? "1" : "0");
+    const std::vector<std::string> same = group->all_gather_bytes(first == bytes ? "1" : "0");
     const auto other = std::find(same.begin(), same.end(), "0");
-    TUTTI_CHECK(other == same.end(), "from_local: mesh dim {} is said to hold replicas, and that of its rank {} differs from that of rank 0", axis, other - same.begin());
+    TUTTI_CHECK(other == same.end(), "from_local: mesh dim {} is said to hold replicas, and that of rank {} differs from the first one", axis,
+                mesh.ranks()[static_cast<size_t>(other - same.begin())]);
   }
 }
 
@@ -118,7 +124,8 @@ Tensor distribute_tensor(const Tensor& t, const Mesh& mesh, Placements placement
 
 Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements, const FromLocalOptions& options) {
   constexpr const char* kWhere = "from_local";
-  TUTTI_CHECK(local.defined() && !is_dtensor(local), "{}: the part of a rank is a plain tensor, and {} is not", kWhere, describe(local));
+  TUTTI_CHECK(mesh != nullptr, "{}: the mesh is null", kWhere);
+  TUTTI_CHECK(local.defined() && !is_dtensor(local), "{}: the part of a rank is a plain tensor, and {} is not", kWhere, local.defined() ? describe(local) : "an undefined one");
   if (placements.empty()) placements.resize(static_cast<size_t>(mesh->ndim()));
   Extents sizes = local.extents();
   if (options.sizes) {
@@ -130,8 +137,9 @@ Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements, 
     }
   }
   const DTensorSpec& spec = make_spec(mesh, std::move(placements), sizes, local.dtype(), options.layout, kWhere);
-  check_part(local, spec, *mesh, kWhere);
-  if (options.run_check && mesh->has_coordinate()) compare_ranks(local, spec, *mesh);
+  const std::string fault = fault_of_part(local, spec, *mesh, kWhere);
+  if (options.run_check && mesh->has_coordinate()) compare_ranks(local, spec, *mesh, fault);
+  TUTTI_CHECK(fault.empty(), "{}", fault);
   return convert_from_local(local.dtype() == spec.local_dtype() ? local : cast(local, spec.local_dtype()), spec, cotangents_of(spec, options.grad_placements, kWhere));
 }
 
@@ -152,7 +160,8 @@ Tensor redistribute(const Tensor& t, Placements placements) { return redistribut
 
 Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements) {
   const Part& part = part_of(t, "redistribute");
-  if (mesh != nullptr && part.mesh->id() == mesh->id()) return redistribute(t, std::move(placements));
+  TUTTI_CHECK(mesh != nullptr, "redistribute: the mesh is null");
+  if (part.mesh->id() == mesh->id()) return redistribute(t, std::move(placements));
   const DTensorSpec& to = make_spec(mesh, std::move(placements), part.spec->sizes(), part.spec->dtype(), {}, "redistribute");
   TUTTI_CHECK(!to.has_partial() && !part.spec->has_partial(), "redistribute: from {} on {} to {} on {}: terms cannot change their mesh; reduce them first", part.spec->to_string(),
               part.mesh->to_string(), to.to_string(), mesh->to_string());
@@ -182,6 +191,40 @@ bool equal(const Tensor& a, const Tensor& b) {
   return all[0] == 1;
 }
 
+// The layout in which the ranks hold parts of these sizes, by place in the mesh. UsageError, on all ranks alike, if there is none.
+static const DTensorSpec& spec_of_parts(const std::vector<Extents>& parts, Placements placements, DType dtype, const Mesh& mesh, const std::string& where) {
+  const auto coordinates = coordinates_of(mesh->shape());
+  if (placements.empty()) placements.resize(mesh->shape().size());
+  TUTTI_CHECK(placements.size() == mesh->shape().size(), "{}: {} placements {} for the {} dims of the mesh; give one per dim", where, placements.size(), to_string(placements), mesh->ndim());
+  for (size_t r = 0; r < parts.size(); ++r) {
+    TUTTI_CHECK(parts[r].ndim() == parts[0].ndim(), "{}: it has {} dims on rank {} and {} on rank {}", where, parts[0].ndim(), mesh->ranks()[0], parts[r].ndim(), mesh->ranks()[r]);
+  }
+  // Along the axes that shard a dim, parts add up to the whole.
+  Extents sizes = parts[0];
+  for (int d = 0; d < sizes.ndim(); ++d) {
+    int64_t sum = 0;
+    for (size_t r = 0; r < parts.size(); ++r) {
+      bool counts = true;
+      for (size_t axis = 0; axis < placements.size(); ++axis) {
+        const bool shards = placements[axis].is_shard() && normalize_dim(placements[axis].dim(), sizes.ndim(), "local_map") == d;
+        counts = counts && (shards || coordinates[r][axis] == 0);
+      }
+      if (counts) sum += parts[r][static_cast<size_t>(d)];
+    }
+    sizes[static_cast<size_t>(d)] = sum;
+  }
+  std::string said;
+  for (const Cut cut : {Cut::halving, Cut::chunk}) {
+    const DTensorSpec& spec = make_spec(mesh, placements, sizes, dtype, {.cut = cut}, where.c_str());
+    size_t fits = 0;
+    while (fits < parts.size() && parts[fits] == spec.local_sizes(coordinates[fits])) ++fits;
+    if (fits == parts.size()) return spec;
+    said = fmt::format("{}: together the parts are {}, of which rank {} gives {} where {} is its part", where, spec.to_string(), mesh->ranks()[fits], parts[fits],
+                       spec.local_sizes(coordinates[fits]));
+  }
+  throw UsageError(said);
+}
+
 std::vector<Tensor> local_map(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& fn, std::span<const Tensor> inputs, const LocalMapOptions& options) {
   constexpr const char* kWhere = "local_map";
   TUTTI_CHECK(!inputs.empty(), "{}: without inputs there is no mesh; give one, or use from_local()", kWhere);
@@ -209,35 +252,15 @@ std::vector<Tensor> local_map(const std::function<std::vector<Tensor>(std::span<
   if (!mesh->has_coordinate()) return results;
   std::vector<Tensor> wrapped;
   const auto group = mesh->group_over(all_axes(*mesh));
-  const auto coordinates = coordinates_of(mesh->shape());
   for (size_t k = 0; k < results.size(); ++k) {
-    // The sizes of all parts; along the axes that shard a dim they add up to that of the whole.
     const Extents own = results[k].extents();
-    std::string bytes(reinterpret_cast<const char*>(own.begin()), own.size() * sizeof(int64_t));
-    const std::vector<std::string> all = group->all_gather_bytes(bytes);
-    Extents sizes = own;
-    for (size_t d = 0; d < own.size(); ++d) {
-      int64_t sum = 0;
-      for (size_t r = 0; r < all.size(); ++r) {
-        TUTTI_CHECK(all[r].size() == bytes.size(), "{}: result {} has {} dims on rank {} and {} on rank {}", kWhere, k, own.size(), mesh->rank(), all[r].size() / sizeof(int64_t), mesh->ranks()[r]);
-        bool counts = true;
-        for (size_t axis = 0; axis < options.out_placements[k].size(); ++axis) {
-          const Placement& p = options.out_placements[k][axis];
-          const bool shards = p.is_shard() && normalize_dim(p.dim(), results[k].ndim(), kWhere) == static_cast<int>(d);
-          counts = counts && (shards || coordinates[r][axis] == mesh->coordinate()[axis]);
-        }
-        int64_t size = 0;
-        std::copy_n(all[r].data() + d * sizeof(int64_t), sizeof size, reinterpret_cast<char*>(&size));
-        if (counts) sum += size;
-      }
-      sizes[d] = sum;
+    std::vector<Extents> parts_of_ranks;
+    for (const std::string& bytes : group->all_gather_bytes({reinterpret_cast<const char*>(own.begin()), own.size() * sizeof(int64_t)})) {
+      Extents& part = parts_of_ranks.emplace_back(bytes.size() / sizeof(int64_t), 0);
+      std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(part.begin()));
     }
-    Cut cut = Cut::halving;
-    if (!(make_spec(mesh, options.out_placements[k], sizes, results[k].dtype(), {}, kWhere).local_sizes(mesh->coordinate()) == own)) cut = Cut::chunk;
-    // Every rank takes the cut that fits all of them.
-    int32_t chunk[] = {cut == Cut::chunk ? 1 : 0};
-    group->all_reduce_values<int32_t>(chunk, comm::ReduceKind::max);
-    wrapped.push_back(from_local(results[k], mesh, options.out_placements[k], {.layout = {.cut = chunk[0] == 1 ? Cut::chunk : Cut::halving}, .sizes = sizes}));
+    const DTensorSpec& spec = spec_of_parts(parts_of_ranks, options.out_placements[k], results[k].dtype(), mesh, fmt::format("local_map: result {}", k));
+    wrapped.push_back(from_local(results[k], mesh, spec.placements(), {.layout = layout_of(spec), .sizes = spec.sizes()}));
   }
   return wrapped;
 }

@@ -11,6 +11,8 @@
 namespace tutti::dist {
 namespace {
 
+constexpr int64_t kMostExplained = 4096;  // ranks
+
 // exact, tree or close: what a choice of rows does to the bits (numerics contract, N9).
 std::string_view exactness(const Candidate& c) {
   bool is_tree = false;
@@ -104,7 +106,12 @@ Tensor tensor_of(const DTensorSpec& spec) {
 std::string explain_sharding(const ShardingQuestion& question) {
   const OpDef& op = find_op(question.op);
   TUTTI_CHECK(!question.mesh.empty(), "explain sharding: the mesh has no dims; write 4 or 2x2");
-  for (const int64_t ranks : question.mesh) TUTTI_CHECK(ranks >= 1, "explain sharding: a mesh dim of {} ranks; each has at least one", ranks);
+  int64_t all = 1;
+  for (const int64_t ranks : question.mesh) {
+    TUTTI_CHECK(ranks >= 1, "explain sharding: a mesh dim of {} ranks; each has at least one", ranks);
+    TUTTI_CHECK(ranks <= kMostExplained / all, "explain sharding: the mesh has more than {} ranks, and each is looked at; ask about a smaller one", kMostExplained);
+    all *= ranks;
+  }
   TUTTI_CHECK(op.num_inputs < 0 || op.num_inputs == static_cast<int>(question.inputs.size()), "explain sharding: {} takes {} tensors, and {} are given", op.name, op.num_inputs,
               question.inputs.size());
   TUTTI_CHECK(!question.inputs.empty(), "explain sharding: {} is asked about without tensors; give the layout of each", op.name);

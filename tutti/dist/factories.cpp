@@ -28,6 +28,9 @@ Tensor draw_part(const DTensorSpec& spec, const DeviceMesh& mesh, const std::fun
     const IndexSet held = spec.indices(d, mesh.coordinate());
     offsets[static_cast<size_t>(d)] = held.ranges().empty() ? 0 : held.ranges()[0].begin;
   }
+  for (const Placement& p : spec.placements()) {
+    TUTTI_CHECK(!p.is_shard() || p.pieces() == 1, "rand: {} gives a rank several ranges of a dim; draw with S({}), then redistribute()", to_string(spec.placements()), p.dim());
+  }
   if (numel_of(part) == 0) return tutti::zeros(to_shape(part), spec.dtype());
   const std::function<Tensor(int, Extents, Extents)> box = [&](int dim, Extents box_sizes, Extents box_offsets) -> Tensor {
     // One dim besides the outermost may be cut in one draw.

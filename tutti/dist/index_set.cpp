@@ -10,8 +10,9 @@ namespace tutti::dist {
 
 Range cut_range(int64_t size, int64_t rank, int64_t ranks, Cut cut) {
   if (cut == Cut::chunk || !std::has_single_bit(static_cast<uint64_t>(ranks))) {
-    const int64_t chunk = (size + ranks - 1) / ranks;
-    return {std::min(size, chunk * rank), std::min(size, chunk * (rank + 1))};
+    const int64_t chunk = size / ranks + (size % ranks != 0 ? 1 : 0);
+    const auto border = [&](int64_t r) { return chunk == 0 || r > size / chunk ? size : chunk * r; };
+    return {border(rank), border(rank + 1)};
   }
   Range range{0, size};
   for (int64_t below = ranks; below > 1; below /= 2) {

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "tutti/comm/functional/functional.h"
-#include "tutti/comm/groups.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/reshape.h"
@@ -117,19 +116,23 @@ Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTe
   const std::vector<Coordinate> sources = coordinates_of(source.shape()), targets = coordinates_of(target.shape());
   Mover mover;
   mover.sizes_ = target.has_coordinate() ? to.local_sizes(target.coordinate()) : Extents{0};
-  mover.group_ = comm::world();
+  mover.group_ = source.group_with(target);
+  mover.incoming_.resize(1);
+  if (!mover.group_) return mover;
   mover.me_ = mover.group_->rank();
-  mover.outgoing_.resize(static_cast<size_t>(mover.group_->size()));
-  mover.incoming_.resize(mover.outgoing_.size());
+  const std::vector<int> members = mover.group_->world_ranks();
+  const auto place = [&](int rank) { return static_cast<int>(std::lower_bound(members.begin(), members.end(), rank) - members.begin()); };
+  mover.outgoing_.resize(members.size());
+  mover.incoming_.resize(members.size());
   std::vector<int> axes;
   for (int axis = 0; axis < source.ndim(); ++axis) axes.push_back(axis);
   for (size_t q = 0; q < targets.size(); ++q) {
-    const int taker = target.ranks()[q];
+    const int taker = place(target.ranks()[q]);
     for (size_t p = 0; p < sources.size(); ++p) {
-      const int giver = source.ranks()[p];
+      const int giver = place(source.ranks()[p]);
       if (giver != mover.me_ && taker != mover.me_) continue;
       // One of several copies serves: the taker serves itself, else they take turns.
-      const auto own = std::find(source.ranks().begin(), source.ranks().end(), taker);
+      const auto own = std::find(source.ranks().begin(), source.ranks().end(), target.ranks()[q]);
       const Coordinate& anchor = own == source.ranks().end() ? sources[q % sources.size()] : sources[static_cast<size_t>(own - source.ranks().begin())];
       if (source_for(from, anchor, sources[p], axes) != sources[p]) continue;
       const std::vector<Block> blocks = blocks_between(from, sources[p], to, targets[q]);

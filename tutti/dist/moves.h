@@ -33,7 +33,7 @@ class Mover {
   Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int axis);
   // Only the rank `source` of the mesh has the elements; `from` is replicated.
   static Mover scatter(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int source);
-  // Between layouts on different meshes, over the world. Either may be that of a mesh without this rank.
+  // Between layouts on different meshes, over the ranks of both. Either may be that of a mesh without this rank.
   static Mover across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to, const DeviceMesh& target);
   // The part in the layout `to`; may be a view of `local`.
   Tensor run(const Tensor& local) const;

@@ -14,7 +14,7 @@
 namespace tutti::dist {
 namespace {
 
-// Combinations beyond this number are not looked at one by one: each mesh dim then has the rows that leave most inputs in place.
+// Combinations beyond this number are not looked at one by one: mesh dims then take their rows in turn.
 constexpr size_t kMostCombinations = 20000;
 
 int dim_with(const RuleOperand& operand, char factor) {
@@ -50,37 +50,58 @@ class Chooser {
   }
 
   Candidates run() {
-    std::vector<std::vector<const ShardingRow*>> choices(axes_);
-    for (size_t axis = 0; axis < axes_; ++axis) {
-      for (const ShardingRow& row : result_.rows) choices[axis].push_back(&row);
-    }
     size_t combinations = 1;
-    for (const auto& of_axis : choices) combinations *= of_axis.size();
-    if (combinations > kMostCombinations) {
-      for (size_t axis = 0; axis < axes_; ++axis) keep_fitting(choices[axis], axis);
-    }
-    std::vector<size_t> at(axes_, 0);
-    std::vector<const ShardingRow*> rows(axes_);
-    while (true) {
-      for (size_t axis = 0; axis < axes_; ++axis) rows[axis] = choices[axis][at[axis]];
-      for (const std::vector<int>& order : orders_) consider(rows, order);
-      size_t axis = axes_;
-      while (axis > 0 && ++at[axis - 1] == choices[axis - 1].size()) at[--axis] = 0;
-      if (axis == 0) break;
-    }
+    for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis) combinations *= result_.rows.size();
+    if (combinations > kMostCombinations) look_in_turn();
+    else look_at_all();
     return std::move(result_);
   }
 
  private:
-  void keep_fitting(std::vector<const ShardingRow*>& rows, size_t axis) const {
-    const auto fits = [&](const ShardingRow* row) {
+  void look_at_all() {
+    std::vector<size_t> at(axes_, 0);
+    std::vector<const ShardingRow*> rows(axes_);
+    while (true) {
+      for (size_t axis = 0; axis < axes_; ++axis) rows[axis] = &result_.rows[at[axis]];
+      consider(rows);
+      size_t axis = axes_;
+      while (axis > 0 && ++at[axis - 1] == result_.rows.size()) at[--axis] = 0;
+      if (axis == 0) break;
+    }
+  }
+
+  // Starts from the rows that fit the inputs as they are, and from replication, and changes the row of one mesh dim at a time as long as
+  // that is cheaper.
+  void look_in_turn() {
+    std::vector<const ShardingRow*> fitting;
+    for (size_t axis = 0; axis < axes_; ++axis) fitting.push_back(fitting_row(axis));
+    consider(std::vector<const ShardingRow*>(axes_, &result_.rows[0]));
+    consider(fitting);
+    for (int before = -2; before != result_.chosen;) {
+      before = result_.chosen;
+      for (size_t axis = 0; axis < axes_; ++axis) {
+        for (const ShardingRow& row : result_.rows) {
+          std::vector<const ShardingRow*> rows = result_.chosen < 0 ? fitting : result_.all[static_cast<size_t>(result_.chosen)].rows;
+          rows[axis] = &row;
+          consider(rows);
+        }
+      }
+    }
+  }
+
+  const ShardingRow* fitting_row(size_t axis) const {
+    const auto fits = [&](const ShardingRow& row) {
       for (size_t i = 0; i < query_.inputs.size(); ++i) {
-        if (!(row->inputs[i] == query_.inputs[i]->placements()[axis])) return false;
+        if (!(row.inputs[i] == query_.inputs[i]->placements()[axis])) return false;
       }
       return true;
     };
-    std::stable_partition(rows.begin() + 1, rows.end(), fits);
-    rows.resize(std::min<size_t>(rows.size(), 6));
+    const auto it = std::find_if(result_.rows.begin(), result_.rows.end(), fits);
+    return it == result_.rows.end() ? &result_.rows[0] : &*it;
+  }
+
+  void consider(const std::vector<const ShardingRow*>& rows) {
+    for (const std::vector<int>& order : orders_) consider(rows, order);
   }
 
   void consider(const std::vector<const ShardingRow*>& rows, const std::vector<int>& order) {
@@ -129,10 +150,11 @@ class Chooser {
     for (size_t k = 0; k < outputs.size(); ++k) c.outputs.push_back(spec(outputs[k], output_sizes_[k], query_.outputs[k].dtype));
   }
 
-  // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere.
+  // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere. Trees and ranges of index
+  // values need one range on each rank.
   int64_t pieces_held(const ShardingRow& row, size_t axis) const {
     const char factor = factor_of(row);
-    if (factor == '\0' || row.tree_factor != 0) return 1;
+    if (factor == '\0' || row.tree_factor != 0 || row.masked_factor != 0) return 1;
     int64_t pieces = 1;
     const auto is_alone = [&](const RuleOperand& operand) {
       const int d = dim_with(operand, factor);
@@ -383,6 +405,7 @@ OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const Dev
       if (d >= 0) {
         const IndexSet held = c.inputs[i]->indices(d, here);
         plan.range = held.ranges().empty() ? Range{} : held.ranges()[0];
+        plan.index_values = c.inputs[i]->sizes()[static_cast<size_t>(d)];
       }
       if (rule.inputs()[i].opaque) plan.masked_input = static_cast<int>(i);
     }

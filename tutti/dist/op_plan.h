@@ -60,9 +60,10 @@ struct OpPlan {
   bool in_f32 = false;
   bool has_box = false;
   LocalBox box;         // the part of output 0, for ops whose attrs hold sizes
-  // A row by a range of index values: which input holds them, that range, and the dims of the index in output 0.
+  // A row by a range of index values: which input holds them, that range, how many values there are, and the dims of the index in output 0.
   int masked_input = -1;
   Range range;
+  int64_t index_values = 0;
   std::vector<int> index_dims;
 };
 OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const DeviceMesh& mesh);

@@ -47,7 +47,8 @@ struct CostModel {
 // The model of the transport of that name; that of the slowest one for a name that has none.
 CostModel cost_model(std::string_view transport);
 
-// The model of the slowest group of the mesh.
+// The model of the slowest transport of the mesh. Ranks whose own groups have different transports get the same one, for they must all
+// choose the same plan.
 CostModel cost_model_of(const DeviceMesh& mesh);
 
 // The cheapest plan. Both specs are of one mesh, sizes and dtype. UsageError where no plan exists, saying why.

@@ -37,15 +37,18 @@ class Search {
   Search(const DTensorSpec& from, const DTensorSpec& to, const CostModel& model) : from_(from), to_(to), model_(model) {}
 
   RedistributePlan run() {
-    using Item = std::tuple<double, int, const DTensorSpec*>;
+    // Equally dear layouts are looked at in the order in which they were found: ids and addresses differ between ranks, which must
+    // all come to one plan.
+    using Item = std::tuple<double, int, int, const DTensorSpec*>;
     const auto dearer = [](const Item& a, const Item& b) {
-      return std::tuple(std::get<0>(a), std::get<1>(a), std::get<2>(a)->id()) > std::tuple(std::get<0>(b), std::get<1>(b), std::get<2>(b)->id());
+      return std::tuple(std::get<0>(a), std::get<1>(a), std::get<2>(a)) > std::tuple(std::get<0>(b), std::get<1>(b), std::get<2>(b));
     };
     std::priority_queue<Item, std::vector<Item>, decltype(dearer)> open(dearer);
+    int found = 0;
     reached_[&from_] = {0, 0, {}};
-    open.push({0, 0, &from_});
+    open.push({0, 0, found++, &from_});
     while (!open.empty()) {
-      const auto [cost, steps, spec] = open.top();
+      const auto [cost, steps, number, spec] = open.top();
       open.pop();
       if (reached_.at(spec).cost < cost || (reached_.at(spec).cost == cost && reached_.at(spec).steps < steps)) continue;
       if (spec == &to_) return way();
@@ -56,7 +59,7 @@ class Search {
         const auto it = reached_.find(step.to);
         if (it != reached_.end() && std::pair(it->second.cost, it->second.steps) <= std::pair(next.cost, next.steps)) continue;
         reached_[step.to] = next;
-        open.push({next.cost, next.steps, step.to});
+        open.push({next.cost, next.steps, found++, step.to});
       }
     }
     throw UsageError(fmt::format("redistribute: {} cannot become {}: {}", from_.to_string(), to_.to_string(), why_not()));
@@ -83,12 +86,17 @@ class Search {
     return plan;
   }
 
-  const DTensorSpec& after(const DTensorSpec& spec, Placements placements, const std::vector<int>& order, Cut cut) const {
+  // Null where there is no such layout on the way: pieces that do not divide, or two kinds of terms.
+  static const DTensorSpec* after(const DTensorSpec& spec, Placements placements, const std::vector<int>& order, Cut cut) {
     SpecFields fields = spec.fields();
     fields.placements = std::move(placements);
     fields.order = order;
     fields.cut = cut;
-    return DTensorSpec::of(std::move(fields), "redistribute");
+    try {
+      return &DTensorSpec::of(std::move(fields), "redistribute");
+    } catch (const UsageError&) {
+      return nullptr;
+    }
   }
   double ranks_over(const std::vector<int>& axes) const {
     double ranks = 1;
@@ -112,12 +120,12 @@ class Search {
     for (size_t a = 0; a < target.size(); ++a) {
       if (!target[a].is_partial()) target[a] = to_.placements()[a].is_partial() ? Placement::replicate() : to_.placements()[a];
     }
-    const DTensorSpec& t = after(s, std::move(target), to_.order(), to_.cut());
-    if (&t == &s) return;
-    const std::vector<int> axes = moved_axes(s, t);
-    const double bytes = lacking_elements(s, t) * static_cast<double>(itemsize(s.local_dtype()));
-    if (axes.empty()) return add(StepKind::cut, {}, s, t, 0, false);
-    add(is_even_gather(s, t, axes) ? StepKind::gather : StepKind::exchange, axes, s, t, bytes, true);
+    const DTensorSpec* t = after(s, std::move(target), to_.order(), to_.cut());
+    if (t == nullptr || t == &s) return;
+    const std::vector<int> axes = moved_axes(s, *t);
+    const double bytes = lacking_elements(s, *t) * static_cast<double>(itemsize(s.local_dtype()));
+    if (axes.empty()) return add(StepKind::cut, {}, s, *t, 0, false);
+    add(is_even_gather(s, *t, axes) ? StepKind::gather : StepKind::exchange, axes, s, *t, bytes, true);
   }
 
   // One axis goes from Shard to Replicate, and all parts along it are equally large.
@@ -125,7 +133,7 @@ class Search {
     if (axes.size() != 1) return false;
     const auto axis = static_cast<size_t>(axes[0]);
     const Placement& p = s.placements()[axis];
-    if (!p.is_shard() || p.pieces() != 1 || &s.with(with_axis(s.placements(), axes[0], t.placements()[axis])) != &t || !t.placements()[axis].is_replicate()) return false;
+    if (!p.is_shard() || !t.placements()[axis].is_replicate() || after(s, with_axis(s.placements(), axes[0], t.placements()[axis]), s.order(), s.cut()) != &t) return false;
     if (s.axes_of(p.dim()).back() != axes[0]) return false;
     int64_t divisor = 1;
     for (const int a : s.axes_of(p.dim())) {
@@ -159,7 +167,7 @@ class Search {
       together.insert(together.begin(), axis);
       target = with_axis(std::move(target), axis, Placement::replicate());
       const double ranks = ranks_over(together);
-      add(StepKind::all_reduce, together, s, after(s, target, s.order(), s.cut()), 2 * held * (ranks - 1) / ranks, ranks > 1);
+      add(StepKind::all_reduce, together, s, *after(s, target, s.order(), s.cut()), 2 * held * (ranks - 1) / ranks, ranks > 1);
     }
     const int axis = axes[0];
     const Placement& wanted = to_.placements()[static_cast<size_t>(axis)];
@@ -170,26 +178,30 @@ class Search {
     own.erase(std::find(own.begin(), own.end(), axis));
     own.push_back(axis);
     for (const std::vector<int>& order : {own, to_.order()}) {
-      const DTensorSpec& t = after(s, with_axis(s.placements(), axis, wanted), order, cut);
-      const std::vector<int> cutters = t.axes_of(wanted.dim());
-      if (cutters.back() != axis || std::vector<int>(cutters.begin(), cutters.end() - 1) != s.axes_of(wanted.dim())) continue;
+      const DTensorSpec* t = after(s, with_axis(s.placements(), axis, wanted), order, cut);
+      if (t == nullptr) continue;
+      if (!cuts_innermost(s, *t, axis, wanted.dim())) continue;
       const double ranks = ranks_over({axis});
-      add(StepKind::reduce_scatter, {axis}, s, t, held * (ranks - 1) / ranks, ranks > 1);
+      add(StepKind::reduce_scatter, {axis}, s, *t, held * (ranks - 1) / ranks, ranks > 1);
     }
+  }
+
+  // Whether `t` is `s` but for `axis`, which cuts what the other axes leave of `dim`. An order of the target may turn other dims around, too.
+  static bool cuts_innermost(const DTensorSpec& s, const DTensorSpec& t, int axis, int dim) {
+    for (int d = 0; d < s.sizes().ndim(); ++d) {
+      std::vector<int> wanted = s.axes_of(d);
+      if (d == dim) wanted.push_back(axis);
+      if (t.axes_of(d) != wanted) return false;
+    }
+    return true;
   }
 
   void add_fill(const DTensorSpec& s) {
     for (size_t a = 0; a < s.placements().size(); ++a) {
       const Placement& wanted = to_.placements()[a];
       if (!wanted.is_partial() || !s.placements()[a].is_replicate() || wanted.op() == PartialOp::prod) continue;
-      Placements target = with_axis(s.placements(), static_cast<int>(a), wanted);
-      SpecFields fields = s.fields();
-      fields.placements = target;
-      try {
-        add(StepKind::fill, {static_cast<int>(a)}, s, DTensorSpec::of(std::move(fields), "redistribute"), 0, false);
-      } catch (const UsageError&) {
-        // Another kind of partial value is still pending; it is reduced first.
-      }
+      const DTensorSpec* t = after(s, with_axis(s.placements(), static_cast<int>(a), wanted), s.order(), s.cut());
+      if (t != nullptr) add(StepKind::fill, {static_cast<int>(a)}, s, *t, 0, false);
     }
   }
 

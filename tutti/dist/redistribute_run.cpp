@@ -133,8 +133,8 @@ struct PreparedPlans {
 CostModel cost_model_of(const DeviceMesh& mesh) {
   if (!mesh.has_coordinate()) return {};
   CostModel slowest{0, 1e18};
-  for (const auto& group : mesh.groups()) {
-    const CostModel model = cost_model(group->backend(DeviceKind::cpu).name());
+  for (const std::string& transport : mesh.transports()) {
+    const CostModel model = cost_model(transport);
     slowest.latency = std::max(slowest.latency, model.latency);
     slowest.bytes_per_us = std::min(slowest.bytes_per_us, model.bytes_per_us);
   }

@@ -41,6 +41,9 @@ void normalize(SpecFields& f, std::string_view where) {
     if (!p.is_partial()) continue;
     const bool is_bitwise = p.op() == PartialOp::band || p.op() == PartialOp::bor || p.op() == PartialOp::bxor;
     TUTTI_CHECK(!is_bitwise || !is_floating(f.dtype), "{}: {} combines bits, and a tensor of {} has numbers; use sum, avg, max, min or prod", where, to_string(p), name_of(f.dtype));
+    TUTTI_CHECK(p.op() != PartialOp::avg || is_floating(f.dtype), "{}: {} divides, and a tensor of {} has whole numbers; use sum, max, min or prod", where, to_string(p), name_of(f.dtype));
+    TUTTI_CHECK((p.op() != PartialOp::sum && p.op() != PartialOp::prod) || f.dtype != DType::boolean, "{}: {} has no meaning for a tensor of booleans; use max, min or band, bor, bxor", where,
+                to_string(p));
     const auto adds = [](PartialOp op) { return op == PartialOp::sum || op == PartialOp::avg; };
     TUTTI_CHECK(!pending || *pending == p.op() || (adds(*pending) && adds(p.op())), "{}: {} holds two kinds of partial values, which no order combines; reduce one first", where,
                 to_string(f.placements));
@@ -63,6 +66,33 @@ void normalize(SpecFields& f, std::string_view where) {
   if (std::none_of(f.placements.begin(), f.placements.end(), [](const Placement& p) { return p.is_shard(); })) f.cut = Cut::halving;
 }
 
+std::vector<int> axes_sharding(const SpecFields& f, int dim) {
+  std::vector<int> axes;
+  for (const int axis : f.order) {
+    const Placement& p = f.placements[static_cast<size_t>(axis)];
+    if (p.is_shard() && p.dim() == dim) axes.push_back(axis);
+  }
+  return axes;
+}
+
+// On every rank, what outer axes leave of a dim divides into the pieces of the inner ones: were that found out rank by rank, some would
+// go on and wait for the others.
+void check_pieces(const SpecFields& f) {
+  for (int dim = 0; dim < f.sizes.ndim(); ++dim) {
+    const std::vector<int> axes = axes_sharding(f, dim);
+    if (std::none_of(axes.begin(), axes.end(), [&](int axis) { return f.placements[static_cast<size_t>(axis)].pieces() != 1; })) continue;
+    std::vector<IndexSet> held{IndexSet(f.sizes[static_cast<size_t>(dim)])};
+    for (const int axis : axes) {
+      const auto at = static_cast<size_t>(axis);
+      std::vector<IndexSet> next;
+      for (const IndexSet& set : held) {
+        for (int64_t r = 0; r < f.mesh_shape[at]; ++r) next.push_back(set.cut(r, f.mesh_shape[at], f.placements[at].pieces(), f.cut));
+      }
+      held = std::move(next);
+    }
+  }
+}
+
 }  // namespace
 
 // The table of all specs.
@@ -83,6 +113,7 @@ struct SpecTable {
     for (auto it = begin; it != end; ++it) {
       if (it->second->fields_ == fields) return *it->second;
     }
+    check_pieces(fields);
     DTensorSpec& spec = specs.emplace_back();
     spec.fields_ = std::move(fields);
     const bool adds = std::any_of(spec.fields_.placements.begin(), spec.fields_.placements.end(), [](const Placement& p) {
@@ -117,14 +148,7 @@ bool DTensorSpec::has_shard() const {
   return std::any_of(fields_.placements.begin(), fields_.placements.end(), [](const Placement& p) { return p.is_shard(); });
 }
 
-std::vector<int> DTensorSpec::axes_of(int dim) const {
-  std::vector<int> axes;
-  for (const int axis : fields_.order) {
-    const Placement& p = fields_.placements[static_cast<size_t>(axis)];
-    if (p.is_shard() && p.dim() == dim) axes.push_back(axis);
-  }
-  return axes;
-}
+std::vector<int> DTensorSpec::axes_of(int dim) const { return axes_sharding(fields_, dim); }
 
 IndexSet DTensorSpec::indices(int dim, std::span<const int64_t> coordinate) const {
   IndexSet set(fields_.sizes[static_cast<size_t>(dim)]);

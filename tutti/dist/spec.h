@@ -33,7 +33,7 @@ struct SpecFields {
 class DTensorSpec {
  public:
   // The spec of these fields. Dims may be negative. UsageError for a dim that the tensor does not have, a mesh dim without placement,
-  // Partial placements that cannot be combined (sum and avg can), and an order that is no permutation.
+  // Partial placements that cannot be combined (sum and avg can) or that the dtype does not have, pieces that do not divide what a rank holds, and an order that is no permutation.
   static const DTensorSpec& of(SpecFields fields, std::string_view where = "DTensor");
   static const DTensorSpec& of_id(uint32_t id);
 

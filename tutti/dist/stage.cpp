@@ -188,9 +188,11 @@ std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands&
   return planned;
 }
 
-// Indices outside the range of this rank's rows become the first; `outside` says where they were.
-Tensor local_indices(const Tensor& indices, const Range& range, Tensor& outside) {
-  outside = bit_or(lt(indices, range.begin), ge(indices, range.end));
+// Indices of rows that other ranks hold become the first of this rank; `outside` says where they were. Those of no row at all stay out
+// of range, so that the op refuses them.
+Tensor local_indices(const Tensor& indices, const Range& range, int64_t rows, Tensor& outside) {
+  const Tensor before = bit_and(ge(indices, 0), lt(indices, range.begin)), behind = bit_and(ge(indices, range.end), lt(indices, rows));
+  outside = bit_or(before, behind);
   return where(outside, 0, sub(indices, range.begin));
 }
 
@@ -233,7 +235,7 @@ class DTensorStage final : public Stage {
         continue;
       }
       parts[i] = redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
-      // Whoever asked for a view saw the strides of before.
+      // A dense part can be seen in every way.
       if (call.op.view != nullptr) parts[i] = contiguous(parts[i]);
     }
     std::array<Tensor, kMaxOutputs> results;
@@ -245,7 +247,25 @@ class DTensorStage final : public Stage {
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = call.inputs[static_cast<size_t>(call.op.writes[k])];
+      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = wrap_view(view_of_whole(call, operands), std::move(locals[k]), *plan.outputs[k], mesh);
       else outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
+    }
+  }
+
+  // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this rank's part.
+  static Tensor view_of_whole(const OpCall& call, const Operands& operands) {
+    const Tensor whole[] = {operands.wrapper(0)};
+    return call.op.view({call.op, whole, call.attrs});
+  }
+
+  // Parts may have other strides than the whole, and be visible in fewer ways.
+  static void compute(const OpDef& op, std::span<Tensor> parts, const Attrs& attrs, std::span<Tensor> locals) {
+    if (op.view == nullptr || parts[0].is_contiguous()) return apply(op, parts, attrs, locals);
+    try {
+      apply(op, parts, attrs, locals);
+    } catch (const UsageError&) {
+      parts[0] = contiguous(parts[0]);
+      apply(op, parts, attrs, locals);
     }
   }
 
@@ -268,9 +288,9 @@ class DTensorStage final : public Stage {
         locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0, plan.outputs[0]->local_dtype());
         return;
       }
-      indices = local_indices(indices, plan.range, outside);
+      indices = local_indices(indices, plan.range, plan.index_values, outside);
     }
-    apply(call.op, parts, *attrs, locals);
+    compute(call.op, parts, *attrs, locals);
     if (outside.defined()) locals[0] = without_foreign_rows(locals[0], outside, plan.index_dims);
     for (size_t k = 0; k < locals.size(); ++k) {
       if (locals[k].dtype() != plan.outputs[k]->local_dtype()) locals[k] = cast(locals[k], plan.outputs[k]->local_dtype());

@@ -25,30 +25,6 @@ class Elsewhere final : public StoragePlaceholder, public FreeListed<Elsewhere> 
   const DTensorSpec& spec_;
 };
 
-// Strides of the whole by which the same views are possible as of the part: dims follow each other as they do there, with a gap where
-// they have one.
-Extents strides_like(const Extents& sizes, const Tensor& local) {
-  const Extents &strides = local.strides(), &part = local.extents();
-  // The dims by falling strides, without heap memory.
-  Dims order;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    size_t at = order.size();
-    while (at > 0 && strides[static_cast<size_t>(order[at - 1])] < strides[d]) --at;
-    order.insert(static_cast<int>(at), static_cast<int64_t>(d));
-  }
-  Extents result(sizes.size(), 0);
-  int64_t next = 1, next_in_part = 1;  // the stride of a dim that follows without a gap
-  for (size_t k = order.size(); k-- > 0;) {
-    const auto d = static_cast<size_t>(order[k]);
-    if (strides[d] == 0 && part[d] != 1) continue;
-    const bool follows = part[d] <= 1 || strides[d] == next_in_part;
-    result[d] = follows ? next : 2 * next;
-    next = result[d] * std::max<int64_t>(sizes[d], 1);
-    next_in_part = part[d] <= 1 ? next_in_part * part[d] : strides[d] * part[d];
-  }
-  return result;
-}
-
 }  // namespace
 
 const Part& part_of(const Tensor& t, const char* where) {
@@ -58,15 +34,16 @@ const Part& part_of(const Tensor& t, const char* where) {
 }
 
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh) {
-  const Extents strides = local.is_contiguous() ? contiguous_strides(spec.sizes()) : strides_like(spec.sizes(), local);
-  int64_t reach = 1;
-  for (size_t d = 0; d < strides.size(); ++d) reach += strides[d] * std::max<int64_t>(spec.sizes()[d] - 1, 0);
-  StorageRef storage = StorageRef::adopt(Storage::without_memory(reach * itemsize(spec.dtype()), local.device(), std::make_unique<Elsewhere>(spec)));
+  const int64_t nbytes = numel_of(spec.sizes()) * itemsize(spec.dtype());
+  StorageRef storage = StorageRef::adopt(Storage::without_memory(nbytes, local.device(), std::make_unique<Elsewhere>(spec)));
   storage->share_version(*local.storage());
-  Tensor t = Tensor::over(std::move(storage), spec.sizes(), strides, 0, spec.dtype());
-  t.impl()->stages = static_cast<StageMask>(t.impl()->stages | stage());
-  t.extensions().put(kPart, std::make_unique<Part>(spec, mesh, std::move(local)));
-  return t;
+  return wrap_view(Tensor::over(std::move(storage), spec.sizes(), contiguous_strides(spec.sizes()), 0, spec.dtype()), std::move(local), spec, mesh);
+}
+
+Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh) {
+  view.impl()->stages = static_cast<StageMask>(view.impl()->stages | stage());
+  view.extensions().put(kPart, std::make_unique<Part>(spec, mesh, std::move(local)));
+  return view;
 }
 
 std::string Part::description() const { return fmt::format("{} on {}", to_string(spec->placements()), mesh->to_string()); }

@@ -31,7 +31,10 @@ struct Part final : TensorExtension, FreeListed<Part> {
 // UsageError, naming `where`, for a tensor that is not distributed.
 const Part& part_of(const Tensor& t, const char* where);
 
-// The distributed tensor of which this rank holds `local`, whose sizes are those that `spec` says.
+// The distributed tensor of which this rank holds `local`, whose sizes are those that `spec` says. Its strides are dense whatever those of
+// the part are: code that looks at strides must do the same on all ranks.
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh);
+// The same for a view, whose sizes, strides and storage are those of `view`, a view of a distributed tensor without a part.
+Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh);
 
 }  // namespace tutti::dist

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "tutti/core/error.h"
 #include "tutti/nn/module_call.h"
 
 namespace tutti::parallel {
