@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "tests/contract/support/op_cases.h"
+#include "tutti/ops/scalar.h"
 
 namespace tutti {
 namespace {
@@ -34,6 +35,27 @@ TEST_P(AttrsContract, TextNamesEveryFieldAndKeepsTheValues) {
 template <class T>
 bool is_a(const FieldRecord& field) {
   return field.type == field_type<T>();
+}
+
+// Plans of distributed tensors are remembered without floating numbers.
+TEST_P(AttrsContract, ShardingRulesDoNotReadNumbersUnlessTheOpSaysSo) {
+  const OpDef& op = *GetParam();
+  if (op.sharding == nullptr) return;
+  bool reads = false;
+  for (const Sample& sample : op.samples()) {
+    if (sample.attrs.empty()) continue;
+    const std::string rule = op.sharding({op, sample.inputs, sample.attrs});
+    for (const double value : {0.0, -3.5, 2.0}) {
+      Attrs changed = sample.attrs;
+      for_each_field(*changed.type(), &changed, [&](const FieldRecord& f, void* at) {  // the bytes come first
+        if (is_a<double>(f)) *static_cast<double*>(at) = value;
+        if (is_a<Scalar>(f)) *static_cast<Scalar*>(at) = Scalar(value);
+      });
+      reads = reads || op.sharding({op, sample.inputs, changed}) != rule;
+      EXPECT_EQ(changed.hash_of_layout(), sample.attrs.hash_of_layout()) << changed.to_string();
+    }
+  }
+  EXPECT_EQ(reads, op.sharding_reads_numbers) << op.name;
 }
 
 TEST_P(AttrsContract, EachNumberTellsCallsApart) {

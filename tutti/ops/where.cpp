@@ -117,6 +117,7 @@ const OpDef kWhereScalar{
         [](const OpCall& call) {
           return facets::pointwise_sharding(call, attrs_of(call).value.to_double() == 0 ? "| id" : "| idem+", 1);
         },
+    .sharding_reads_numbers = true,
     .samples =
         [] {
           constexpr pointwise::Range one[] = {{-3, 3}}, integers[] = {{-9, 9}};
