@@ -1,4 +1,7 @@
-// What a remembered call allocates: no more than the op on the parts does. Counts every call of operator new of a thread.
+// What a remembered call allocates: no more than the op on the parts does. Counts every call of operator new of a thread. Sanitizers have an
+// operator new of their own, and see every object: with them there is nothing to count.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
 #include <cstdlib>
 #include <new>
 
@@ -32,9 +35,6 @@ int64_t allocations_of(const std::function<void()>& call) {
 }
 
 TEST(DTensorHeap, ARememberedCallAllocatesWhatThePlainOneDoes) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers see every object: nothing is kept";
-#endif
   on_mesh({2}, [](const Mesh& mesh) {
     const NoGradScope no_grad;
     const Tensor x = distribute_tensor(sample({8, 8}), mesh, {shard(0)}), w = distribute_tensor(sample({8, 8}), mesh, {});
@@ -48,3 +48,5 @@ TEST(DTensorHeap, ARememberedCallAllocatesWhatThePlainOneDoes) {
 
 }  // namespace
 }  // namespace tutti::dist
+
+#endif
