@@ -24,6 +24,7 @@
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/max_pool.h"
 #include "tutti/ops/median.h"
+#include "tutti/ops/optimizer_step.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/reduction.h"
@@ -32,6 +33,8 @@
 #include "tutti/ops/slice.h"
 #include "tutti/ops/softmax.h"
 #include "tutti/ops/sort.h"
+#include "tutti/ops/unary.h"
+#include "tutti/ops/where.h"
 
 namespace tutti::dist {
 namespace {
@@ -510,6 +513,69 @@ TEST(DTensor, PlansAreRememberedAndBounded) {
     const PlanCounts before = plan_counts();
     for (int i = 0; i < 100; ++i) mul(t, 0.5 * i);
     EXPECT_EQ(plan_counts().made, before.made);
+  });
+}
+
+// A zero in the place of terms adds nothing, another number does: their plans differ.
+TEST(DTensor, NumbersThatARuleReadsTellPlansApart) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor mask = Tensor::of<bool>({true, false, true}), mine = sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank()));
+    const Tensor terms = from_local(mine, mesh, {partial()}), sum = full_tensor(terms), chosen = distribute_tensor(mask, mesh);
+    for (const double value : {0.0, 5.0, -2.0, 0.0}) {
+      require_none(difference(full_tensor(where(chosen, value, terms)), where(mask, value, sum)), fmt::format("{}", value));
+    }
+  });
+}
+
+TEST(DTensor, TheOldestPlansMakeRoom) {
+  on_mesh({1}, [](const Mesh& mesh) {
+    for (int64_t n = 1; n <= static_cast<int64_t>(kMostPlans) + 100; ++n) neg(zeros({n}, mesh, {shard(0)}));
+    EXPECT_EQ(plan_counts().held, static_cast<int64_t>(kMostPlans));
+    const int64_t made = plan_counts().made;
+    neg(zeros({static_cast<int64_t>(kMostPlans) + 100}, mesh, {shard(0)}));
+    EXPECT_EQ(plan_counts().made, made);
+    neg(zeros({1}, mesh, {shard(0)}));
+    EXPECT_EQ(plan_counts().made, made + 1);
+  });
+}
+
+TEST(DTensor, TenThousandStepsOfAnOptimizerMakeNoMorePlansThanTheFirst) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor p = on(mesh, sample({4}), {shard(0)}), g = on(mesh, sample({4}), {shard(0)}), m = zeros({4}, mesh, {shard(0)}), v = zeros({4}, mesh, {shard(0)});
+    adamw_step_(p, g, m, v, {.lr = 1e-3, .step = 1});
+    const PlanCounts first = plan_counts();
+    for (int64_t step = 2; step <= 10'000; ++step) adamw_step_(p, g, m, v, {.lr = 1e-3 / static_cast<double>(step), .step = step});
+    EXPECT_EQ(plan_counts().made, first.made);
+  });
+}
+
+TEST(DTensor, AnOpWithoutARuleGathersItsInputs) {
+  static const OpDef op = [] {
+    OpDef without = find_op("clone");
+    without.sharding = nullptr;
+    return without;
+  }();
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({5, 3});
+    const Tensor t = on(mesh, whole, {shard(0)});
+    {
+      const StrictPlacementScope strict;
+      EXPECT_USAGE_ERROR(call_op(op, Attrs(), t), "the op has no sharding rule, and a StrictPlacementScope is open");
+    }
+    const Tensor y = call_op(op, Attrs(), t);
+    EXPECT_EQ(placements_of(y), Placements{replicate()});
+    EXPECT_EQ(difference(full_tensor(y), whole), "");
+  });
+}
+
+TEST(DTensor, AViewThatHadToCommunicateIsNotWritten) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor t = on(mesh, sample({4, 3}), {shard(0)});
+    const Tensor row = select(t, 0, 1);
+    EXPECT_USAGE_ERROR(add_(row, 1.0), "is read-only memory and cannot be written; clone() it");
+    EXPECT_EQ(difference(full_tensor(add(row, 1.0)), add(select(sample({4, 3}), 0, 1), 1.0)), "");
+    add_(select(t, 1, 0), 1.0);
+    EXPECT_EQ(full_tensor(t).data<float>()[0], sample({4, 3}).data<float>()[0] + 1.0f);
   });
 }
 

@@ -62,6 +62,10 @@ TEST(IndexSet, CutsTheLargestSizes) {
   EXPECT_EQ(cut_range(5, 3, 4, Cut::chunk), (Range{5, 5}));
 }
 
+TEST(ExplainSharding, RefusesATransportWithoutPrices) {
+  EXPECT_USAGE_ERROR(explain_sharding({.op = "exp", .mesh = {2}, .inputs = {"[8]@[R]"}, .transport = "glo"}), "unknown transport 'glo'; did you mean 'gloo'");
+}
+
 TEST(Visualize, DrawsRowsColumnsReplicasAndEmptyParts) {
   const DTensorSpec& both = DTensorSpec::of({.mesh_shape = {2, 2}, .placements = {shard(0), shard(1)}, .sizes = {5, 4}});
   EXPECT_EQ(visualize(both, {0, 1, 2, 3}),

@@ -112,6 +112,8 @@ std::string explain_sharding(const ShardingQuestion& question) {
     TUTTI_CHECK(ranks <= kMostExplained / all, "explain sharding: the mesh has more than {} ranks, and each is looked at; ask about a smaller one", kMostExplained);
     all *= ranks;
   }
+  const std::vector<std::string> transports = priced_transports();
+  TUTTI_CHECK(std::find(transports.begin(), transports.end(), question.transport) != transports.end(), "explain sharding: {}", unknown_name_message("transport", question.transport, transports));
   TUTTI_CHECK(op.num_inputs < 0 || op.num_inputs == static_cast<int>(question.inputs.size()), "explain sharding: {} takes {} tensors, and {} are given", op.name, op.num_inputs,
               question.inputs.size());
   TUTTI_CHECK(!question.inputs.empty(), "explain sharding: {} is asked about without tensors; give the layout of each", op.name);

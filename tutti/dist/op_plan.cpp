@@ -367,17 +367,34 @@ void register_sharding(const OpDef& op, ShardingFunction rule) {
   else own.rules.erase(&op);
 }
 
+namespace {
+
+ShardingFunction own_rule_of(const OpDef& op) {
+  OwnRules& own = own_rules();
+  const std::lock_guard lock(own.mutex);
+  const auto it = own.rules.find(&op);
+  return it == own.rules.end() ? nullptr : it->second;
+}
+
+// Every dim of every tensor is whole.
+std::string whole_rule(const OpCall& call) {
+  const auto spell = [](int ndim) { return " t[" + std::string(static_cast<size_t>(ndim), 'A') + "]"; };
+  std::string text;
+  for (const Tensor& t : call.inputs) text += spell(t.ndim());
+  OutputMetas metas;
+  call.op.infer(call, metas);
+  text += " ->";
+  for (int k = 0; k < metas.count; ++k) text += spell(metas.meta[k].sizes.ndim());
+  return text;
+}
+
+}  // namespace
+
+bool has_sharding(const OpDef& op) { return op.sharding != nullptr || own_rule_of(op) != nullptr; }
+
 std::string sharding_of(const OpCall& call) {
-  ShardingFunction rule;
-  {
-    OwnRules& own = own_rules();
-    const std::lock_guard lock(own.mutex);
-    const auto it = own.rules.find(&call.op);
-    if (it != own.rules.end()) rule = it->second;
-  }
-  if (rule) return rule(call);
-  TUTTI_CHECK(call.op.sharding != nullptr, "{}: the op has no sharding rule; give it one in its facet `sharding`, or by register_sharding()", call.op.name);
-  return call.op.sharding(call);
+  if (const ShardingFunction rule = own_rule_of(call.op)) return rule(call);
+  return call.op.sharding != nullptr ? call.op.sharding(call) : whole_rule(call);
 }
 
 std::string Candidate::name() const {

@@ -46,7 +46,9 @@ struct LayoutQuery {
 // process; call it before the op is used on distributed tensors. UsageError from those calls where the text is no rule.
 using ShardingFunction = std::function<std::string(const OpCall&)>;
 void register_sharding(const OpDef& op, ShardingFunction rule);
-// The rule of a call. UsageError for an op that has none.
+// Whether the op has a rule, of its own or registered.
+bool has_sharding(const OpDef& op);
+// The rule of a call; that of an op that has none keeps all of its tensors whole.
 std::string sharding_of(const OpCall& call);
 
 // All combinations of rows with the one to take: the cheapest; of equally cheap ones that with the fewest bytes, collectives, moved

@@ -44,8 +44,10 @@ struct CostModel {
   double bytes_per_us = 5000;
   double of(int64_t ranks, double bytes) const { return latency * static_cast<double>(ranks > 1) + bytes / bytes_per_us; }
 };
-// The model of the transport of that name; that of the slowest one for a name that has none.
+// The model of the transport of that name; that of the slowest one for a name that has none, such as a transport of a user.
 CostModel cost_model(std::string_view transport);
+// The transports that have a model of their own.
+std::vector<std::string> priced_transports();
 
 // The model of the slowest transport of the mesh. Ranks whose own groups have different transports get the same one, for they must all
 // choose the same plan.

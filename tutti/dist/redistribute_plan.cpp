@@ -228,12 +228,22 @@ std::string RedistributePlan::to_string() const {
   return text;
 }
 
-CostModel cost_model(std::string_view transport) {
-  // Latency of a call in microseconds and bytes per microsecond of 2 to 4 ranks, from docs/benchmarks.md; they only rank plans.
+// Microseconds of a call and bytes per microsecond, as orders of magnitude: they only rank plans.
+static const std::map<std::string_view, CostModel>& cost_models() {
   static const std::map<std::string_view, CostModel> models = {
       {"threads", {2, 8000}}, {"shm", {3, 6000}}, {"gloo", {150, 1500}}, {"mpi", {3, 3000}}, {"hier", {150, 1500}}, {"nccl", {10, 80000}}, {"fake", {1, 10000}}};
-  const auto it = models.find(transport);
-  return it == models.end() ? models.at("gloo") : it->second;
+  return models;
+}
+
+CostModel cost_model(std::string_view transport) {
+  const auto it = cost_models().find(transport);
+  return it == cost_models().end() ? cost_models().at("gloo") : it->second;
+}
+
+std::vector<std::string> priced_transports() {
+  std::vector<std::string> names;
+  for (const auto& [name, model] : cost_models()) names.emplace_back(name);
+  return names;
 }
 
 RedistributePlan plan_redistribution(const DTensorSpec& from, const DTensorSpec& to, const CostModel& model) {

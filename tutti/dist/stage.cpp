@@ -161,6 +161,8 @@ std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands&
   const DeviceMesh& mesh = operands.mesh();
   TUTTI_CHECK(!op.resizes && std::all_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b < 0; }),
               "{}: gives a tensor other memory, which a distributed one does not have; do it to its to_local()", describe_call(call, mesh));
+  TUTTI_CHECK(!strict_placement || has_sharding(op), "{}: the op has no sharding rule, and a StrictPlacementScope is open; give it one in its facet `sharding`, or by register_sharding()",
+              describe_call(call, mesh));
   const std::vector<Tensor> wrappers = operands.wrappers();
   const OpCall whole{op, wrappers, call.attrs};
   OutputMetas metas;
@@ -235,8 +237,11 @@ class DTensorStage final : public Stage {
         continue;
       }
       parts[i] = redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
-      // A dense part can be seen in every way.
-      if (call.op.view != nullptr) parts[i] = contiguous(parts[i]);
+      // A dense part can be seen in every way. What is written into it would not reach the tensor that it was moved from.
+      if (call.op.view != nullptr) {
+        parts[i] = contiguous(parts[i]);
+        if (parts[i].storage().get() != part.local.storage().get()) parts[i].storage()->set_read_only();
+      }
     }
     std::array<Tensor, kMaxOutputs> results;
     const std::span<Tensor> locals{results.data(), outputs.size()};
@@ -265,6 +270,7 @@ class DTensorStage final : public Stage {
       apply(op, parts, attrs, locals);
     } catch (const UsageError&) {
       parts[0] = contiguous(parts[0]);
+      parts[0].storage()->set_read_only();
       apply(op, parts, attrs, locals);
     }
   }

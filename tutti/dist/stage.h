@@ -7,7 +7,7 @@
 namespace tutti::dist {
 
 // While it lives, an op on this thread that would move one of its inputs is a UsageError that names the cheapest legal layout, and so is
-// one without any row but the replicated one.
+// one that has no sharding rule.
 class StrictPlacementScope {
  public:
   StrictPlacementScope();
