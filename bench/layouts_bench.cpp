@@ -169,6 +169,10 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     flags.insert(flags.end(), more);
     return flags;
   };
+  const auto divided = [](Words flags, int degree) {
+    flags.push_back(fmt::format("--parallelism.data_parallel_shard_degree={}", degree));
+    return flags;
+  };
   std::vector<Layout> rows{
       {kReference, ranks(1), {}},
       {"two-threads", ranks(1, "2"), {}},
@@ -179,11 +183,16 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
       {"two-ranks-as-threads", with(ranks(2), {"--runtime.transport=threads"}), {}},
       {"four-ranks", with(ranks(4), {"--runtime.transport=shm"}), {}},
       {"four-ranks-gloo", with(ranks(4), {"--runtime.transport=gloo"}), {}},
+      {"fsdp-two-ranks", divided(ranks(2), 2), {}},
+      {"fsdp-three-ranks-compiled", with(divided(ranks(3), 3), {"--training.compile=true"}), {}},
+      {"fsdp-four-ranks-gloo", with(divided(ranks(4), 4), {"--runtime.transport=gloo"}), {}},
+      {"hsdp-two-by-two", divided(ranks(4), 2), {}},
       {"compiled", with(ranks(1), {"--training.compile=true"}), {}},
       {"compiled-two-ranks", with(ranks(2), {"--training.compile=true"}), {}},
       {"recomputed", with(ranks(2), {"--activation_checkpoint.mode=full"}), {}},
       {"loss-in-chunks", with(ranks(1), {"--training.loss_max_bytes=1048576"}), {}},
       {"killed-then-two-ranks", ranks(1), {}, ranks(2)},
+      {"killed-then-fsdp-three-ranks", ranks(2), {}, divided(ranks(3), 3)},
       {"killed-then-one-rank", ranks(4), {}, with(ranks(1, "2"), {"--training.compile=true"})},
   };
   // Without TUTTI_CPU the best instruction set is used: the other one is the row.
@@ -195,6 +204,15 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     const std::string overlap = "--parallelism.data_parallel_overlap=backward", thread = "--runtime.progress_thread=true";
     rows.push_back({"four-ranks-overlapped", with(ranks(4), {overlap}), {}});
     rows.push_back({"three-ranks-overlapped-gloo", with(ranks(3), {"--runtime.transport=gloo", overlap, thread}), {}});
+    rows.push_back({"fsdp-four-ranks-overlapped", with(divided(ranks(4), 4), {overlap}), {}});
+    rows.push_back({"fsdp-three-ranks-every-round", with(divided(ranks(3), 3), {"--parallelism.data_parallel_schedule=every_round"}), {}});
+    rows.push_back({"fsdp-six-ranks", divided(ranks(6), 6), {}});
+    rows.push_back({"fsdp-three-ranks-as-threads", with(divided(ranks(3), 3), {"--runtime.transport=threads"}), {}});
+    rows.push_back({"fsdp-three-ranks-recomputed-gloo", with(divided(ranks(3), 3), {"--runtime.transport=gloo", "--activation_checkpoint.mode=full"}), {}});
+    rows.push_back({"fsdp-two-ranks-compiled-gloo", with(divided(ranks(2), 2), {"--runtime.transport=gloo", "--training.compile=true"}), {}});
+    rows.push_back({"fsdp-two-ranks-gloo-kept", with(divided(ranks(2), 2), {"--runtime.transport=gloo", "--parallelism.fsdp_reshard_after_forward=never"}), {}});
+    rows.push_back({"hsdp-three-by-two-gloo", with(divided(ranks(6), 2), {"--runtime.transport=gloo"}), {}});
+    rows.push_back({"killed-fsdp-then-one-rank", divided(ranks(4), 4), {}, ranks(1)});
     rows.push_back({"four-ranks-as-threads", with(ranks(4), {"--runtime.transport=threads"}), {}});
     rows.push_back({"five-ranks-gloo", with(ranks(5), {"--runtime.transport=gloo"}), {}});
     rows.push_back({"six-ranks-compiled", with(ranks(6), {"--training.compile=true"}), {}});
@@ -208,6 +226,8 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     const std::string bf16 = "--training.mixed_precision_param=bfloat16", bf16_base = "bf16-one-rank";
     rows.push_back({.name = bf16_base, .flags = with(ranks(1), {bf16}), .variables = {}, .base = bf16_base});
     rows.push_back({.name = "bf16-two-ranks", .flags = with(ranks(2), {bf16}), .variables = {}, .base = bf16_base});
+    rows.push_back({.name = "bf16-fsdp-three-ranks", .flags = with(divided(ranks(3), 3), {bf16}), .variables = {}, .base = bf16_base});
+    rows.push_back({.name = "bf16-fsdp-two-ranks-gloo-compiled", .flags = with(divided(ranks(2), 2), {bf16, "--runtime.transport=gloo", "--training.compile=true"}), .variables = {}, .base = bf16_base});
     if (codegen::cpu_target() == codegen::CpuTarget::avx512)
       rows.push_back({.name = "bf16-avx2-two-ranks-compiled", .flags = with(ranks(2), {bf16, "--training.compile=true"}), .variables = {"TUTTI_CPU=avx2"}, .base = bf16_base});
     // So does a model with dropout.
@@ -216,6 +236,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({.name = "dropout-three-ranks-compiled", .flags = with(ranks(3), {dropout, "--training.compile=true"}), .variables = {}, .base = dropout_base});
     rows.push_back({.name = "dropout-five-ranks-every-round", .flags = with(ranks(5), {dropout, every_round}), .variables = {}, .base = dropout_base});
     rows.push_back({.name = "dropout-six-ranks-every-round-compiled", .flags = with(ranks(6), {dropout, every_round, "--training.compile=true"}), .variables = {}, .base = dropout_base});
+    rows.push_back({.name = "dropout-fsdp-four-ranks", .flags = with(divided(ranks(4), 4), {dropout}), .variables = {}, .base = dropout_base});
     rows.push_back({.name = "dropout-seven-ranks-recomputed", .flags = with(ranks(7), {dropout, "--activation_checkpoint.mode=full"}), .variables = {}, .base = dropout_base});
     rows.push_back({"killed-then-gloo", with(ranks(2), {"--training.compile=true"}), {}, with(ranks(4), {"--runtime.transport=gloo"})});
   }

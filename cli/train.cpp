@@ -19,6 +19,7 @@
 #include "tutti/train/config_docs.h"
 #include "tutti/train/config_toml.h"
 #include "tutti/train/run_model.h"
+#include "tutti/train/data_degrees.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/trainer.h"
 
@@ -43,9 +44,7 @@ train::Config resolve(const TrainFlags& flags) {
   for (const std::string& flag : flags.overrides) train::apply_override(config, flag);
   if (!flags.data.empty()) config.data.paths = flags.data;
   if (config.run.name.empty()) config.run.name = std::filesystem::path(flags.config).stem().string();
-  const int64_t degree = config.parallelism.data_parallel_replicate_degree;
-  TUTTI_CHECK(degree == -1 || degree == flags.ranks, "parallelism.data_parallel_replicate_degree is {}, but {} rank{} started; give -n {}",
-              degree, flags.ranks, flags.ranks == 1 ? " is" : "s are", degree);
+  train::data_degrees(config.parallelism, flags.ranks);
   train::validate(config);
   train::build_model(config);
   parallel::shards_of_rank(config.numerics.virtual_shards, 0, flags.ranks);

@@ -42,7 +42,7 @@ TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
   EXPECT_GE(same, 24);
   EXPECT_GE(same_by_base["one-rank"], 24);
   EXPECT_GE(same_by_base["bf16"], 1);
-  EXPECT_EQ(same_by_base["dropout"], 4);
+  EXPECT_EQ(same_by_base["dropout"], 5);
   EXPECT_EQ(controls, 2);
   EXPECT_EQ(last["layouts"], same);
   EXPECT_EQ(last["losses"], 4 * same);

@@ -6,6 +6,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/config_toml.h"
+#include "tutti/train/data_degrees.h"
 
 namespace tutti::train {
 namespace {
@@ -88,8 +89,6 @@ TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
   EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = 2\n"),
             "a.toml:2:26: parallelism.tensor_parallel_degree: 2 is not supported yet by this version; expected 1");
   EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = -1\n"), "(no error)");
-  EXPECT_EQ(flag_complaint("--checkpoint.async=true"),
-            "--checkpoint.async: true is not supported yet by this version; expected false");
   EXPECT_EQ(flag_complaint("--runtime.symm_backend=cuda"),
             "--runtime.symm_backend: \"cuda\" is not supported yet by this version; expected \"native\"");
 }
@@ -145,6 +144,36 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.data_parallel_replicate_degree = 16; }),
             "parallelism.data_parallel_replicate_degree = 16 is more than numerics.virtual_shards = 8; every rank "
             "needs at least one shard of the batch");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.data_parallel_replicate_degree = 4, c.parallelism.data_parallel_shard_degree = 4; }),
+            "parallelism.data_parallel_replicate_degree x data_parallel_shard_degree = 4 x 4 is more than numerics.virtual_shards = 8; every rank needs at least one shard "
+            "of the batch");
+}
+
+// Keys that other trainers have under other names.
+TEST(ConfigMessages, KeysOfTorchTitanAreTranslated) {
+  EXPECT_EQ(flag_complaint("--training.local_batch_size=8"),
+            "--training.local_batch_size: training.local_batch_size is TorchTitan's; set training.global_batch_tokens = rows x data.sequence_length, the batch of all ranks");
+  EXPECT_EQ(flag_complaint("--checkpoint.interval=8"), "--checkpoint.interval: checkpoint.interval is TorchTitan's; set checkpoint.every");
+  EXPECT_EQ(flag_complaint("--profiling.enable_profiling=true"), "--profiling.enable_profiling: section [profiling] is TorchTitan's; set profiler.enable");
+}
+
+TEST(ConfigMessages, DegreesMustMultiplyToTheRanks) {
+  const auto degrees = [](int64_t replicate, int64_t shard, int64_t ranks) {
+    try {
+      const DataDegrees d = data_degrees({.data_parallel_replicate_degree = replicate, .data_parallel_shard_degree = shard}, ranks);
+      return fmt::format("{} x {}", d.replicate, d.shard);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(degrees(-1, 1, 4), "4 x 1");
+  EXPECT_EQ(degrees(1, -1, 6), "1 x 6");
+  EXPECT_EQ(degrees(-1, 3, 6), "2 x 3");
+  EXPECT_EQ(degrees(2, 2, 4), "2 x 2");
+  EXPECT_EQ(degrees(-1, 4, 6), "parallelism.data_parallel_replicate_degree = -1 and data_parallel_shard_degree = 4 do not fit 6 ranks: expected one of 1, 2, 3, 6");
+  EXPECT_EQ(degrees(2, 2, 1), "parallelism.data_parallel_replicate_degree = 2 and data_parallel_shard_degree = 2 do not fit 1 rank: their product is 4; set one of them to -1, or start 4 ranks");
+  EXPECT_EQ(degrees(-1, -1, 2), "parallelism.data_parallel_replicate_degree and data_parallel_shard_degree are both -1; one of them can be the rest of the 2 ranks: give the other a number, "
+                                "such as --parallelism.data_parallel_replicate_degree=1");
 }
 
 }  // namespace

@@ -98,13 +98,13 @@ TEST(GradientBuckets, CoverEachElementOnce) {
   };
   for (const UseLayout& layout : layouts) {
     std::vector<int64_t> next(layout.size(), 0);
-    for (const GradientBucket& bucket : buckets_of(layout)) {
+    for (const GradientBucket& bucket : buckets_of(layout, Keepers(layout.size(), 0, 1))) {
       int64_t numel = 0;
       for (const GradientBucket::Part& part : bucket.parts) {
-        EXPECT_EQ(part.begin, next[part.parameter]);
+        EXPECT_EQ(bucket.first, next[part.parameter]);
         EXPECT_EQ(layout[part.parameter].size(), bucket.uses);
-        next[part.parameter] = part.end;
-        numel += part.end - part.begin;
+        next[part.parameter] = bucket.first + part.numel;
+        numel += part.numel;
       }
       EXPECT_EQ(bucket.numel, numel);
       EXPECT_LE(numel * 4, 32 << 20);

@@ -40,6 +40,9 @@ std::vector<Tensor> take_uses(const Tensor& leaf);
 
 namespace autograd {
 
+// Whether a backward runs on this thread.
+bool is_backward_running();
+
 // Backward through a recomputed checkpoint region, called from inside a running backward. The gradients of `inputs` are returned
 // in `input_grads`; those of captured leaves and values join the running backward at their own places in forward order.
 void backward_region(const Tensor& output, const Tensor& cotangent, const Order& region, std::span<const Tensor> inputs,
@@ -56,15 +59,6 @@ std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor>
 // For a node that learns the targets of its cotangents only in run(): sends one as if `to` were its edge number `use`. The node
 // names what it may send to in Node::captured.
 void send_from(const Node& node, int use, const Edge& to, Tensor grad);
-
-// Gradients of `outputs` with respect to leaves: those of `inputs` complete, with their hooks, and those of each use of `leaves`
-// by itself, in forward order.
-struct SplitGradients {
-  std::vector<Tensor> inputs;               // undefined: nothing depends on it
-  std::vector<std::vector<Tensor>> leaves;  // per leaf and use
-};
-SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tensor> cotangents, std::span<const Tensor> inputs,
-                          std::span<const Tensor> leaves);
 
 // Applies the hooks of `leaf` to its finished gradient and returns the result. For training loops that finish gradients themselves.
 Tensor apply_leaf_hooks(const Tensor& leaf, Tensor grad);

@@ -97,6 +97,15 @@ void sum_parts(std::vector<Part> parts, const Tensor& output) {
   sum_nodes(nodes, values, output.numel(), output.data<float>());
 }
 
+// `numel` is -1 on a rank that brings no node.
+void check_slices(std::span<const NodeSlice> slices, int ranks, int64_t numel) {
+  TUTTI_CHECK(slices.empty() || std::ssize(slices) == ranks, "reduce_nodes: {} slices for {} ranks", slices.size(), ranks);
+  for (size_t r = 0; r < slices.size(); ++r) {
+    const NodeSlice& s = slices[r];
+    TUTTI_CHECK(s.begin >= 0 && s.begin <= s.end && (numel < 0 || s.end <= numel), "reduce_nodes: the slice of rank {} is [{}, {}) of {} elements", r, s.begin, s.end, numel);
+  }
+}
+
 // The number of elements of this rank's nodes; -1 when it brings none.
 int64_t check_own(const ProcessGroup& group, Tensors nodes, const NodePlan& plan) {
   const auto me = static_cast<size_t>(group.rank());
@@ -144,18 +153,22 @@ void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values,
   }
 }
 
-NodeReduction::NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, const CallOptions& options) : output_(output) {
+NodeReduction::NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, const CallOptions& options, std::span<const NodeSlice> slices)
+    : output_(output) {
   group.checked(CollectiveKind::all_to_all, [&] {
     const int ranks = group.size(), me = group.rank();
     std::vector<ShardNode> all;
     const size_t rounds = check_plan(group, plan, all);
     const int64_t numel = check_own(group, nodes, plan);
     check_output(output);
-    const NodeSlice own = slice_of(numel, me, ranks);
+    check_slices(slices, ranks, numel);
+    const auto slice = [&](int r) { return slices.empty() ? slice_of(numel, r, ranks) : slices[static_cast<size_t>(r)]; };
+    const NodeSlice own = slice(me);
     TUTTI_CHECK(numel < 0 || own.end - own.begin == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me,
                 output.numel(), numel, own.end - own.begin);
     CallOptions agreed = options;
     agreed.agreement = key_of(plan, options.agreement);
+    if (!slices.empty()) agreed.agreement = hash64(slices.data(), slices.size_bytes(), agreed.agreement);
     // In round i every rank sends the slices of its i-th node, if it has one, without copying them first.
     for (size_t round = 0; round < rounds; ++round) {
       std::vector<Tensor> outputs, inputs;
@@ -164,7 +177,7 @@ NodeReduction::NodeReduction(ProcessGroup& group, const Tensor& output, Tensors 
         const bool brings = round < theirs.size();
         outputs.push_back(Tensor::empty({brings ? output.numel() : 0}));
         if (brings) parts_.emplace_back(theirs[round], outputs.back().data<float>());
-        inputs.push_back(round < nodes.size() ? part_of(nodes[round], slice_of(numel, r, ranks)) : Tensor::empty({0}));
+        inputs.push_back(round < nodes.size() ? part_of(nodes[round], slice(r)) : Tensor::empty({0}));
       }
       works_.push_back(group.all_to_all(outputs, inputs, agreed));
       held_.insert(held_.end(), outputs.begin(), outputs.end());

@@ -45,8 +45,9 @@ void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, cons
 // The same in two halves, between which the bytes move while the rank computes. All ranks make these calls in the same order.
 class NodeReduction {
  public:
-  // Starts. The group must live until finish().
-  NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, const CallOptions& options);
+  // Starts. The group must live until finish(). slices[r] are the elements that rank r owns, and may be empty; without them they are
+  // those of slice_of(). UsageError for slices that are not one per rank or reach beyond the elements.
+  NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, const CallOptions& options, std::span<const NodeSlice> slices = {});
   bool is_done() const;
   // Waits and adds: then the output is complete. Local, but for the errors of what was started.
   void finish();

@@ -90,6 +90,10 @@ Tensor empty(const Shape& sizes, const Mesh& mesh, Placements placements = {}, D
 Tensor rand(const Shape& sizes, const RandomKey& key, const Mesh& mesh, Placements placements = {}, DType dtype = DType::f32);
 Tensor randn(const Shape& sizes, const RandomKey& key, const Mesh& mesh, Placements placements = {}, DType dtype = DType::f32);
 
+// This rank's part of the numbers that draw(sizes, key) would give in the sizes of `like`, a distributed tensor: draw() is called for parts, with
+// keys that begin at their first element. For library code that fills such tensors.
+Tensor drawn_part(const Tensor& like, const RandomKey& key, const std::function<Tensor(const Shape& sizes, const RandomKey& key)>& draw);
+
 // ---- reading
 
 // Whether two distributed tensors of one mesh have equal sizes, dtypes and elements; the same answer on all ranks.

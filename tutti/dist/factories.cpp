@@ -70,4 +70,9 @@ Tensor randn(const Shape& sizes, const RandomKey& key, const Mesh& mesh, Placeme
   return wrap(draw_part(spec, *mesh, [&](const Shape& part, const RandomKey& k) { return normal(part, k, 0.0, 1.0, dtype); }, key), spec, mesh);
 }
 
+Tensor drawn_part(const Tensor& like, const RandomKey& key, const std::function<Tensor(const Shape&, const RandomKey&)>& draw) {
+  const Part& part = part_of(like, "drawn_part");
+  return draw_part(*part.spec, *part.mesh, draw, key);
+}
+
 }  // namespace tutti::dist

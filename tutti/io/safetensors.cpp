@@ -48,30 +48,19 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
 
 void write_safetensors(const std::string& path, std::span<const std::pair<std::string, Tensor>> tensors,
                        const std::map<std::string, std::string>& metadata) {
-  std::vector<const std::pair<std::string, Tensor>*> order;
-  for (const auto& named : tensors) {
-    TUTTI_CHECK(named.second.defined() && named.second.device().kind == DeviceKind::cpu,
-                "write_safetensors '{}': tensor '{}' is {}, expected one on the cpu", path, named.first,
-                describe(named.second));
-    order.push_back(&named);
+  std::vector<io::SafetensorsEntry> entries;
+  std::unordered_map<std::string_view, const Tensor*> by_name;
+  for (const auto& [name, tensor] : tensors) {
+    TUTTI_CHECK(tensor.defined() && tensor.device().kind == DeviceKind::cpu, "write_safetensors '{}': tensor '{}' is {}, expected one on the cpu", path, name, describe(tensor));
+    entries.push_back({.name = name, .dtype = tensor.dtype(), .shape = tensor.extents()});
+    by_name[name] = &tensor;
   }
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    const int64_t a_size = itemsize(a->second.dtype()), b_size = itemsize(b->second.dtype());
-    return a_size != b_size ? a_size > b_size : a->first < b->first;
-  });
-  io::SafetensorsHeader header;
-  header.metadata = metadata;
-  int64_t offset = 0;
-  for (const auto* named : order) {
-    const Tensor& tensor = named->second;
-    header.entries.push_back({named->first, tensor.dtype(), tensor.extents(), offset, offset + tensor.nbytes()});
-    offset += tensor.nbytes();
-  }
+  const io::SafetensorsHeader header = io::safetensors_layout(std::move(entries), metadata);
   const std::string header_bytes = io::safetensors_header_bytes(header);
   AtomicFile file(path);
   file.write(header_bytes);
-  for (const auto* named : order) {
-    const Tensor dense = to_contiguous(named->second);
+  for (const io::SafetensorsEntry& entry : header.entries) {
+    const Tensor dense = to_contiguous(*by_name.at(entry.name));
     file.write(dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
   file.commit();

@@ -151,6 +151,20 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std:
   return Reader(file, path).read();
 }
 
+SafetensorsHeader safetensors_layout(std::vector<SafetensorsEntry> entries, std::map<std::string, std::string> metadata) {
+  std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    const int64_t a_size = itemsize(a.dtype), b_size = itemsize(b.dtype);
+    return a_size != b_size ? a_size > b_size : a.name < b.name;
+  });
+  int64_t offset = 0;
+  for (SafetensorsEntry& entry : entries) {
+    entry.begin = offset;
+    offset += numel_of(entry.shape) * itemsize(entry.dtype);
+    entry.end = offset;
+  }
+  return {.entries = std::move(entries), .metadata = std::move(metadata)};
+}
+
 std::string safetensors_header_bytes(const SafetensorsHeader& header) {
   JsonWriter json;
   json.object();

@@ -41,6 +41,10 @@ struct SafetensorsHeader {
 // repeated keys that describes tensors of known dtypes.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path);
 
+// Where each tensor lies in a file: by descending item size, then by name, so that every tensor is aligned and equal content gives equal bytes.
+// `begin` and `end` of the entries are set; data_start is not.
+SafetensorsHeader safetensors_layout(std::vector<SafetensorsEntry> entries, std::map<std::string, std::string> metadata);
+
 // The first bytes of a file: length and JSON, padded so that data starts at a multiple of 8. UsageError when the header
 // would be too long, a name is repeated, or a text is not UTF-8.
 std::string safetensors_header_bytes(const SafetensorsHeader& header);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/dist/dtensor.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
@@ -37,25 +38,42 @@ class Upkeep {
 
 struct Parameter::State {
   // The two tensors as slots that compiled functions read.
+  enum class Kind : uint8_t { use, master, stored };
   struct Face final : TensorSlot {
-    Face(State& owner, bool is_master) : owner(owner), is_master(is_master) {}
-    Tensor held() const override { return is_master ? owner.existing_master() : owner.current_leaf(); }
-    Tensor copied_from() const override { return is_master || !owner.is_copied() ? Tensor() : owner.existing_master(); }
+    Face(State& owner, Kind kind) : owner(owner), kind(kind) {}
+    Tensor held() const override {
+      if (kind == Kind::use) return owner.read_leaf();
+      return kind == Kind::master ? owner.existing_master() : owner.stored();
+    }
+    Tensor copied_from() const override { return kind != Kind::use || !owner.is_copied() || owner.is_apart ? Tensor() : owner.existing_master(); }
     std::string description() const override { return fmt::format("parameter '{}'", owner.name); }
     State& owner;
-    const bool is_master;
+    const Kind kind;
   };
 
   State(std::string name, const Extents& sizes, const Init& init, DType dtype)
-      : name(std::move(name)), sizes(sizes), init(init), dtype(dtype), use_dtype(dtype), use_face(*this, false), master_face(*this, true) {}
+      : name(std::move(name)), sizes(sizes), init(init), dtype(dtype), use_dtype(dtype), use_face(*this, Kind::use), master_face(*this, Kind::master),
+        stored_face(*this, Kind::stored) {}
 
   bool is_copied() const { return use_dtype != dtype; }
   const Tensor& existing_master() const {
     TUTTI_CHECK(master.defined(), "parameter '{}' {} has no values yet; call nn::initialize(module), load the module, or materialize() the parameter", name, sizes);
     return master;
   }
+  const Tensor& read_leaf() {
+    if (before_read) {
+      const Upkeep now;
+      before_read();
+    }
+    return current_leaf();
+  }
+  Tensor stored() const {
+    const Tensor& values = existing_master();
+    return dist::is_dtensor(values) ? dist::part_of(values, "parameter").local : values;
+  }
   const Tensor& current_leaf() {
     existing_master();
+    if (is_apart) return copy;
     if (!is_copied()) return master;
     if (copied_version.load(std::memory_order_acquire) == master.version()) return copy;
     const std::lock_guard lock(mutex);
@@ -74,7 +92,7 @@ struct Parameter::State {
   }
   // Makes autograd see what `requires_grad` and `use_dtype` say.
   void mark_leaf() {
-    if (master.defined()) tutti::requires_grad_(master, requires_grad && !is_copied());
+    if (master.defined()) tutti::requires_grad_(master, requires_grad && !is_copied() && !is_apart);
     if (copy.defined()) tutti::requires_grad_(copy, requires_grad);
   }
 
@@ -85,10 +103,12 @@ struct Parameter::State {
   DType use_dtype;
   bool requires_grad = true;
   Tensor master;
-  Tensor copy;  // in use_dtype, when that is not the dtype of the master
+  Tensor copy;  // in use_dtype, when that is not the dtype of the master, or the master is stored apart
+  bool is_apart = false;
+  std::function<void()> before_read, before_write;
   std::atomic<int64_t> copied_version{-1};  // of the master, when it was last copied
   std::mutex mutex;
-  Face use_face, master_face;
+  Face use_face, master_face, stored_face;
 };
 
 Parameter::Parameter(std::string name, const Extents& sizes, const Init& init, DType dtype) {
@@ -105,6 +125,10 @@ Parameter::State& Parameter::state() const {
 Tensor Parameter::use() const { return read_slot(std::shared_ptr<const TensorSlot>(state_, &state().use_face)); }
 Tensor Parameter::leaf() const { return state().current_leaf(); }
 Tensor Parameter::master() const { return read_slot(std::shared_ptr<const TensorSlot>(state_, &state().master_face)); }
+Tensor Parameter::stored() const { return read_slot(std::shared_ptr<const TensorSlot>(state_, &state().stored_face)); }
+void Parameter::will_change() const {
+  if (state().before_write) state().before_write();
+}
 void Parameter::changed() const { state().existing_master().storage()->bump_version(); }
 
 Tensor Parameter::grad() const { return grad_of(leaf()); }
@@ -127,6 +151,7 @@ void Parameter::set_use_dtype(DType dtype) const {
   State& s = state();
   TUTTI_CHECK(is_floating(dtype), "parameter '{}' cannot be used as {}; expected a float", s.name, name_of(dtype));
   if (s.use_dtype == dtype) return;
+  TUTTI_CHECK(!s.is_apart, "parameter '{}' is stored apart from the copy that forward reads, in {}; choose the dtype of use before fully_shard()", s.name, name_of(s.use_dtype));
   s.use_dtype = dtype;
   s.copy = Tensor();
   s.copied_version = -1;
@@ -146,29 +171,63 @@ void Parameter::materialize() const {
 
 void Parameter::initialize(std::string_view full_name) const {
   materialize();
+  will_change();
   const State& s = state();
   const Upkeep now;
-  switch (s.init.kind) {
-    case Init::Kind::zeros: copy_(s.master, tutti::zeros({}, s.dtype)); break;
-    case Init::Kind::ones: copy_(s.master, tutti::ones({}, s.dtype)); break;
-    case Init::Kind::normal: copy_(s.master, normal(s.master.sizes(), random_key(full_name), 0.0, s.init.scale, s.dtype)); break;
-    case Init::Kind::uniform: copy_(s.master, uniform(s.master.sizes(), random_key(full_name), -s.init.scale, s.init.scale, s.dtype)); break;
-  }
+  // Each rank draws its part of a distributed master.
+  const auto draw = [&](const std::function<Tensor(const Shape&, const RandomKey&)>& function) {
+    return dist::is_dtensor(s.master) ? dist::drawn_part(s.master, random_key(full_name), function) : function(s.master.sizes(), random_key(full_name));
+  };
+  const Tensor values = [&] {
+    switch (s.init.kind) {
+      case Init::Kind::zeros: return tutti::zeros({}, s.dtype);
+      case Init::Kind::ones: return tutti::ones({}, s.dtype);
+      case Init::Kind::normal: return draw([&](const Shape& sizes, const RandomKey& key) { return normal(sizes, key, 0.0, s.init.scale, s.dtype); });
+      case Init::Kind::uniform: return draw([&](const Shape& sizes, const RandomKey& key) { return uniform(sizes, key, -s.init.scale, s.init.scale, s.dtype); });
+    }
+    throw InternalError("parameter: an unknown kind of initial values");
+  }();
+  copy_(s.stored(), values);
 }
 
 void Parameter::assign(const Tensor& values) const {
   TUTTI_CHECK(values.extents() == sizes(), "parameter '{}' is {}; it cannot take {}", name(), sizes(), describe(values));
   materialize();
+  will_change();
   const Upkeep now;
-  copy_(state().master, values);
+  const Tensor& master = state().master;
+  if (!dist::is_dtensor(master) || dist::is_dtensor(values)) {
+    copy_(master, values);
+    return;
+  }
+  // Every rank has all values, and takes those that it stores.
+  const dist::DTensorSpec& spec = dist::spec_of(master);
+  const Tensor placed = dist::distribute_tensor(autograd::detached(values), dist::mesh_of(master), spec.placements(), {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1});
+  copy_(state().stored(), dist::part_of(placed, "parameter").local);
 }
 
 void Parameter::set_master(Tensor master) const {
   State& s = state();
   TUTTI_CHECK(master.defined() && master.extents() == s.sizes && master.dtype() == s.dtype, "parameter '{}' is {} {}; its values cannot be {}", s.name, s.sizes, name_of(s.dtype), describe(master));
   s.master = autograd::detached(master);
+  s.is_apart = false;
+  s.before_read = s.before_write = nullptr;
   s.copy = Tensor();
   s.copied_version = -1;
+  s.mark_leaf();
+}
+
+void Parameter::set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read, std::function<void()> before_write) const {
+  State& s = state();
+  TUTTI_CHECK(master.defined() && dist::is_dtensor(master) && master.extents() == s.sizes && master.dtype() == s.dtype,
+              "parameter '{}' is {} {}; its values cannot be {}, expected a distributed tensor of these sizes", s.name, s.sizes, name_of(s.dtype), describe(master));
+  TUTTI_CHECK(copy.defined() && !dist::is_dtensor(copy) && copy.extents() == s.sizes && copy.dtype() == s.use_dtype, "parameter '{}' is used as {} {}; its copy cannot be {}", s.name,
+              s.sizes, name_of(s.use_dtype), describe(copy));
+  s.master = autograd::detached(master);
+  s.copy = std::move(copy);
+  s.is_apart = true;
+  s.before_read = std::move(before_read);
+  s.before_write = std::move(before_write);
   s.mark_leaf();
 }
 

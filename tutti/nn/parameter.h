@@ -40,9 +40,11 @@ class Parameter {
   operator Tensor() const { return defined() ? use() : Tensor(); }
   // The same tensor, for those who ask autograd about it: hooks, gradients, sinks. UsageError as use().
   Tensor leaf() const;
-  // The values that training updates. Code that writes elements through data() must call changed() afterwards; ops that write in
+  // The values that training updates; a distributed tensor where the ranks divide them. Code that writes elements through data() must call changed() afterwards; ops that write in
   // place need not. UsageError as use().
   Tensor master() const;
+  // What this rank stores of the master: its part where that is a distributed tensor, else the master itself. UsageError as use().
+  Tensor stored() const;
   void changed() const;
 
   // The gradient (f32, or f64 for f64 masters) that backward has accumulated; undefined before.
@@ -72,6 +74,13 @@ class Parameter {
   // From now on `master` holds the values: a leaf of the parameter's sizes and dtype that lies elsewhere, such as a distributed tensor. The leaf
   // becomes another tensor, without gradient and hooks. UsageError for other sizes or another dtype.
   void set_master(Tensor master) const;
+  // From now on `master`, a distributed tensor of the parameter's sizes and dtype, holds the values, and forward reads `copy`, a plain leaf of its
+  // sizes and of use_dtype(), whose elements are somebody else's care: `before_read` is called before each read of it, and `before_write` before the
+  // master changes. The copy is without gradient and hooks. UsageError for other sizes or dtypes.
+  void set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read, std::function<void()> before_write) const;
+  // Call before code of your own changes elements of the master; optimizers, initialize() and assign() do. Other ranks may read the memory that it
+  // lies in (parallel/fully_shard.h). Does nothing for other parameters.
+  void will_change() const;
 
  private:
   struct State;

@@ -5,12 +5,28 @@
 #include <limits>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/dist/wrapper.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/optimizer_step.h"
 #include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::optim {
+
+namespace {
+
+constexpr const char* kWhere = "optimizer step";
+
+// What this rank stores of a gradient.
+Tensor stored_like(const nn::NamedParameter& p, const Tensor& grad) {
+  const Tensor master = p.parameter.master();
+  if (!dist::is_dtensor(master) && !dist::is_dtensor(grad)) return grad;
+  TUTTI_CHECK(dist::is_dtensor(master) && dist::is_dtensor(grad) && dist::part_of(master, kWhere).spec == dist::part_of(grad, kWhere).spec,
+              "optimizer step: parameter '{}' is stored as {} and its gradient is {}; both must be placed alike, as parallel::Shards gives them", p.name, describe(master), describe(grad));
+  return dist::part_of(grad, kWhere).local;
+}
+
+}  // namespace
 
 void Optimizer::step() {
   std::vector<Tensor> grads;
@@ -48,6 +64,7 @@ void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale
 void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) {
   NoGradScope no_grad;
   const PhaseScope phase(TracePhase::optimizer);
+  std::vector<Tensor> stored(grads.begin(), grads.end());
   // All that can be refused is refused before the first parameter changes.
   for (const double lr : lrs) TUTTI_CHECK(std::isfinite(lr) && lr >= 0, "optimizer step: the learning rate is {}; expected a finite number >= 0", lr);
   TUTTI_CHECK(std::isfinite(grad_scale), "optimizer step: grad_scale is {}; expected a finite number, such as clip_scale() of a finite norm", grad_scale);
@@ -55,18 +72,22 @@ void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, 
     const nn::Parameter& p = parameters_[i].parameter;
     TUTTI_CHECK(!grads[i].defined() || (grads[i].dtype() == DType::f32 && grads[i].sizes() == to_shape(p.sizes())),
                 "optimizer step: the gradient of parameter '{}' is {}; expected {} f32", parameters_[i].name, describe(grads[i]), p.sizes());
+    if (grads[i].defined()) stored[i] = stored_like(parameters_[i], grads[i]);
+  }
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (grads[i].defined()) parameters_[i].parameter.will_change();
   }
   ++steps_;
   for (size_t g = 0; g < lrs.size(); ++g) set_numbers(g, lrs[g], grad_scale, steps_);
-  if (compiled_) compiled_({grads.begin(), grads.end()});
-  else step_all(grads);
+  if (compiled_) compiled_(stored);
+  else step_all(stored);
 }
 
 void Optimizer::step_all(std::span<const Tensor> grads) {
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     const ModuleScope parameter(parameters_[i].name);
-    step_one(i, group_of_[i], parameters_[i].parameter.master(), grads[i]);
+    step_one(i, group_of_[i], parameters_[i].parameter.stored(), grads[i]);
   }
 }
 
@@ -95,8 +116,16 @@ size_t Optimizer::add_group(const std::vector<nn::NamedParameter>& parameters, d
 Tensor Optimizer::add_state(size_t i, const char* what) {
   MemoryCategoryScope category(MemoryCategory::optimizer);
   const nn::NamedParameter& p = parameters_[i];
-  state_.push_back({fmt::format("state.{}.{}", p.name, what), zeros(to_shape(p.parameter.sizes()), DType::f32)});
-  return state_.back().tensor;
+  const std::string name = fmt::format("state.{}.{}", p.name, what);
+  if (!p.parameter.is_materialized() || !dist::is_dtensor(p.parameter.master())) {
+    state_.push_back({name, zeros(to_shape(p.parameter.sizes()), DType::f32)});
+    return state_.back().tensor;
+  }
+  const Tensor master = p.parameter.master();
+  const Tensor part = zeros(p.parameter.stored().sizes(), DType::f32);
+  const dist::Part& placed = dist::part_of(master, kWhere);
+  state_.push_back({name, dist::wrap(part, *placed.spec, placed.mesh)});
+  return part;
 }
 
 namespace {

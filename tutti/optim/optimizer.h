@@ -1,4 +1,5 @@
-// Optimizers over the parameters of modules. They update the masters, which are f32; their state is f32 too and local to the rank.
+// Optimizers over the parameters of modules. They update the masters, which are f32; their state is f32 too. Where a master is a distributed
+// tensor, so are gradient and state, and each rank updates what it stores.
 //
 //   const auto optimizer = optim::make_adamw(model.named_parameters(), {.lr = 3e-4});
 //   ... forward, backward(loss) ...
@@ -47,7 +48,7 @@ class Optimizer {
 
   // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the learning rate of the
   // first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile is skipped. UsageError, before any
-  // parameter changes, when another gradient is undefined or not f32 of the parameter's sizes, naming the parameter.
+  // parameter changes, when another gradient is undefined, not f32 of the parameter's sizes, or not placed like its master, naming the parameter.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
 
   // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and the step
@@ -69,11 +70,11 @@ class Optimizer {
   // Adds the parameters of a group whose learning rate is `lr`; returns the number of the first. UsageError, naming it, when a
   // parameter already belongs to a group.
   size_t add_group(const std::vector<nn::NamedParameter>& parameters, double lr);
-  // Adds a zero tensor with the shape of parameter `i` to state().
+  // Adds a zero tensor that is placed like parameter `i` to state(), and returns what this rank stores of it.
   Tensor add_state(size_t i, const char* what);
   // Stores the numbers of a group that change from step to step in tensors, for step_one().
   virtual void set_numbers(size_t group, double lr, double grad_scale, int64_t step) = 0;
-  // Updates the master of parameter `i`, which belongs to `group`.
+  // Updates what this rank stores of the master of parameter `i`, which belongs to `group`.
   virtual void step_one(size_t i, size_t group, const Tensor& master, const Tensor& grad) = 0;
 
  private:

@@ -6,6 +6,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/inplace.h"
 
 namespace tutti::parallel {
@@ -31,16 +32,24 @@ void add_use(Tensor& sum, Tensor use) {
   else sum = std::move(use);
 }
 
-// Buckets that one rank holds twice: its own gradients and what comes in.
-constexpr size_t kMostUnderWay = 2;
-
 Tensor part_of(const Tensor& flat, NodeSlice slice) { return flat.view_as({slice.end - slice.begin}, {1}, flat.offset() + slice.begin); }
 
-// Each rank brings its slice of the sum.
+// Each rank of the group brings its slice of `whole`.
 void gather_slices(comm::ProcessGroup& group, const Tensor& whole, const Tensor& slice, uint64_t agreement) {
   std::vector<Tensor> slices;
   for (int r = 0; r < group.size(); ++r) slices.push_back(part_of(whole, comm::slice_of(whole.numel(), r, group.size())));
   group.all_gather_v(slices, slice, {.agreement = agreement});
+}
+
+// The group whose ranks keep the same of a bucket, and share the adding; null: this rank adds all that it keeps.
+comm::ProcessGroup* keeper_group(const GradientBucket& bucket, comm::ProcessGroup& all, const Keepers& keepers) {
+  return bucket.is_cut() ? keepers.replica_group() : &all;
+}
+
+// Completes `kept`, the memory of what this rank keeps of a bucket, with the slices of those who keep the same.
+void hand_out(const GradientBucket& bucket, comm::ProcessGroup& all, const Keepers& keepers, const Tensor& kept, const Tensor& slice, uint64_t agreement) {
+  if (comm::ProcessGroup* group = keeper_group(bucket, all, keepers)) gather_slices(*group, kept, slice, agreement);
+  else if (kept.raw_data() != slice.raw_data()) copy_(kept, slice);
 }
 
 // Where ranks bring equal subtrees in their order, adding by halving over ranks is the rest of the tree.
@@ -72,7 +81,7 @@ NodePlan consecutive_shards(int64_t shards, int ranks) {
   return plan;
 }
 
-std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup* group) {
+std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup* group, const Keepers& keepers, size_t max_input_buffers) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const std::vector<ShardNode>& mine = plan[group == nullptr ? 0 : static_cast<size_t>(group->rank())];
   const auto same = [](const GradientNode& node, const ShardNode& planned) { return node.shards == planned; };
@@ -87,12 +96,16 @@ std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const Node
   const bool is_alone = group == nullptr || group->size() == 1;
   TUTTI_CHECK(!is_alone || nodes.size() == 1, "reduce_gradients: one rank brings {} nodes; expected a number of shards that is a power of two", nodes.size());
   if (is_alone) return add_uses(nodes[0].uses);
-  return StepExchange(*group, plan, layout_of(nodes[0].uses), false).finish(nodes);
+  return StepExchange(*group, plan, layout_of(nodes[0].uses), keepers, false, max_input_buffers).finish(nodes);
 }
 
-StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout, bool starts_early)
-    : group_(group), plan_(plan), layout_(std::move(layout)), agreement_(hash_of(layout_)), buckets_(buckets_of(layout_)),
-      is_tree_(is_tree_over_ranks(plan)), starts_early_(starts_early), finished_(layout_) {}
+StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout, const Keepers& keepers, bool starts_early, size_t max_input_buffers)
+    : group_(group), plan_(plan), layout_(std::move(layout)), keepers_(keepers), agreement_(hash_of(layout_)), buckets_(buckets_of(layout_, keepers)),
+      is_tree_(is_tree_over_ranks(plan)), starts_early_(starts_early), max_input_buffers_(max_input_buffers), finished_(layout_, keepers) {}
+
+bool StepExchange::gathers(const GradientBucket& bucket) const {
+  return bucket.is_cut() ? keepers_.replica_group() != nullptr : !is_tree_;
+}
 
 bool StepExchange::has_room() {
   const auto is_done = [](const UnderWay& bucket) {
@@ -100,11 +113,11 @@ bool StepExchange::has_room() {
            std::all_of(bucket.reductions.begin(), bucket.reductions.end(), [](const comm::NodeReduction& r) { return r.is_done(); });
   };
   while (!under_way_.empty() && is_done(under_way_.front())) finish_oldest();
-  return under_way_.size() < kMostUnderWay;
+  return under_way_.size() < max_input_buffers_;
 }
 
-// In a tree over ranks all_reduce() adds in the right order; else the owners of slices add nodes and uses, and hand out one sum whatever the
-// number of uses.
+// Where all keep all, in a tree over ranks, all_reduce() adds in the right order; else the owners of slices add nodes and uses, and hand out one
+// sum whatever the number of uses.
 void StepExchange::start(std::vector<GradientNode>& nodes) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const GradientBucket& bucket = buckets_[started_++];
@@ -112,17 +125,18 @@ void StepExchange::start(std::vector<GradientNode>& nodes) {
   wholes_.push_back(finished_.memory(bucket));
   under_way_.push_back({});
   UnderWay& mine = under_way_.back();
-  const NodeSlice own = comm::slice_of(bucket.numel, group_.rank(), group_.size());
+  const NodeSlice own = bucket.slice_of(group_.rank(), group_.size());
   for (size_t use = 0; use < bucket.uses; ++use) {
-    if (is_tree_) {
+    if (is_tree_ && !bucket.is_cut()) {
       mine.sums.push_back(use == 0 ? wholes_.back() : Tensor::empty({bucket.numel}));
-      take_use(nodes[0].uses, bucket, use, mine.sums.back());
+      take_use(nodes[0].uses, bucket, use, keepers_, mine.sums.back());
       mine.works.push_back(group_.all_reduce(mine.sums.back(), {}, options));
     } else {
       std::vector<Tensor> flat;
-      for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use));
-      mine.sums.push_back(Tensor::empty({own.end - own.begin}));
-      mine.reductions.emplace_back(group_, mine.sums.back(), flat, plan_, options);
+      for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use, keepers_));
+      const bool is_whole = use == 0 && bucket.is_cut() && !gathers(bucket);
+      mine.sums.push_back(is_whole ? wholes_.back() : Tensor::empty({own.end - own.begin}));
+      mine.reductions.emplace_back(group_, mine.sums.back(), flat, plan_, options, bucket.slices);
     }
   }
 }
@@ -131,16 +145,17 @@ void StepExchange::finish_oldest() {
   const MemoryCategoryScope category(MemoryCategory::gradients);
   UnderWay mine = std::move(under_way_.front());
   under_way_.pop_front();
+  const GradientBucket& bucket = buckets_[slices_.size()];
   for (const comm::Work& work : mine.works) work.wait();
   for (comm::NodeReduction& reduction : mine.reductions) reduction.finish();
   Tensor sum;
   for (Tensor& of_use : mine.sums) add_use(sum, std::move(of_use));
-  slices_.push_back(is_tree_ ? Tensor{} : sum);
+  slices_.push_back(is_tree_ && !bucket.is_cut() ? Tensor{} : sum);
 }
 
 void StepExchange::hand_out_next() {
   const size_t b = handed_out_++;
-  if (!is_tree_) gather_slices(group_, wholes_[b], std::exchange(slices_[b], {}), agreement_);
+  if (const Tensor slice = std::exchange(slices_[b], {}); slice.defined()) hand_out(buckets_[b], group_, keepers_, wholes_[b], slice, agreement_);
 }
 
 std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
@@ -157,18 +172,16 @@ std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
 
 size_t StepExchange::calls_left() const {
   size_t left = 0, rounds = 1;
-  if (!is_tree_) {
-    for (const auto& nodes : plan_) rounds = std::max(rounds, nodes.size());
-    left += buckets_.size() - handed_out_;
-  }
+  for (const auto& nodes : plan_) rounds = std::max(rounds, nodes.size());
   for (size_t b = started_; b < buckets_.size(); ++b) left += buckets_[b].uses * rounds;
+  for (size_t b = handed_out_; b < buckets_.size(); ++b) left += !buckets_[b].is_cut() && gathers(buckets_[b]);
   return left;
 }
 
 void RoundExchange::begin(const UseGradients& uses) {
   layout_ = layout_of(uses);
   agreement_ = hash_of(layout_);
-  buckets_ = buckets_of(layout_);
+  buckets_ = buckets_of(layout_, keepers_);
   for (const GradientBucket& bucket : buckets_) sums_.emplace_back(bucket.uses);
 }
 
@@ -184,11 +197,11 @@ void RoundExchange::add(UseGradients* uses, int64_t shards) {
 // This rank's slice of one use in a bucket, of every shard of the round.
 void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards, NodeStack& sums) {
   const int ranks = group_.size();
-  const NodeSlice own = comm::slice_of(bucket.numel, group_.rank(), ranks);
-  const Tensor flat = uses == nullptr ? Tensor::empty({0}) : take_use(*uses, bucket, use);
+  const NodeSlice own = bucket.slice_of(group_.rank(), ranks);
+  const Tensor flat = uses == nullptr ? Tensor::empty({0}) : take_use(*uses, bucket, use, keepers_);
   std::vector<Tensor> taken, given;
   for (int r = 0; r < ranks; ++r) {
-    given.push_back(uses == nullptr ? flat : part_of(flat, comm::slice_of(bucket.numel, r, ranks)));
+    given.push_back(uses == nullptr ? flat : part_of(flat, bucket.slice_of(r, ranks)));
     taken.push_back(Tensor::empty({next_shard_ + r < shards ? own.end - own.begin : 0}));
   }
   group_.all_to_all(taken, given, {.agreement = agreement_});
@@ -197,7 +210,7 @@ void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses,
 
 std::vector<Tensor> RoundExchange::finish() {
   const MemoryCategoryScope category(MemoryCategory::gradients);
-  FinishedGradients finished(layout_);
+  FinishedGradients finished(layout_, keepers_);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Tensor sum;
     for (NodeStack& stack : sums_[b]) {
@@ -205,7 +218,7 @@ std::vector<Tensor> RoundExchange::finish() {
       TUTTI_ASSERT(roots.size() == 1, "the shards of a step make {} nodes", roots.size());
       add_use(sum, std::move(roots[0].values));
     }
-    gather_slices(group_, finished.memory(buckets_[b]), sum, agreement_);
+    hand_out(buckets_[b], group_, keepers_, finished.memory(buckets_[b]), sum, agreement_);
   }
   std::vector<Tensor> gradients = finished.take();
   clear();

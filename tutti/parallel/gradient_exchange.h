@@ -12,6 +12,9 @@
 
 namespace tutti::parallel {
 
+// Buckets whose gradients are on their way at once, by default: of each, a rank holds its own and what comes in.
+inline constexpr size_t kInputBuffers = 2;
+
 // Consecutive shards [begin, end).
 struct ShardRange {
   int64_t begin = 0, end = 0;
@@ -23,19 +26,20 @@ ShardRange shards_of_rank(int64_t shards, int rank, int ranks);
 
 // Returns the nodes of each rank when every rank runs shards_of_rank().
 comm::NodePlan consecutive_shards(int64_t shards, int ranks);
-// Adds the nodes of all ranks by the tree, and then the uses of each parameter: one f32 gradient per parameter, undefined where it
-// has no use. `group` may be null for one rank. UsageError when `nodes` are not those of this rank in the plan, and on all ranks when
-// the uses of parameters differ between them.
-std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan, comm::ProcessGroup* group);
+// Adds the nodes of all ranks by the tree, and then the uses of each parameter: one f32 gradient per parameter, or this rank's part of it,
+// undefined where it has no use. `group` may be null for one rank. UsageError when `nodes` are not those of this rank in the plan, and on all
+// ranks when the uses of parameters differ between them.
+std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan, comm::ProcessGroup* group, const Keepers& keepers,
+                                     size_t max_input_buffers = kInputBuffers);
 
 // The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward has finished its
 // parameters; its bytes then move while the rank computes. Every member makes the same calls.
 class StepExchange {
  public:
-  // `layout` is that of the uses on every rank, and every rank brings a node. `group` and `plan` must outlive this. With `starts_early`, sums are
-  // handed out after the last bucket has been started, so that the order of calls does not depend on when a rank starts which bucket; that
-  // takes the memory of one more slice of the gradients.
-  StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout, bool starts_early);
+  // `layout` is that of the uses on every rank, and every rank brings a node. `group`, `plan` and `keepers` must outlive this. With `starts_early`,
+  // sums are handed out after the last bucket has been started, so that the order of calls does not depend on when a rank starts which bucket;
+  // that takes the memory of one more slice of the gradients. At most `max_input_buffers`, at least 1, are under way.
+  StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout, const Keepers& keepers, bool starts_early, size_t max_input_buffers);
 
   // The bucket that start() starts; null after the last one.
   const GradientBucket* next() const { return started_ < buckets_.size() ? &buckets_[started_] : nullptr; }
@@ -45,7 +49,7 @@ class StepExchange {
   bool has_room();
   // Starts the next bucket, whose gradients are taken from this rank's nodes and released.
   void start(std::vector<GradientNode>& nodes);
-  // Starts what is left, one bucket after the other, and waits for all. Returns one f32 gradient per parameter.
+  // Starts what is left, one bucket after the other, and waits for all. Returns one f32 gradient per parameter, or this rank's part of it.
   std::vector<Tensor> finish(std::vector<GradientNode>& nodes);
   // The number of collectives that this rank has not called yet.
   size_t calls_left() const;
@@ -58,17 +62,20 @@ class StepExchange {
   };
   void finish_oldest();
   void hand_out_next();
+  bool gathers(const GradientBucket& bucket) const;
 
   comm::ProcessGroup& group_;
   const comm::NodePlan& plan_;
   const UseLayout layout_;
+  const Keepers& keepers_;
   const uint64_t agreement_;
   const std::vector<GradientBucket> buckets_;
   const bool is_tree_, starts_early_;
+  const size_t max_input_buffers_;
   size_t started_ = 0, handed_out_ = 0;
   std::deque<UnderWay> under_way_;
   FinishedGradients finished_;
-  std::vector<Tensor> wholes_, slices_;  // per started bucket, the memory of its sum; per added one, this rank's slice of it
+  std::vector<Tensor> wholes_, slices_;  // per started bucket, the memory of what is kept of its sum; per added one, this rank's slice of it
 };
 
 // The exchange after every round: in round j the shards jR, jR + 1, ... are run, one per rank. Each rank receives its slice of every
@@ -76,11 +83,11 @@ class StepExchange {
 // uses of parameters differ between ranks.
 class RoundExchange {
  public:
-  // `group` must outlive this.
-  explicit RoundExchange(comm::ProcessGroup& group) : group_(group) {}
+  // `group` and `keepers` must outlive this.
+  RoundExchange(comm::ProcessGroup& group, const Keepers& keepers) : group_(group), keepers_(keepers) {}
   // This rank's gradients of its shard of the round, which are released. Null: of the `shards` of the step none is left for this rank.
   void add(UseGradients* uses, int64_t shards);
-  // Call after the last round. Returns one f32 gradient per parameter, on every rank, and is ready for the next step.
+  // Call after the last round. Returns one f32 gradient per parameter, or this rank's part of it, and is ready for the next step.
   std::vector<Tensor> finish();
   // Forgets the rounds of this step.
   void clear();
@@ -90,6 +97,7 @@ class RoundExchange {
   void take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards, NodeStack& sums);
 
   comm::ProcessGroup& group_;
+  const Keepers& keepers_;
   int64_t next_shard_ = 0;
   UseLayout layout_;
   uint64_t agreement_ = 0;

@@ -7,6 +7,7 @@
 #include "tutti/core/error.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/inplace.h"
+#include "tutti/parallel/storage_placement.h"
 
 namespace tutti::parallel {
 namespace {
@@ -69,6 +70,8 @@ void GradientTree::use(int32_t index, int32_t position, Tensor grad) {
 void GradientTree::finished(int32_t index) {
   Leaf& leaf = of_leaf_[static_cast<size_t>(index)];
   leaf.base = leaf.arrived;
+  const Tensor& parameter = held_[static_cast<size_t>(index)];
+  if (const StoragePlacement* placement = storage_placement_of(parameter)) placement->finished(parameter);
   if (listener_) listener_();
 }
 

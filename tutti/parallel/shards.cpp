@@ -8,6 +8,7 @@
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
+#include "tutti/dist/wrapper.h"
 #include "tutti/optim/grad_norm.h"
 
 namespace tutti::parallel {
@@ -41,16 +42,24 @@ std::vector<int64_t> shards_of(int64_t count, int rank, int ranks, Schedule sche
   return mine;
 }
 
-// Each rank squares its slice of each gradient, and the bins are added as integers (numerics contract, N7).
-ExactSum squares_of_slices(const std::vector<Tensor>& gradients, int rank, int ranks) {
+// Each rank squares a slice of what it has of each gradient, and the bins are added as integers (numerics contract, N7).
+ExactSum squares_of_slices(const std::vector<Tensor>& gradients, const Keepers& keepers, int rank, int ranks) {
   std::vector<Tensor> slices;
-  for (const Tensor& g : gradients) {
-    if (!g.defined()) continue;
-    const Tensor dense = to_contiguous(g);
-    const comm::NodeSlice own = comm::slice_of(dense.numel(), rank, ranks);
+  for (size_t p = 0; p < gradients.size(); ++p) {
+    if (!gradients[p].defined()) continue;
+    const bool is_cut = keepers.of(p).is_cut();
+    const Tensor dense = to_contiguous(is_cut ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
+    const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), keepers.replica(), keepers.replicas()) : comm::slice_of(dense.numel(), rank, ranks);
     slices.push_back(dense.view_as({own.end - own.begin}, {1}, dense.offset() + own.begin));
   }
   return optim::square_sum(slices);
+}
+
+// The distributed tensor of which this rank has `part`, in f32.
+Tensor placed_like(const StoragePlacement& placement, const Tensor& part) {
+  dist::SpecFields fields = placement.spec->fields();
+  fields.dtype = DType::f32;
+  return dist::wrap(part, dist::DTensorSpec::of(std::move(fields)), placement.mesh);
 }
 
 // Two order-free sums in one call.
@@ -80,10 +89,11 @@ Overlap parse_overlap(std::string_view text) {
 
 Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule, Overlap overlap)
     : group_(group), ranks_(group == nullptr ? 1 : group->size()), count_(checked_count(count)), schedule_(schedule),
-      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), overlap_(overlap), tree_(parameters) {
+      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), keepers_(parameters_, group), overlap_(overlap),
+      tree_(parameters) {
   TUTTI_CHECK(overlap == Overlap::none || schedule == Schedule::once_a_step,
               "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, or the schedule once_a_step");
-  if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_);
+  if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_, keepers_);
   else plan_ = consecutive_shards(count, ranks_);
   if (overlaps()) tree_.set_listener([this] { start_ready(); });
   tree_.begin(mine_[0]);
@@ -103,6 +113,12 @@ std::string Shards::advice() const {
   const auto enough = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(4 * ranks_)));
   if (count_ < 4 * ranks_) text += fmt::format("; numerics.virtual_shards of {} or more (4 for each rank) makes it 80 % or more, and is another run with other bits", enough);
   return text;
+}
+
+void Shards::set_reduce_scatter_max_input_buffers(int64_t count) {
+  TUTTI_CHECK(count >= 1, "set_reduce_scatter_max_input_buffers: {}; expected at least 1", count);
+  TUTTI_CHECK(added_ == 0 && !exchange_, "set_reduce_scatter_max_input_buffers: {} shards of the step were added; call it between steps", added_);
+  max_input_buffers_ = static_cast<size_t>(count);
 }
 
 int64_t Shards::sum(int64_t mine) const {
@@ -135,7 +151,7 @@ void Shards::begin_exchange() {
   layouts_ = Tensor::empty({ranks_}, DType::i64);
   std::fill_n(layouts_.data<int64_t>(), ranks_, 0);
   layouts_.data<int64_t>()[group_->rank()] = std::bit_cast<int64_t>(hash_of(layout));
-  exchange_.emplace(*group_, plan_, layout, true);
+  exchange_.emplace(*group_, plan_, layout, keepers_, true, max_input_buffers_);
   early_ = {};
   is_taken_.assign(parameters_.size(), false);
   gate_ = group_->all_reduce(layouts_, {}, {.async = true});
@@ -274,15 +290,18 @@ ShardSums Shards::finish() {
     } else {
       std::vector<GradientNode> nodes = tree_.take();
       if (nodes.empty()) sums.gradients.resize(parameters_.size());
-      else sums.gradients = reduce_gradients(std::move(nodes), plan_, group_);
+      else sums.gradients = reduce_gradients(std::move(nodes), plan_, group_, keepers_, max_input_buffers_);
     }
   });
   ExactSum loss = loss_;
   reset();  // the step is over
   for (size_t p = 0; p < parameters_.size(); ++p) {
-    if (sums.gradients[p].defined()) sums.gradients[p] = autograd::apply_leaf_hooks(parameters_[p], sums.gradients[p]);
+    Tensor& gradient = sums.gradients[p];
+    if (!gradient.defined()) continue;
+    if (const StoragePlacement* placement = storage_placement_of(parameters_[p])) gradient = placed_like(*placement, gradient);
+    gradient = autograd::apply_leaf_hooks(parameters_[p], gradient);
   }
-  sums.squares = squares_of_slices(sums.gradients, rank_in(group_), ranks_);
+  sums.squares = squares_of_slices(sums.gradients, keepers_, rank_in(group_), ranks_);
   if (ranks_ > 1) meet(layout, [&] { add_over_ranks(*group_, loss, sums.squares); });
   sums.loss = loss.value();
   return sums;

@@ -17,6 +17,8 @@
 // A rank keeps at most as many sets of f32 gradients as its shards so far have maximal nodes, and one: log2(V / R) + 1 for powers
 // of two. Ranks exchange gradients in buckets (gradient_buckets.h). One object belongs to one thread of a rank.
 //
+// Each rank gets the part that it stores of the gradient of a parameter that fully_shard() has taken, as a distributed tensor like the master.
+//
 // Hooks of parameters run in finish(), once a step and in the order of the parameters, on the sum over shards, ranks and uses. The grad
 // of the parameters stays as it is, and so their post-accumulate hooks do not run: a program that wants them calls
 // autograd::accumulate_grad() with the results.
@@ -55,10 +57,10 @@ enum class Overlap : uint8_t {
 // Parses "none" or "backward". UsageError for another text.
 Overlap parse_overlap(std::string_view text);
 
-// The result of a step, equal on every rank.
+// The result of a step, the same on every rank.
 struct ShardSums {
   double loss = 0;                         // the exact sum of all losses, rounded once
-  std::vector<Tensor> gradients;           // one f32 tensor per parameter, after its hooks; undefined: it has no use
+  std::vector<Tensor> gradients;           // one f32 tensor per parameter, placed as its master, after its hooks; undefined: it has no use
   ExactSum squares{ExactTerm::square};     // of all elements of the gradients, for the norm (numerics contract, N7)
 };
 
@@ -66,16 +68,23 @@ class Shards {
  public:
   // `count` shards over the ranks of `group`, which must outlive this; null: one rank. `parameters` are the leaves whose gradients are
   // added, each once; Parameter::leaf() gives another tensor after Module::to(dtype), so make this afterwards. UsageError unless
-  // `count` is a power of two and at least the number of ranks, when a parameter is undefined or given twice, and for every_round with an overlap.
+  // `count` is a power of two and at least the number of ranks, when a parameter is undefined or given twice, for every_round with an overlap, and
+  // for a parameter that is stored on other ranks than those of `group`.
   Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule = Schedule::once_a_step,
          Overlap overlap = Overlap::none);
   Shards(const Shards&) = delete;  // backward tells this object, through its sink, what has finished
   Shards& operator=(const Shards&) = delete;
 
+  // How many buckets of gradients may be on their way at once; at first 2. More let backward run on while the network is slower, and each
+  // takes the memory of a bucket and of what comes in. All ranks give the same number, between steps. UsageError below 1.
+  void set_reduce_scatter_max_input_buffers(int64_t count);
+
   int64_t count() const { return count_; }
   int ranks() const { return ranks_; }
   // Returns the shards of this rank, in the order in which it must run them.
   const std::vector<int64_t>& mine() const { return mine_; }
+  // The largest number of shards of a rank.
+  int64_t rounds() const { return (count_ + ranks_ - 1) / ranks_; }
   // Returns the sink for the backward of this rank's next shard, see BackwardOptions::sink. It is the same object in every step.
   UseSink* sink() { return &tree_; }
   // Returns the part of the ranks' time in which they run shards when all shards take equally long: V / (R ceil(V / R)).
@@ -122,6 +131,8 @@ class Shards {
   const Schedule schedule_;
   const std::vector<int64_t> mine_;
   const std::vector<Tensor> parameters_;
+  const Keepers keepers_;
+  size_t max_input_buffers_ = kInputBuffers;
   comm::NodePlan plan_;                  // of once_a_step
   std::optional<RoundExchange> rounds_;  // of every_round, when there are several ranks
   // The exchange under backward: it begins when `gate_`, in which the ranks tell each other their layouts, has ended.

@@ -71,8 +71,7 @@ StorageState Storage::state() const {
 void Storage::release_memory() {
   if (state() == StorageState::released) return;
   wait();
-  TUTTI_CHECK(allocator_ != nullptr && !read_only_, "resize_storage_: the memory of {} bytes belongs to somebody else, or is read-only; only memory that "
-              "tensors allocated can be given back", nbytes_);
+  TUTTI_CHECK(allocator_ != nullptr, "resize_storage_: the memory of {} bytes belongs to somebody else; only memory that tensors allocated can be given back", nbytes_);
   allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
   data_ = nullptr;
   placeholder_ = std::make_unique<ReleasedMemory>();

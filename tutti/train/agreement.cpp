@@ -28,6 +28,21 @@ void agree(comm::ProcessGroup* group, const std::exception_ptr& problem) {
   if (failures > 0) throw comm::StoppedByPeer("rank 0 stopped the run; its message says why");
 }
 
+void on_all_ranks(comm::ProcessGroup* group, FunctionRef<void()> action) {
+  std::exception_ptr problem;
+  try {
+    action();
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  std::vector<uint64_t> failed{problem != nullptr};
+  if (group != nullptr && group->size() > 1) failed = values_of_ranks(*group, problem != nullptr);
+  if (problem) std::rethrow_exception(problem);
+  for (size_t r = 0; r < failed.size(); ++r) {
+    if (failed[r] != 0) throw comm::StoppedByPeer(fmt::format("rank {} stopped the run; its message says why", r));
+  }
+}
+
 int64_t value_of_first_rank(comm::ProcessGroup* group, int64_t value) {
   int64_t sum = is_first_rank(group) ? value : 0;
   if (group != nullptr && group->size() > 1) group->all_reduce_values<int64_t>({&sum, 1});

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tutti/comm/process_group.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::train {
 
@@ -29,6 +30,9 @@ void on_first_rank(comm::ProcessGroup* group, const Action& action) {
   }
   agree(group, problem);
 }
+
+// Runs `action` on every rank; if it throws on one, all ranks throw: its error there, and one that names the first such rank on the others.
+void on_all_ranks(comm::ProcessGroup* group, FunctionRef<void()> action);
 
 // Returns rank 0's value on all ranks.
 int64_t value_of_first_rank(comm::ProcessGroup* group, int64_t value);

@@ -5,36 +5,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <initializer_list>
+#include <optional>
 
-#include "tutti/autograd/tape.h"
 #include "tutti/io/safetensors.h"
-#include "tutti/ops/copy.h"
+#include "tutti/job/errors.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/train/agreement.h"
 
 namespace tutti::train {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kLargestState = size_t{1} << 30;
-
-using Named = std::vector<std::pair<std::string, Tensor>>;
-
-Named parameters_of(const nn::Module& model) {
-  Named list;
-  for (const nn::NamedParameter& p : model.named_parameters()) {
-    p.parameter.materialize();
-    list.emplace_back(p.name, detach(p.parameter.master()));
-  }
-  return list;
-}
-
-Named state_of(const optim::Optimizer& optimizer) {
-  Named list;
-  for (const optim::StateTensor& s : optimizer.state()) list.emplace_back(s.name, s.tensor);
-  return list;
-}
 
 void sync_folder(const fs::path& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -56,78 +39,23 @@ fs::path resolve(const fs::path& path) {
   throw UsageError(fmt::format("{} holds no checkpoint: neither {} nor step-N folders", path.string(), kModelFile));
 }
 
-// Every wanted tensor must be there with its shape and dtype, and nothing else.
-void check_content(const SafetensorsFile& file, const Named& wanted) {
-  std::string problems;
-  for (const auto& [name, tensor] : wanted) {
-    if (!file.contains(name)) {
-      problems += fmt::format("\n  missing: {} {}", name, describe(tensor));
-      continue;
-    }
-    const Tensor stored = file.tensor(name);
-    if (stored.extents() != tensor.extents() || stored.dtype() != tensor.dtype())
-      problems += fmt::format("\n  {}: the file holds {}, the model needs {}", name, describe(stored), describe(tensor));
-  }
-  for (const auto& entry : file.entries()) {
-    const bool known = std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.first == entry.name; });
-    if (!known) problems += fmt::format("\n  unexpected: {}", entry.name);
-  }
-  TUTTI_CHECK(problems.empty(), "{} is of another model:{}", file.path(), problems);
-}
-
-void copy_content(const SafetensorsFile& file, const Named& wanted) {
-  NoGradScope no_grad;
-  for (const auto& [name, tensor] : wanted) copy_(tensor, file.tensor(name));
-}
-
-Digests digests_of(const Named& model, const Named& optimizer) {
-  Digests digests;
-  for (const Named* list : {&model, &optimizer}) {
-    for (const auto& [name, tensor] : *list) digests[name] = tensor_digest(contiguous(tensor));
-  }
-  return digests;
-}
-
 // Every tensor must be there with the bits it was saved with.
-void check_digests(const fs::path& folder, const Digests& saved, std::initializer_list<const SafetensorsFile*> files) {
+void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGroup* group) {
   std::string problems;
   size_t found = 0;
-  for (const SafetensorsFile* file : files) {
-    for (const auto& entry : file->entries()) {
-      const auto it = saved.find(entry.name);
-      found += it != saved.end();
-      if (it == saved.end()) problems += fmt::format("\n  unknown: {}", entry.name);
-      else if (it->second != tensor_digest(file->tensor(entry.name))) problems += fmt::format("\n  changed: {}", entry.name);
-    }
+  for (const auto& [name, digest] : digests_of_files({folder / kModelFile, folder / kOptimizerFile}, group)) {
+    const auto it = saved.find(name);
+    found += it != saved.end();
+    if (it == saved.end()) problems += fmt::format("\n  unknown: {}", name);
+    else if (it->second != digest) problems += fmt::format("\n  changed: {}", name);
   }
   TUTTI_CHECK_ENV(problems.empty() && found == saved.size(),
                   "{} is damaged: {} of the {} tensors that were saved are there{}\nremove the folder to go on from the one before",
                   folder.string(), found, saved.size(), problems);
 }
 
-}  // namespace
-
-void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
-                     int64_t keep_latest) {
-  const fs::path target = folder / fmt::format("step-{}", state.step);
-  const fs::path unfinished = folder / fmt::format("{}step-{}", kUnfinished, state.step);
-  try {
-    fs::create_directories(folder);
-    fs::remove_all(unfinished);
-    fs::create_directory(unfinished);
-    write_safetensors((unfinished / kModelFile).string(), parameters_of(model), {{"format", "pt"}});
-    write_safetensors((unfinished / kOptimizerFile).string(), state_of(optimizer));
-    const Digests digests = digests_of(parameters_of(model), state_of(optimizer));
-    write_file_atomically((unfinished / kStateFile).string(), state_json_of({state, digests}));
-    sync_folder(unfinished);
-    if (fs::exists(target)) remove_step(target);  // of a run that was resumed from an older step
-    fs::rename(unfinished, target);
-    sync_folder(folder);
-  } catch (const std::exception& e) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
-    throw EnvironmentError(fmt::format("checkpoint of step {} was not saved, earlier ones are whole: {}", state.step, e.what()));
-  }
+// Deletes all but the newest checkpoints.
+void prune(const fs::path& folder, int64_t keep_latest) {
   if (keep_latest <= 0) return;
   std::vector<fs::path> all = list_checkpoints(folder);
   for (size_t i = 0; i + static_cast<size_t>(keep_latest) < all.size(); ++i) {
@@ -139,6 +67,43 @@ void save_checkpoint(const fs::path& folder, const nn::Module& model, const opti
   }
 }
 
+}  // namespace
+
+void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
+                     int64_t keep_latest, comm::ProcessGroup* group) {
+  save_tensors(folder, parameters_of(model), state_of(optimizer), state, keep_latest, group);
+}
+
+void save_tensors(const fs::path& folder, const NamedTensors& model, const NamedTensors& optimizer, const TrainState& state, int64_t keep_latest,
+                  comm::ProcessGroup* group) {
+  const fs::path target = folder / fmt::format("step-{}", state.step);
+  const fs::path unfinished = folder / fmt::format("{}step-{}", kUnfinished, state.step);
+  const fs::path parameters = unfinished / kModelFile, moments = unfinished / kOptimizerFile;
+  try {
+    on_first_rank(group, [&] {
+      fs::create_directories(folder);
+      fs::remove_all(unfinished);
+      fs::create_directory(unfinished);
+    });
+    write_tensors(parameters, model, {{"format", "pt"}}, group);
+    write_tensors(moments, optimizer, {}, group);
+    const Digests digests = digests_of_files({parameters, moments}, group);
+    on_first_rank(group, [&] {
+      write_file_atomically((unfinished / kStateFile).string(), state_json_of({state, digests}));
+      sync_folder(unfinished);
+      if (fs::exists(target)) remove_step(target);  // of a run that was resumed from an older step
+      fs::rename(unfinished, target);
+      sync_folder(folder);
+    });
+  } catch (const std::exception& e) {
+    std::error_code ignored;
+    if (is_first_rank(group)) fs::remove_all(unfinished, ignored);
+    if (dynamic_cast<const comm::StoppedByPeer*>(&e) != nullptr) throw;  // another rank says why
+    throw EnvironmentError(fmt::format("checkpoint of step {} was not saved, earlier ones are whole: {}", state.step, e.what()));
+  }
+  if (is_first_rank(group)) prune(folder, keep_latest);
+}
+
 SavedState read_state(const fs::path& step_folder) {
   const fs::path path = step_folder / kStateFile;
   SavedState state = parse_state_json(read_regular_file(path.string(), kLargestState), path.string());
@@ -148,16 +113,24 @@ SavedState read_state(const fs::path& step_folder) {
   return state;
 }
 
-TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer) {
-  const auto [state, digests] = read_state(step_folder);
-  const SafetensorsFile parameters((step_folder / kModelFile).string()), moments((step_folder / kOptimizerFile).string());
-  check_content(parameters, parameters_of(model));
-  check_content(moments, state_of(optimizer));
-  check_digests(step_folder, digests, {&parameters, &moments});
-  copy_content(parameters, parameters_of(model));
-  copy_content(moments, state_of(optimizer));
-  optimizer.set_steps_taken(state.optimizer_steps);
-  return state;
+TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer, comm::ProcessGroup* group) {
+  SavedState saved;
+  std::optional<SafetensorsFile> parameters, moments;
+  on_all_ranks(group, [&] {
+    saved = read_state(step_folder);
+    parameters.emplace((step_folder / kModelFile).string());
+    moments.emplace((step_folder / kOptimizerFile).string());
+    check_content(*parameters, parameters_of(model));
+    check_content(*moments, state_of(optimizer));
+  });
+  check_digests(step_folder, saved.digests, group);
+  for (const nn::NamedParameter& p : model.named_parameters()) p.parameter.will_change();
+  on_all_ranks(group, [&] {
+    read_tensors(*parameters, parameters_of(model));
+    read_tensors(*moments, state_of(optimizer));
+  });
+  optimizer.set_steps_taken(saved.train.optimizer_steps);
+  return saved.train;
 }
 
 void load_model(const fs::path& path, nn::Module& model) {
@@ -182,8 +155,7 @@ std::vector<DigestedTensor> digest_checkpoint(const fs::path& path) {
 Digests verify_checkpoint(const fs::path& path) {
   const fs::path folder = resolve(path);
   const SavedState saved = read_state(folder);
-  const SafetensorsFile parameters((folder / kModelFile).string()), moments((folder / kOptimizerFile).string());
-  check_digests(folder, saved.digests, {&parameters, &moments});
+  check_digests(folder, saved.digests, nullptr);
   return saved.digests;
 }
 

@@ -14,19 +14,24 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/train/checkpoint_folder.h"
 #include "tutti/train/checkpoint_state.h"
+#include "tutti/train/checkpoint_tensors.h"
 
 namespace tutti::train {
 
-// Writes step-<state.step> and deletes all but the `keep_latest` newest checkpoints (0 keeps all). EnvironmentError when the disk
-// is full; the folder is then unchanged.
+// Writes step-<state.step> and deletes all but the `keep_latest` newest checkpoints (0 keeps all). The ranks of `group`, all of which must call it,
+// write the files together, each what it stores; null: one rank. The bytes do not depend on how parameters are divided. EnvironmentError on all
+// ranks when the disk is full; the folder is then unchanged.
 void save_checkpoint(const std::filesystem::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
-                     const TrainState& state, int64_t keep_latest);
+                     const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group = nullptr);
+// The same for tensors that stand for those of a model and its optimizer.
+void save_tensors(const std::filesystem::path& folder, const NamedTensors& model, const NamedTensors& optimizer, const TrainState& state, int64_t keep_latest,
+                  comm::ProcessGroup* group);
 
 // Reads state.json of a step folder. Throws the errors of parse_state_json(), and also when the file belongs to another step.
 SavedState read_state(const std::filesystem::path& step_folder);
-// Loads a checkpoint into model and optimizer. UsageError when names or shapes differ from the model's, and EnvironmentError when
-// a tensor is not the one that was saved; model and optimizer are then unchanged.
-TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer);
+// Loads a checkpoint, of any number of ranks and layout, into model and optimizer; each rank of `group` reads what it stores. UsageError when names or
+// shapes differ from the model's, and EnvironmentError when a tensor is not the one that was saved; model and optimizer are then unchanged.
+TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer, comm::ProcessGroup* group = nullptr);
 // Loads only the parameters, from a step folder or a .safetensors file, whose dtypes may be others than f32. Errors as nn::load().
 void load_model(const std::filesystem::path& path, nn::Module& model);
 

@@ -1,5 +1,7 @@
 #include "tutti/train/config.h"
 
+#include <algorithm>
+
 #include "tutti/core/error.h"
 #include "tutti/train/machine.h"
 #include "tutti/train/memory_need.h"
@@ -22,6 +24,10 @@ void validate(const Config& config) {
               "parallelism.data_parallel_replicate_degree = {} is more than numerics.virtual_shards = {}; every rank "
               "needs at least one shard of the batch",
               config.parallelism.data_parallel_replicate_degree, config.numerics.virtual_shards);
+  const int64_t replicas = std::max<int64_t>(config.parallelism.data_parallel_replicate_degree, 1), parts = std::max<int64_t>(config.parallelism.data_parallel_shard_degree, 1);
+  TUTTI_CHECK(replicas * parts <= config.numerics.virtual_shards,
+              "parallelism.data_parallel_replicate_degree x data_parallel_shard_degree = {} x {} is more than numerics.virtual_shards = {}; every rank needs at least one shard of the "
+              "batch", replicas, parts, config.numerics.virtual_shards);
   TUTTI_CHECK(config.parallelism.data_parallel_overlap == "none" || config.parallelism.data_parallel_schedule == "once_a_step",
               "parallelism.data_parallel_overlap is 'backward' and data_parallel_schedule is 'every_round'; gradients move under backward with "
               "once_a_step only");

@@ -112,7 +112,7 @@ std::vector<Field> make_fields() {
        .doc = "backend for symmetric memory; training does not use it yet", .unit = "", .rule = only("native")},
 
       {TUTTI_KEY(parallelism, data_parallel_replicate_degree),
-       .doc = "ranks that each hold the whole model and share the batch; -1: all ranks", .unit = "ranks",
+       .doc = "replicas of the parameters, each on one rank or divided over several, which share the batch; -1: the ranks that data_parallel_shard_degree leaves", .unit = "ranks",
        .rule = {.min = 1, .also = -1}},
       {TUTTI_KEY(parallelism, data_parallel_schedule),
        .doc = "when ranks exchange gradients; once_a_step: at its end, the fewest bytes; every_round: after each round of virtual shards. The numbers are the same",
@@ -120,8 +120,10 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(parallelism, data_parallel_overlap),
        .doc = "backward: with once_a_step and two virtual shards a rank or more, gradients begin to move under the backward of the last shard. The numbers are the same",
        .unit = "", .rule = one_of({"none", "backward"})},
-      {TUTTI_KEY(parallelism, data_parallel_shard_degree), .doc = "ranks over which parameters and optimizer state are divided",
-       .unit = "ranks", .rule = degree_one()},
+      {TUTTI_KEY(parallelism, data_parallel_shard_degree),
+       .doc = "ranks over which parameters, gradients and optimizer state are divided (FSDP); they share the batch, too. -1: the ranks that "
+              "data_parallel_replicate_degree leaves. The numbers are the same",
+       .unit = "ranks", .rule = {.min = 1, .also = -1}},
       {TUTTI_KEY(parallelism, tensor_parallel_degree), .doc = "ranks over which each matrix product is divided", .unit = "ranks",
        .rule = degree_one()},
       {TUTTI_KEY(parallelism, context_parallel_degree), .doc = "ranks over which each sequence is divided", .unit = "ranks",
@@ -133,7 +135,9 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(parallelism, enable_sequence_parallel),
        .doc = "with tensor parallelism, divide norms along the sequence", .unit = ""},
       {TUTTI_KEY(parallelism, fsdp_reshard_after_forward),
-       .doc = "with sharded parameters, whether whole parameters are freed between forward and backward", .unit = "",
+       .doc = "with divided parameters, where ranks do not share memory and training.compile is false: whether a rank gives whole parameters back between forward "
+              "and backward; default: those of the repeated blocks",
+       .unit = "",
        .rule = one_of({"default", "always", "never"})},
 
       {TUTTI_KEY(optimizer, name), .doc = "optimizer", .unit = "", .rule = one_of({"adamw", "sgd"}),
@@ -182,7 +186,8 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(checkpoint, keep_latest),
        .doc = "how many checkpoints are kept; older ones are deleted; -1: all", .unit = "checkpoints",
        .rule = at_least_or_rest(1)},
-      {TUTTI_KEY(checkpoint, async), .doc = "write checkpoints while training continues", .unit = "", .rule = only(false)},
+      {TUTTI_KEY(checkpoint, async),
+       .doc = "write checkpoints while training continues, from a copy of weights and optimizer state that takes as much memory again", .unit = ""},
       {TUTTI_KEY(checkpoint, initial_load_path),
        .doc = "weights to start from: a checkpoint folder or a .safetensors file", .unit = "", .resuming = kTold},
 

@@ -8,6 +8,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/config_fields.h"
+#include "tutti/train/torchtitan_keys.h"
 
 namespace tutti::train {
 namespace {
@@ -141,7 +142,8 @@ const Section& find_section(std::string_view name) {
     if (section.name == name) return section;
     names.push_back(section.name);
   }
-  throw UsageError(unknown_name_message("section", name, names));
+  const std::string hint = torchtitan_hint(name, "");
+  throw UsageError(hint.empty() ? unknown_name_message("section", name, names) : hint);
 }
 
 const Field& find_field(std::string_view section, std::string_view key) {
@@ -152,7 +154,8 @@ const Field& find_field(std::string_view section, std::string_view key) {
     if (field.key == key) return field;
     keys.push_back(field.key);
   }
-  throw UsageError(unknown_name_message(fmt::format("key in [{}]", section), key, keys));
+  const std::string hint = torchtitan_hint(section, key);
+  throw UsageError(hint.empty() ? unknown_name_message(fmt::format("key in [{}]", section), key, keys) : hint);
 }
 
 }  // namespace tutti::train

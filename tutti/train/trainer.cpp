@@ -15,6 +15,7 @@
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
 #include "tutti/train/agreement.h"
+#include "tutti/train/background_saver.h"
 #include "tutti/train/batch.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/evaluate.h"
@@ -24,6 +25,7 @@
 #include "tutti/train/run_model.h"
 #include "tutti/train/run_start.h"
 #include "tutti/train/sample.h"
+#include "tutti/train/shard_model.h"
 #include "tutti/train/shard_step.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/step_profiler.h"
@@ -57,7 +59,7 @@ class Trainer {
         data_(std::move(data.corpus), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
-        model_(build_model(config)), optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
+        model_(build_model(config)), sharded_(shard_model(*model_, config.parallelism, group_)), optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
@@ -73,6 +75,7 @@ class Trainer {
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
     if (config.training.compile) optimizer_->compile();
+    if (config.checkpoint.async) saver_.emplace(group_);
     inputs_ = std::move(data.inputs);
   }
 
@@ -83,6 +86,7 @@ class Trainer {
   int64_t run_shards(int64_t first_row, double* data_ms);
   void load();
   void save(const std::filesystem::path& folder, RunLog* log);
+  static void note_saved(RunLog* log, const std::filesystem::path& step_folder);
   double validate();
   std::string beginning();
 
@@ -95,12 +99,14 @@ class Trainer {
   std::unique_ptr<Tokenizer> tokenizer_;
   TokenDataset data_;
   std::unique_ptr<models::LanguageModel> model_;
+  std::optional<parallel::ShardedModule> sharded_;  // where parameters are divided over ranks
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
   std::optional<comm::ProgressThread> progress_thread_;
   std::optional<parallel::Shards> shards_;
   std::optional<ShardStep> shard_step_;
+  std::optional<BackgroundSaver> saver_;  // with checkpoint.async
   int64_t rows_per_shard_ = 0;
   TrainState state_;
   RunInputs inputs_;  // of this start
@@ -118,7 +124,12 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
   }
   valid = shards_->sum(valid);
   *data_ms = milliseconds(Clock::now() - begin);
-  for (size_t i = 0; i < shards.size(); ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(shards_->rounds()); ++i) {
+    if (sharded_) sharded_->begin_round();
+    if (i == shards.size()) {  // others have one more
+      if (sharded_) sharded_->replay_round();
+      break;
+    }
     const TraceSpan span(TraceCategory::annotation, "virtual shard");
     const DrawScope draws(state_.step + 1, shards_->mine()[i]);
     const Tensor labels = labels_of(shards[i]);
@@ -166,7 +177,12 @@ StepRecord Trainer::train_step() {
   record.tflops = record.tokens_per_s * model_->training_flops_per_token(config_.data.sequence_length) / 1e12;
   if (config_.metrics.peak_gflops > 0) record.mfu = 100 * record.tflops * 1e3 / config_.metrics.peak_gflops;
   record.step_ms = seconds * 1e3;
-  const MemoryStatistics memory = RankContext::current().allocator().statistics();
+  MemoryStatistics memory = RankContext::current().allocator().statistics();
+  if (sharded_ && sharded_->is_shared()) {  // pages that the ranks of the host give in equal parts
+    const int64_t pages = sharded_->all_copy_bytes() / data_degrees(config_.parallelism, ranks_).shard;
+    memory.peak_bytes += pages;
+    memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)] += pages;
+  }
   if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
   record.memory_peak_bytes = memory.peak_bytes;
   return record;
@@ -175,20 +191,30 @@ StepRecord Trainer::train_step() {
 double Trainer::validate() {
   const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
                                                     : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
+  std::optional<parallel::UnshardedScope> whole;  // ranks read unequally often
+  if (sharded_) whole.emplace(*sharded_);
   return bits_per_byte(*model_, data_, *tokenizer_, rows, forward_, group_);
 }
 
 void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
-  on_first_rank(group_, [&] {
-    state_.optimizer_steps = optimizer_->steps_taken();
-    save_checkpoint(folder, *model_, *optimizer_, state_, config_.checkpoint.keep_latest);
-    log->note(fmt::format("saved {}", (folder / fmt::format("step-{}", state_.step)).string()));
-  });
+  state_.optimizer_steps = optimizer_->steps_taken();
+  if (saver_) {
+    note_saved(log, saver_->wait());
+    saver_->save(folder, *model_, *optimizer_, state_, config_.checkpoint.keep_latest);
+  } else {
+    save_checkpoint(folder, *model_, *optimizer_, state_, config_.checkpoint.keep_latest, group_);
+    note_saved(log, folder / fmt::format("step-{}", state_.step));
+  }
+}
+
+// Says that a checkpoint is whole; an empty path says nothing.
+void Trainer::note_saved(RunLog* log, const std::filesystem::path& step_folder) {
+  if (log != nullptr && !step_folder.empty()) log->note(fmt::format("saved {}", step_folder.string()));
 }
 
 void Trainer::load() {
   if (start_.continues()) {
-    state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_);
+    state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_, group_);
   } else if (!config_.checkpoint.initial_load_path.empty()) {
     load_model(config_.checkpoint.initial_load_path, *model_);
   }
@@ -217,6 +243,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
+    if (sharded_) log->note(describe_mesh(*sharded_, config_, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
@@ -256,8 +283,12 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     result.loss = record.loss;
   }
   tell(profiler.finish());
+  if (saver_) note_saved(log ? &*log : nullptr, saver_->wait());
+  const bool samples = state_.step >= config_.training.steps && config_.validation.sample_tokens > 0;
+  std::optional<parallel::UnshardedScope> whole;  // rank 0 reads alone
+  if (samples && sharded_) whole.emplace(*sharded_);
   if (log) {
-    if (state_.step >= config_.training.steps && config_.validation.sample_tokens > 0) {
+    if (samples) {
       const std::string text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sample_options(config_));
       log->sample(state_.step, text);
       log->note("sample: " + displayable(text));

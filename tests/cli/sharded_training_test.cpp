@@ -1,0 +1,101 @@
+// Training with divided parameters: the losses, gradient norms and checkpoints of one rank in every layout, resumed across layouts, saved in the background or not.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/support/program.h"
+
+namespace tutti::test {
+namespace {
+
+
+struct Sharded : testing::Test {
+  Sharded() { work.write("corpus.jsonl", synthetic_corpus(20, 200)); }
+  Output train(const std::string& name, const std::string& more) {
+    return work.tutti("train " TUTTI_SOURCE_DIR "/configs/quickstart.toml --data corpus.jsonl --data.tokenizer=byte --model.flavor=tiny --training.steps=6 "
+                      "--training.global_batch_tokens=512 --data.sequence_length=32 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=2 --validation.every=3 "
+                      "--validation.steps=1 --validation.sample_tokens=8 --run.name=" + name + " " + more);
+  }
+  void expect_equal_runs(const std::string& a, const std::string& b) {
+    for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
+    const auto validated = [&](const std::string& run) {
+      const std::string lines = work.read("runs/" + run + "/metrics.jsonl"), key = "\"val_bits_per_byte\":";
+      const size_t at = lines.rfind(key);
+      return at == std::string::npos ? std::string() : lines.substr(at, lines.find_first_of(",}", at) - at);
+    };
+    EXPECT_NE(validated(a), "");
+    EXPECT_EQ(validated(a), validated(b)) << b;
+    EXPECT_EQ(work.digest(a), work.digest(b)) << b;
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_TRUE(work.read("runs/" + a + "/checkpoint/step-6/" + file) == work.read("runs/" + b + "/checkpoint/step-6/" + file)) << b << " " << file;
+  }
+  Workplace work;
+};
+
+struct Layout {
+  const char *name, *flags;
+};
+
+struct ShardedLayout : Sharded, testing::WithParamInterface<Layout> {};
+
+TEST_P(ShardedLayout, HasTheRunOfOneRank) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("many", GetParam().flags).status, 0) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("dp_shard "), std::string::npos) << work.read("err.txt");
+  expect_equal_runs("one", "many");
+}
+
+constexpr Layout kLayouts[] = {
+    {"Fsdp2", "-n 2 --parallelism.data_parallel_shard_degree=2"},
+    {"Fsdp3", "-n 3 --parallelism.data_parallel_shard_degree=3"},
+    {"Fsdp6EveryRound", "-n 6 --parallelism.data_parallel_shard_degree=6 --parallelism.data_parallel_schedule=every_round"},
+    {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+    {"Hsdp2x3Compiled", "-n 6 --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=-1 --training.compile=true"},
+    {"Fsdp3Compiled", "-n 3 --parallelism.data_parallel_shard_degree=3 --training.compile=true"},
+    {"Fsdp4Overlapped", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.data_parallel_overlap=backward --runtime.progress_thread=true"},
+    {"Fsdp2Threads", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=threads"},
+    {"Fsdp3Gloo", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
+    {"Fsdp5GlooRecomputed", "-n 5 --parallelism.data_parallel_shard_degree=5 --runtime.transport=gloo --activation_checkpoint.mode=full"},
+    {"Fsdp2GlooKept", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=never"},
+    {"Fsdp2GlooAlways", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=always"},
+    {"Fsdp3GlooCompiled", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo --training.compile=true"},
+    {"Fsdp3SavedInBackground", "-n 3 --parallelism.data_parallel_shard_degree=3 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
+};
+
+INSTANTIATE_TEST_SUITE_P(On, ShardedLayout, testing::ValuesIn(kLayouts), [](const auto& param) { return std::string(param.param.name); });
+
+TEST_F(Sharded, Bf16HasTheRunOfOneRank) {
+  const std::string bf16 = " --training.mixed_precision_param=bfloat16";
+  ASSERT_EQ(train("one", bf16).status, 0) << work.read("err.txt");
+  for (const auto& [name, flags] : {std::pair("shm", "-n 3 --parallelism.data_parallel_shard_degree=3"), std::pair("gloo", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo")}) {
+    ASSERT_EQ(train(name, flags + bf16).status, 0) << work.read("err.txt");
+    expect_equal_runs("one", name);
+  }
+}
+
+TEST_F(Sharded, GoesOnInAnyOtherLayout) {
+  ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> rows[] = {
+      {"-n 4 --parallelism.data_parallel_shard_degree=4", "-n 1"},
+      {"-n 1", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
+      {"-n 2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+      {"-n 3 --parallelism.data_parallel_shard_degree=3 --checkpoint.async=true", "-n 5 --parallelism.data_parallel_shard_degree=5 --training.compile=true"},
+  };
+  for (size_t i = 0; i < std::size(rows); ++i) {
+    const std::string name = fmt::format("resumed_{}", i);
+    ASSERT_EQ(train(name, std::string(rows[i].first) + " --stop-at 3").status, 0) << work.read("err.txt");
+    ASSERT_EQ(train(name, rows[i].second).status, 0) << work.read("err.txt");
+    expect_equal_runs("whole", name);
+  }
+}
+
+TEST_F(Sharded, SamplesAndErrorsAreThoseOfAnyRun) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("gloo", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo").status, 0) << work.read("err.txt");
+  EXPECT_EQ(work.read("runs/one/sample.txt"), work.read("runs/gloo/sample.txt"));
+  const Output refused = train("never", "-n 3 --parallelism.data_parallel_shard_degree=2");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("do not fit 3 ranks: expected one of 1, 3"), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,151 @@
+// A small model with odd sizes, trained for some steps by ranks that divide its parameters: what the tests of fully_shard() compare.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/graph/compile.h"
+#include "tutti/nn/containers.h"
+#include "tutti/nn/embedding.h"
+#include "tutti/nn/linear.h"
+#include "tutti/nn/norm.h"
+#include "tutti/ops.h"
+#include "tutti/optim/grad_norm.h"
+#include "tutti/optim/optimizer.h"
+#include "tutti/parallel/fully_shard.h"
+#include "tutti/parallel/shards.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::parallel {
+
+constexpr int64_t kShards = 8, kRows = 3, kVocabulary = 13, kDim = 10, kHidden = 7;
+
+struct Block final : nn::Module {
+  Block() : norm(this, "norm", kDim), up(this, "up", kDim, kHidden), down(this, "down", kHidden, kDim) {}
+  Tensor forward(const Tensor& x) const { return add(x, down(tanh(up(norm(x))))); }
+  nn::Child<nn::RMSNorm> norm;
+  nn::Child<nn::Linear> up, down;
+};
+
+// Two blocks between an embedding and the head, which is the embedding again. Sizes are odd: some ranks store less, or nothing, of [7] and [10].
+struct Model final : nn::Module {
+  Model() : embed(this, "embed", kVocabulary, kDim), blocks(this, "blocks") {
+    for (int i = 0; i < 2; ++i) blocks->add();
+    frozen = register_parameter("frozen", {1}, nn::Init::ones());
+    frozen.requires_grad_(false);
+  }
+  Tensor losses(const Tensor& tokens, const Tensor& labels, bool checkpoints) const {
+    Tensor x = embed(tokens);
+    for (const nn::Child<Block>& block : *blocks) {
+      const auto run = [&block](std::span<const Tensor> inputs) { return block(inputs[0]); };
+      x = checkpoints ? checkpoint(run, std::span(&x, 1)) : run(std::span(&x, 1));
+    }
+    return cross_entropy(matmul(mul(x, frozen.use()), transpose(embed->weight, 0, 1), {.out_dtype = DType::f32}), labels);
+  }
+  nn::Child<nn::Embedding> embed;
+  nn::Child<nn::ModuleList<Block>> blocks;
+  nn::Parameter frozen;
+};
+
+inline Tensor numbers(int64_t step, int64_t shard, int64_t salt) {
+  const Tensor t = Tensor::empty({kRows}, DType::i32);
+  for (int64_t i = 0; i < kRows; ++i) t.data<int32_t>()[i] = static_cast<int32_t>((step * 31 + shard * 7 + i * 3 + salt) % kVocabulary);
+  return t;
+}
+
+struct Options {
+  int replicas = 1;
+  Schedule schedule = Schedule::once_a_step;
+  Overlap overlap = Overlap::none;
+  std::optional<bool> reshard = {};
+  int dim = 0;
+  DType dtype = DType::f32;
+  bool compiled = false, checkpoints = false, values_before = false, sgd = false;
+  int64_t input_buffers = 2;
+};
+
+struct Trained {
+  std::vector<uint64_t> losses;
+  std::vector<uint32_t> norms;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+inline dist::Mesh mesh_for(const comm::ProcessGroup& group, int replicas) {
+  if (replicas == 1) return dist::init_device_mesh("cpu", {group.size()}, {.names = {"dp_shard"}});
+  return dist::init_device_mesh("cpu", {replicas, group.size() / replicas}, {.names = {"dp_replicate", "dp_shard"}});
+}
+
+inline Trained train(comm::ProcessGroup* group, const Options& o) {
+  seed_all(5);
+  Model model;
+  if (o.dtype != DType::f32) model.to(o.dtype);
+  std::optional<ShardedModule> sharded;
+  if (o.values_before) nn::initialize(model);
+  if (group != nullptr) {
+    const FullyShardOptions options{.mesh = mesh_for(*group, o.replicas), .reshard_after_forward = o.reshard,
+                                    .shard_dim = [&](const nn::NamedParameter& p) { return p.parameter.sizes().ndim() > o.dim ? o.dim : 0; }};
+    for (nn::Child<Block>& block : *model.blocks) fully_shard(*block, options);
+    sharded = fully_shard(model, options);
+  }
+  if (!o.values_before) nn::initialize(model);
+  const auto optimizer = o.sgd ? optim::make_sgd(model.named_parameters(), {.lr = 0.1, .momentum = 0.9}) : optim::make_adamw(model.named_parameters(), {.lr = 0.02});
+  Shards shards(kShards, group, nn::leaves_of(optimizer->parameters()), o.schedule, o.overlap);
+  shards.set_reduce_scatter_max_input_buffers(o.input_buffers);
+  const auto forward = [&](const Tensor& tokens, const Tensor& labels) {
+    const Tensor losses = model.losses(tokens, labels, o.checkpoints);
+    backward(losses, ones(losses.sizes()), {.sink = shards.sink()});
+    return detach(losses);
+  };
+  std::function<Tensor(const Tensor&, const Tensor&)> run = forward;
+  if (o.compiled) {
+    run = compile(forward, {.name = "shard"});
+    optimizer->compile();
+  }
+  Trained result;
+  for (int64_t step = 0; step < 3; ++step) {
+    for (int64_t round = 0; round < shards.rounds(); ++round) {
+      if (sharded) sharded->begin_round();
+      if (round < std::ssize(shards.mine())) {
+        const int64_t s = shards.mine()[static_cast<size_t>(round)];
+        shards.add(run(numbers(step, s, 0), numbers(step, s, 5)));
+      } else if (sharded) {
+        sharded->replay_round();
+      }
+    }
+    const ShardSums sums = shards.finish();
+    const float norm = optim::norm_of(sums.squares);
+    result.losses.push_back(std::bit_cast<uint64_t>(sums.loss));
+    result.norms.push_back(std::bit_cast<uint32_t>(norm));
+    optimizer->step(sums.gradients, 0.02, optim::clip_scale(norm, 1.0));
+  }
+  for (const nn::NamedParameter& p : model.named_parameters()) {
+    const NoGradScope no_grad;
+    const Tensor master = p.parameter.master();
+    const Tensor whole = contiguous(dist::is_dtensor(master) ? dist::full_tensor(master) : master);
+    result.weights[p.name] = {whole.data<float>(), whole.data<float>() + whole.numel()};
+  }
+  return result;
+}
+
+inline void expect_the_bits_of_one_rank(int ranks, const Options& options, const std::string& transport = "") {
+  Options alone = options;
+  alone.compiled = alone.checkpoints = false;
+  alone.schedule = Schedule::once_a_step;
+  alone.overlap = Overlap::none;
+  const Trained expected = train(nullptr, alone);
+  std::vector<Trained> results(static_cast<size_t>(ranks));
+  comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { results[static_cast<size_t>(group.rank())] = train(&group, options); }, {.transport = transport});
+  for (const Trained& result : results) {
+    EXPECT_EQ(result.losses, expected.losses) << ranks << " ranks";
+    EXPECT_EQ(result.norms, expected.norms) << ranks << " ranks";
+    EXPECT_EQ(result.weights, expected.weights) << ranks << " ranks";
+  }
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,124 @@
+#include "tutti/parallel/fully_shard.h"
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/nn/module_call.h"
+#include "tutti/parallel/shard_group.h"
+#include "tutti/parallel/storage_placement.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::parallel {
+namespace {
+
+const StoragePlacement* placement_of(const nn::Parameter& p) { return p.is_materialized() ? storage_placement_of(p.leaf()) : nullptr; }
+
+void check_mesh(const dist::DeviceMesh& mesh) {
+  TUTTI_CHECK(mesh.ndim() <= 2, "fully_shard: {} has {} dims; expected one, or two of which the first holds replicas", mesh.to_string(), mesh.ndim());
+  TUTTI_CHECK(mesh.ndim() == 1 || !mesh.names().empty(), "fully_shard: {} has two dims without names; name them, such as dp_replicate and dp_shard", mesh.to_string());
+  TUTTI_CHECK(mesh.has_coordinate(), "fully_shard: rank {} is not in {}; call it on the ranks of the mesh only", mesh.rank(), mesh.to_string());
+}
+
+// The layout of a parameter: cut over the last dim of the mesh as torch.chunk does.
+const dist::DTensorSpec& storage_spec(const nn::NamedParameter& p, const dist::DeviceMesh& mesh, const FullyShardOptions& options) {
+  const int ndim = p.parameter.sizes().ndim();
+  TUTTI_CHECK(ndim > 0, "fully_shard: parameter '{}' is a scalar, which cannot be divided; give it the sizes [1]", p.name);
+  const int dim = options.shard_dim ? options.shard_dim(p) : 0;
+  TUTTI_CHECK(dim >= -ndim && dim < ndim, "fully_shard: parameter '{}' is {}; it has no dim {} to cut", p.name, p.parameter.sizes(), dim);
+  dist::Placements placements(static_cast<size_t>(mesh.ndim()), dist::replicate());
+  placements.back() = dist::shard(dim < 0 ? dim + ndim : dim);
+  return dist::DTensorSpec::of({.mesh_id = mesh.id(), .mesh_shape = mesh.shape(), .placements = std::move(placements), .sizes = p.parameter.sizes(), .dtype = p.parameter.dtype(),
+                                .cut = dist::Cut::chunk}, "fully_shard");
+}
+
+}  // namespace
+
+ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options) {
+  nn::Module* const one = &module;
+  return fully_shard(std::span(&one, 1), options);
+}
+
+ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options) {
+  TUTTI_CHECK(!modules.empty(), "fully_shard: no module is given");
+  const dist::Mesh mesh = options.mesh != nullptr ? options.mesh : dist::init_device_mesh("cpu", {RankContext::current().world_size()});
+  check_mesh(*mesh);
+  std::vector<ShardGroup::Stored> taken;
+  std::vector<std::shared_ptr<ShardGroup>> inside;
+  for (nn::Module* const module : modules) {
+    const std::string name = module->call_name();
+    for (const nn::NamedParameter& p : module->named_parameters(name.empty() ? name : name + ".")) {
+      const auto is_it = [&](const nn::Parameter& q) { return q.is_same(p.parameter); };
+      if (std::any_of(options.ignored_params.begin(), options.ignored_params.end(), is_it)) continue;
+      if (std::any_of(taken.begin(), taken.end(), [&](const ShardGroup::Stored& s) { return is_it(s.named.parameter); })) continue;
+      if (const StoragePlacement* before = placement_of(p.parameter)) {
+        const auto group = before->group.lock();
+        TUTTI_CHECK(group != nullptr && group->module != module, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
+        TUTTI_CHECK(before->mesh->id() == mesh->id(), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh", p.name,
+                    before->mesh->to_string(), mesh->to_string());
+        inside.push_back(group);
+        continue;
+      }
+      TUTTI_CHECK(!p.parameter.is_materialized() || !dist::is_dtensor(p.parameter.master()), "fully_shard: parameter '{}' is {} already; its values must be in one tensor", p.name,
+                  describe(p.parameter.master()));
+      taken.push_back({p, &storage_spec(p, *mesh, options)});
+    }
+  }
+  const std::string name = modules[0]->call_name();
+  const auto group = ShardGroup::make(name.empty() ? "the model" : name, taken, mesh, options.reshard_after_forward.value_or(!name.empty()));
+  group->module = modules[0];
+  group->all = std::make_shared<ShardGroups>();
+  for (const auto& inner : inside) {
+    if (inner->all == group->all) continue;
+    const std::shared_ptr<ShardGroups> before = inner->all;
+    for (const auto& g : before->groups()) g->all = group->all;
+    group->all->take_all(*before);
+  }
+  group->all->add(group);
+  if (!group->is_shared()) modules.back()->forward_hooks().after([weak = std::weak_ptr(group)](const nn::Module&, const Tensor& output) {
+    if (const auto living = weak.lock()) living->after_forward(output);
+    return Tensor();
+  });
+  return ShardedModule(group);
+}
+
+const std::vector<std::string>& ShardedModule::parameters() const { return group_->parameters(); }
+bool ShardedModule::is_shared() const { return group_->is_shared(); }
+bool ShardedModule::is_unsharded() const { return group_->is_whole(); }
+int64_t ShardedModule::stored_bytes() const { return group_->stored_bytes(); }
+int64_t ShardedModule::copy_bytes() const { return group_->copy_bytes(); }
+
+int64_t ShardedModule::all_stored_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& group : group_->all->groups()) bytes += group->stored_bytes();
+  return bytes;
+}
+int64_t ShardedModule::all_copy_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& group : group_->all->groups()) bytes += group->copy_bytes();
+  return bytes;
+}
+
+void ShardedModule::unshard() const { group_->unshard(); }
+void ShardedModule::reshard() const { group_->reshard(); }
+void ShardedModule::set_reshard_after_forward(bool on) const { group_->set_reshard_after_forward(on); }
+void ShardedModule::set_prefetch(int groups) const {
+  TUTTI_CHECK(groups >= 0, "set_prefetch: {} groups; expected 0 or more", groups);
+  group_->all->prefetched = groups;
+}
+void ShardedModule::begin_round() const { group_->all->begin_round(); }
+void ShardedModule::replay_round() const { group_->all->replay_round(); }
+
+UnshardedScope::UnshardedScope(const ShardedModule& root) : root_(root.group_) {
+  for (const auto& group : root_->all->groups()) group->unshard();
+  ++root_->all->holds;
+}
+
+UnshardedScope::~UnshardedScope() {
+  if (--root_->all->holds > 0) return;
+  for (const auto& group : root_->all->groups()) {
+    if (group->reshards_after_forward()) group->reshard();
+  }
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,106 @@
+// fully_shard: parameters, gradients and optimizer state divided over data-parallel ranks (FSDP), docs/fsdp.md.
+//
+//   for (auto& block : model.layers) fully_shard(block, {.mesh = mesh});
+//   const ShardedModule sharded = fully_shard(model, {.mesh = mesh});   // the parameters that no block has taken
+//   nn::initialize(model);                                              // each rank draws what it stores
+//   const auto optimizer = optim::make_adamw(model.named_parameters());
+//   parallel::Shards shards(8, &group, nn::leaves_of(optimizer->parameters()));
+//   ... forward, backward, shards.finish() as ever; optimizer->step(sums.gradients, lr) ...
+//
+// Each rank stores, steps and saves its rows of every parameter: the master, a distributed tensor. Forward and backward read whole
+// parameters, in the dtype of use. Ranks of one host read one copy of them, in pages that they share, and nothing is gathered; other ranks
+// gather a group when it is read, and may give it back between forward and backward. The bits are those of one rank.
+//
+// All ranks make the same calls in the same order. One thread of a rank uses a sharded module.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/dist/device_mesh.h"
+#include "tutti/dist/spec.h"
+#include "tutti/nn/module.h"
+
+namespace tutti::parallel {
+
+class ShardGroup;
+
+struct FullyShardOptions {
+  // The data-parallel ranks: one dim, over which parameters are divided; or two with names, the first of which holds replicas (HSDP). Null: all
+  // ranks of the world.
+  dist::Mesh mesh = {};
+  // Whether a rank gives the copies of this module's parameters back after forward and gathers them again for backward. Ranks that share pages
+  // have nothing to give back. Unset: yes, but for the module at the root of the tree.
+  std::optional<bool> reshard_after_forward = {};
+  // The dim that is cut, -ndim to ndim - 1; unset: 0. Any size can be cut over any number of ranks: the last ones may store less, or nothing.
+  std::function<int(const nn::NamedParameter&)> shard_dim = {};
+  // Parameters that every rank keeps whole.
+  std::vector<nn::Parameter> ignored_params = {};
+};
+
+// What fully_shard() made; a handle.
+class ShardedModule {
+ public:
+  // Names of the parameters of this module's own group.
+  const std::vector<std::string>& parameters() const;
+  // Whether the ranks read the same pages.
+  bool is_shared() const;
+  // Whether whole copies are there.
+  bool is_unsharded() const;
+  int64_t stored_bytes() const;  // of the masters on this rank
+  int64_t copy_bytes() const;    // of the whole copies
+  // The same for this group and those of all modules below it together.
+  int64_t all_stored_bytes() const;
+  int64_t all_copy_bytes() const;
+
+  // Makes the copies whole ahead of the read that would do it. Collective.
+  void unshard() const;
+  // Gives copies that are not shared back.
+  void reshard() const;
+  void set_reshard_after_forward(bool on) const;
+
+  // How many groups are gathered ahead, by default 1; 0: none. The order is that of the round before, in forward and in backward, so that no lists are
+  // needed. Each takes the memory of two copies of a group. It counts for all groups of the model, and is the same on all ranks.
+  void set_prefetch(int groups) const;
+
+  // Ranks that do not share pages gather during forward and backward, and so need each other in every round of virtual shards. A loop whose
+  // ranks have unequal numbers of shards calls begin_round() before each shard, and replay_round() in the place of the shard that a rank
+  // lacks: Shards::rounds() tells how many rounds there are.
+  void begin_round() const;
+  void replay_round() const;
+
+ private:
+  friend ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options);
+  friend class UnshardedScope;
+  explicit ShardedModule(std::shared_ptr<ShardGroup> group) : group_(std::move(group)) {}
+  std::shared_ptr<ShardGroup> group_;
+};
+
+// Shards all parameters of the module and those below it that no earlier call has taken; they become one group. So call it from the inside out:
+// for every block, then for the whole. Names stay. Values are kept where there are some; parameters without memory get memory for the rows of
+// this rank only. Make Shards, optimizers and compiled functions afterwards, and choose dtypes of use before (Module::to). Collective.
+//
+// UsageError, naming the parameter, before anything changes: for a mesh of more than two dims or of two without names, a rank outside of it, a
+// scalar, a parameter that is distributed already, a dim that it does not have, and when the module was sharded before.
+ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options = {});
+// Several modules whose parameters become one group.
+ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options = {});
+
+// While this lives, all parameters of the model stay whole: for code that does not run alike on all ranks, such as sampling on one of them.
+// Making it is collective.
+class UnshardedScope {
+ public:
+  explicit UnshardedScope(const ShardedModule& root);
+  ~UnshardedScope();
+  UnshardedScope(const UnshardedScope&) = delete;
+  UnshardedScope& operator=(const UnshardedScope&) = delete;
+
+ private:
+  std::shared_ptr<ShardGroup> root_;
+};
+
+}  // namespace tutti::parallel

@@ -1,0 +1,72 @@
+#include "tutti/parallel/parameter_copies.h"
+
+#include <algorithm>
+
+#include "tutti/comm/symmetric_buffer.h"
+#include "tutti/core/error.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/memory_file.h"
+#include "tutti/symm/rendezvous.h"
+
+namespace tutti::parallel {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t nbytes_of(const ParameterCopies::Sizes& p) { return numel_of(p.sizes) * itemsize(p.dtype); }
+
+bool shares_memory(const comm::ProcessGroup& group) {
+  const std::string_view transport = group.backend(DeviceKind::cpu).name();
+  return group.size() > 1 && (transport == "shm" || transport == "threads");
+}
+
+}  // namespace
+
+ParameterCopies::ParameterCopies(comm::ProcessGroup& group, const std::vector<Sizes>& parameters) : is_shared_(shares_memory(group)) {
+  for (const Sizes& p : parameters) nbytes_ += comm::symm::round_up(nbytes_of(p), kAlignment);
+  if (is_shared_) {
+    share(group, parameters);
+  } else {
+    const MemoryCategoryScope category(MemoryCategory::parameters);
+    for (const Sizes& p : parameters) leaves_.push_back(Tensor::empty(p.sizes, p.dtype));
+  }
+  for (const Tensor& leaf : leaves_) leaf.storage()->set_read_only();
+}
+
+// The pages of all ranks side by side are one range of addresses, in which the parameters follow each other, wherever pages end.
+void ParameterCopies::share(comm::ProcessGroup& group, const std::vector<Sizes>& parameters) {
+  const int64_t each = std::max(comm::symm::round_up((nbytes_ + group.size() - 1) / group.size(), comm::symm::kPageBytes), comm::symm::kPageBytes);
+  const Tensor pages = comm::symm::empty_symm({each}, DType::u8, kCpu, {.group = comm::symm_group(group)});
+  const std::shared_ptr<comm::symm::SymmHandle> handle = comm::symm::rendezvous(pages, comm::symm_group(group));
+  const Tensor all = handle->contiguous_view({each}, {1}, DType::u8);
+  TUTTI_ASSERT(all.strides()[0] == each, "the pages of {} bytes a rank lie {} bytes apart", each, all.strides()[0]);
+  auto* at = static_cast<std::byte*>(all.raw_data());
+  for (const Sizes& p : parameters) {
+    StorageRef storage = StorageRef::adopt(Storage::wrap(at, nbytes_of(p), kCpu, [pages, handle, all] {}));
+    leaves_.push_back(Tensor::over(std::move(storage), p.sizes, contiguous_strides(p.sizes), 0, p.dtype));
+    at += comm::symm::round_up(nbytes_of(p), kAlignment);
+  }
+  group.barrier();  // nobody gives pages back that another has not mapped
+}
+
+Tensor ParameterCopies::writable(size_t i) const {
+  const Tensor& leaf = leaves_[i];
+  if (leaf.numel() == 0) return Tensor::empty(leaf.extents(), leaf.dtype());
+  StorageRef storage = StorageRef::adopt(Storage::wrap(leaf.storage()->data(), leaf.nbytes(), kCpu, [leaf] {}));
+  return Tensor::over(std::move(storage), leaf.extents(), contiguous_strides(leaf.extents()), 0, leaf.dtype());
+}
+
+bool ParameterCopies::has_memory() const {
+  return std::all_of(leaves_.begin(), leaves_.end(), [](const Tensor& leaf) { return leaf.storage()->has_memory(); });
+}
+
+void ParameterCopies::release() {
+  if (is_shared_) return;
+  for (const Tensor& leaf : leaves_) leaf.storage()->release_memory();
+}
+
+void ParameterCopies::restore() {
+  for (const Tensor& leaf : leaves_) leaf.storage()->restore_memory();
+}
+
+}  // namespace tutti::parallel

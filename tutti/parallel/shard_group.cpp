@@ -1,0 +1,290 @@
+#include "tutti/parallel/shard_group.h"
+
+#include <algorithm>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/core/error.h"
+#include "tutti/core/hash.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/copy.h"
+#include "tutti/parallel/storage_placement.h"
+#include "tutti/runtime/trace/trace_span.h"
+
+namespace tutti::parallel {
+
+// ---- all groups of a model
+
+void ShardGroups::add(const std::shared_ptr<ShardGroup>& group) { groups_.push_back(group); }
+
+void ShardGroups::take_all(ShardGroups& inner) {
+  for (const auto& group : inner.groups()) groups_.push_back(group);
+  may_be_read_ = may_be_read_ || inner.may_be_read_;
+  inner.groups_.clear();
+}
+
+std::vector<std::shared_ptr<ShardGroup>> ShardGroups::groups() const {
+  std::vector<std::shared_ptr<ShardGroup>> living;
+  for (const auto& weak : groups_) {
+    if (auto group = weak.lock()) living.push_back(std::move(group));
+  }
+  return living;
+}
+
+void ShardGroups::publish() {
+  std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>> changed;
+  uint64_t agreement = 0;
+  for (const auto& group : groups()) {
+    if (!group->is_shared()) continue;
+    std::vector<size_t> stale = group->stale();
+    agreement = hash64(stale.data(), stale.size() * sizeof(size_t), agreement + 1);
+    if (!stale.empty()) changed.emplace_back(group, std::move(stale));
+  }
+  if (changed.empty()) return;
+  const TraceSpan span(TraceCategory::annotation, "FSDP::publish");
+  settle();
+  for (const auto& [group, stale] : changed) group->write(stale);
+  changed[0].first->ranks().barrier({.agreement = agreement});
+  may_be_read_ = true;
+}
+
+// All groups of a model are divided over the same ranks. Those that are behind still read until they come here.
+void ShardGroups::settle() {
+  if (!std::exchange(may_be_read_, false)) return;
+  const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
+  groups()[0]->ranks().barrier();
+}
+
+void ShardGroups::note(const ShardGroup* group, bool whole) {
+  const Event event{group, whole};
+  if (round_.empty() || round_.back() != event) round_.push_back(event);
+}
+
+void ShardGroups::prefetch() {
+  if (round_.empty()) return;
+  const size_t here = round_.size() - 1;
+  if (here >= round_before_.size() || round_before_[here] != round_[here]) return;
+  int ahead = prefetched;
+  for (size_t i = here + 1; i < round_before_.size() && ahead > 0; ++i) {
+    if (!round_before_[i].whole || round_before_[i].group == round_[here].group) continue;
+    for (const auto& group : groups()) {
+      if (group.get() == round_before_[i].group) group->start_gather();
+    }
+    --ahead;
+  }
+}
+
+void ShardGroups::begin_round() { round_before_ = std::exchange(round_, {}); }
+
+void ShardGroups::replay_round() {
+  for (const Event& event : round_before_) {
+    for (const auto& group : groups()) {
+      if (group.get() != event.group) continue;
+      if (event.whole) group->unshard();
+      else group->reshard();
+    }
+  }
+}
+
+// ---- one group
+
+std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, bool reshards) {
+  const NoGradScope no_grad;
+  const std::shared_ptr<ShardGroup> made(new ShardGroup(std::move(name), mesh, reshards));
+  made->group_ = mesh->group(mesh->ndim() - 1).get();
+  std::vector<ParameterCopies::Sizes> sizes;
+  for (const Stored& p : parameters) sizes.push_back({p.named.parameter.sizes(), p.named.parameter.use_dtype()});
+  made->copies_ = std::make_unique<ParameterCopies>(*made->group_, sizes);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const nn::Parameter& p = parameters[i].named.parameter;
+    const dist::DTensorSpec& spec = *parameters[i].spec;
+    const Tensor before = p.is_materialized() ? p.master() : Tensor();
+    made->names_.push_back(parameters[i].named.name);
+    made->specs_.push_back(&spec);
+    made->is_in_copy_.push_back(made->is_shared() && p.dtype() == p.use_dtype() && spec.placements().back().dim() == 0);
+    const MemoryCategoryScope category(MemoryCategory::parameters);
+    Tensor part = made->is_in_copy_[i] ? made->rows(made->copies_->writable(i), i, made->group_->rank()) : Tensor::empty(spec.local_sizes(mesh->coordinate()), p.dtype());
+    made->parts_.push_back(part);
+    made->written_.push_back(-1);
+    const Tensor& leaf = made->copies_->leaves()[i];
+    set_storage_placement(leaf, spec, mesh, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
+      if (const auto group = weak.lock()) group->finished(finished);
+    });
+    p.set_stored_apart(dist::wrap(part, spec, mesh), leaf, [made, i] { made->read(i); }, [made] { made->will_change(); });
+    if (before.defined()) p.assign(before);
+  }
+  made->reshard();  // nothing has been written
+  return made;
+}
+
+comm::ProcessGroup& ShardGroup::ranks() const { return *group_; }
+
+int64_t ShardGroup::stored_bytes() const {
+  int64_t bytes = 0;
+  for (const Tensor& part : parts_) bytes += part.nbytes();
+  return bytes;
+}
+
+void ShardGroup::will_change() {
+  if (all != nullptr && is_shared()) all->settle();
+}
+
+bool ShardGroup::is_stale(size_t i) const { return written_[i] != static_cast<int64_t>(parts_[i].storage()->version()); }
+
+std::vector<size_t> ShardGroup::stale() const {
+  std::vector<size_t> stale;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (is_stale(i)) stale.push_back(i);
+  }
+  return stale;
+}
+
+void ShardGroup::read(size_t i) {
+  if (is_whole_ && !is_stale(i)) {
+    all->note(this, true);
+    return;
+  }
+  unshard();
+}
+
+void ShardGroup::unshard() {
+  all->note(this, true);
+  const bool is_fresh = stale().empty();
+  if (is_whole_ && is_fresh) return;
+  if (!is_shared()) gather();
+  else if (!is_fresh) all->publish();
+  is_whole_ = true;
+}
+
+void ShardGroup::reshard() {
+  if (all != nullptr) all->note(this, false);
+  if (is_shared() || (all != nullptr && all->holds > 0)) return;
+  copies_->release();
+  is_whole_ = false;
+}
+
+// The rows of `whole` that a shard stores.
+Tensor ShardGroup::rows(const Tensor& whole, size_t i, int64_t shard) const {
+  const dist::DTensorSpec& spec = *specs_[i];
+  const auto dim = static_cast<size_t>(spec.placements().back().dim());
+  std::vector<int64_t> coordinate = mesh_->coordinate();
+  coordinate.back() = shard;
+  const dist::IndexSet held = spec.indices(static_cast<int>(dim), coordinate);
+  const int64_t first = held.ranges().empty() ? 0 : held.ranges()[0].begin;
+  const Extents strides = whole.strides();
+  return whole.view_as(spec.local_sizes(coordinate), strides, whole.offset() + first * strides[dim]);
+}
+
+void ShardGroup::write(const std::vector<size_t>& parameters) {
+  const NoGradScope no_grad;
+  for (const size_t i : parameters) {
+    if (!is_in_copy_[i]) copy_(rows(copies_->writable(i), i, group_->rank()), parts_[i]);
+    written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
+    copies_->leaves()[i].storage()->bump_version();
+  }
+}
+
+std::vector<int64_t> ShardGroup::versions() const {
+  std::vector<int64_t> versions;
+  for (const Tensor& part : parts_) versions.push_back(static_cast<int64_t>(part.storage()->version()));
+  return versions;
+}
+
+// What a shard brings of a parameter, in the dtype of use.
+int64_t ShardGroup::nbytes(size_t i, int64_t shard) const { return rows(copies_->leaves()[i], i, shard).numel() * itemsize(copies_->leaves()[i].dtype()); }
+
+namespace {
+
+// The elements of a parameter among the bytes of a rank.
+Tensor piece_of(const Tensor& bytes, int64_t at, const Extents& sizes, DType dtype) {
+  return Tensor::from_memory(static_cast<std::byte*>(bytes.raw_data()) + at, sizes, dtype, [bytes] {});
+}
+
+}  // namespace
+
+// One collective: every rank brings its parts, one after another. They may have several dtypes, so bytes travel.
+void ShardGroup::start_gather() {
+  if (is_shared() || group_->size() == 1 || under_way_ || (is_whole_ && stale().empty())) return;
+  const NoGradScope no_grad;
+  const MemoryCategoryScope category(MemoryCategory::parameters);
+  Gather& gather = under_way_.emplace();
+  for (int r = 0; r < group_->size(); ++r) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) bytes += nbytes(i, r);
+    gather.outputs.push_back(Tensor::empty({bytes}, DType::u8));
+  }
+  gather.input = Tensor::empty(gather.outputs[static_cast<size_t>(group_->rank())].extents(), DType::u8);
+  int64_t at = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].numel() > 0) copy_(piece_of(gather.input, at, parts_[i].extents(), copies_->leaves()[i].dtype()), parts_[i]);
+    at += nbytes(i, group_->rank());
+  }
+  gather.versions = versions();
+  gather.work = group_->all_gather_v(gather.outputs, gather.input, {.async = true});
+}
+
+void ShardGroup::gather() {
+  const NoGradScope no_grad;
+  const TraceSpan span(TraceCategory::annotation, "FSDP::all_gather");
+  const std::vector<size_t> changed = stale();
+  if (group_->size() == 1) {
+    copies_->restore();
+    for (size_t i = 0; i < parts_.size(); ++i) copy_(copies_->writable(i), parts_[i]);
+  } else {
+    if (under_way_ && under_way_->versions != versions()) {  // begun before the masters were stepped
+      under_way_->work.wait();
+      under_way_.reset();
+    }
+    start_gather();
+    Gather gather = std::move(*under_way_);
+    under_way_.reset();
+    gather.work.wait();
+    take(gather.outputs);
+  }
+  for (const size_t i : changed) {
+    written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
+    copies_->leaves()[i].storage()->bump_version();
+  }
+  all->prefetch();
+}
+
+void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
+  copies_->restore();
+  for (int r = 0; r < group_->size(); ++r) {
+    int64_t at = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const Tensor to = rows(copies_->writable(i), i, r);
+      if (to.numel() > 0) copy_(to, piece_of(parts_of_ranks[static_cast<size_t>(r)], at, to.extents(), to.dtype()));
+      at += nbytes(i, r);
+    }
+  }
+}
+
+void ShardGroup::after_forward(const Tensor& output) {
+  is_finished_.clear();
+  if (is_shared() || !reshards_ || output.storage()->state() == StorageState::traced) return;
+  if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
+  reshard();
+  if (requires_grad(output)) {
+    register_hook(output, [weak = weak_from_this()](const Tensor&) {
+      if (const auto group = weak.lock()) group->unshard();
+      return Tensor();
+    });
+  }
+}
+
+// Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next forward.
+void ShardGroup::finished(const Tensor& leaf) {
+  if (is_shared() || !reshards_) return;
+  is_finished_.resize(parts_.size());
+  bool all_are = true;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Tensor& own = copies_->leaves()[i];
+    if (own.impl() == leaf.impl()) is_finished_[i] = true;
+    all_are = all_are && (is_finished_[i] || !requires_grad(own));
+  }
+  if (!all_are) return;
+  is_finished_.clear();
+  reshard();
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,127 @@
+// Groups of sharded parameters: what fully_shard() makes of a module's parameters. For parallel/; docs/fsdp.md tells the idea.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/dist/dtensor.h"
+#include "tutti/nn/module.h"
+#include "tutti/parallel/parameter_copies.h"
+
+namespace tutti::parallel {
+
+class ShardGroup;
+
+// The groups of one model: those of the modules inside come before their own. A rank's copies are made whole by collectives, so what makes one
+// necessary must happen on all ranks in the same order: reads of parameters in forward and backward, and changes of masters.
+class ShardGroups {
+ public:
+  void add(const std::shared_ptr<ShardGroup>& group);
+  void take_all(ShardGroups& inner);
+  std::vector<std::shared_ptr<ShardGroup>> groups() const;
+
+  // Every rank writes its part of what has changed in all groups with shared copies: when all have read the values of before, and returns when
+  // all have written.
+  void publish();
+  // Returns when all ranks have read what they read of the values of before; for groups whose masters lie in the copies.
+  void settle();
+
+  // A rank without a virtual shard in a round makes the collectives of the others, which are those of its own round before.
+  void note(const ShardGroup* group, bool whole);
+  void begin_round();
+  void replay_round();
+
+  // Starts the gathers of the groups that came next in the round before.
+  void prefetch();
+
+  int holds = 0;  // while positive, no copy is given back
+  int prefetched = 1;  // how many groups are gathered ahead
+
+ private:
+  struct Event {
+    const ShardGroup* group;
+    bool whole;
+    bool operator==(const Event&) const = default;
+  };
+  std::vector<std::weak_ptr<ShardGroup>> groups_;
+  bool may_be_read_ = false;  // since the last settle()
+  std::vector<Event> round_, round_before_;
+};
+
+class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
+ public:
+  // A parameter as it will be stored: its layout over the mesh.
+  struct Stored {
+    nn::NamedParameter named;
+    const dist::DTensorSpec* spec;
+  };
+  // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they have, if any.
+  static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, bool reshards);
+
+  const std::string& name() const { return name_; }
+  comm::ProcessGroup& ranks() const;  // that store different parts
+  const std::vector<std::string>& parameters() const { return names_; }
+  bool is_shared() const { return copies_->is_shared(); }
+  bool is_whole() const { return is_whole_; }
+  int64_t stored_bytes() const;
+  int64_t copy_bytes() const { return copies_->nbytes(); }
+  bool reshards_after_forward() const { return reshards_; }
+  void set_reshard_after_forward(bool on) { reshards_ = on; }
+
+  // Makes the copies whole and up to date. Collective when they are not.
+  void unshard();
+  // Gives back copies that are not shared.
+  void reshard();
+  // Begins to gather them, if they are not shared, whole, or on their way. Collective.
+  void start_gather();
+  // After the forward of the group's module: gives the copies back until backward needs them.
+  void after_forward(const Tensor& output);
+  // Backward has the gradients of a parameter.
+  void finished(const Tensor& leaf);
+
+  // Before the masters change.
+  void will_change();
+  // Which parameters have changed since their copies were written.
+  std::vector<size_t> stale() const;
+  // Writes this rank's parts of those to the copies.
+  void write(const std::vector<size_t>& parameters);
+
+  std::shared_ptr<ShardGroups> all;  // the model's groups
+  const nn::Module* module = nullptr;  // that was sharded
+
+ private:
+  ShardGroup(std::string name, const dist::Mesh& mesh, bool reshards) : name_(std::move(name)), mesh_(mesh), reshards_(reshards) {}
+  void read(size_t parameter);
+  void gather();
+  void take(const std::vector<Tensor>& parts_of_ranks);
+  bool is_stale(size_t parameter) const;
+  std::vector<int64_t> versions() const;
+  int64_t nbytes(size_t parameter, int64_t shard) const;
+  Tensor rows(const Tensor& whole, size_t parameter, int64_t shard) const;
+
+  const std::string name_;
+  const dist::Mesh mesh_;
+  comm::ProcessGroup* group_ = nullptr;
+  bool reshards_;
+  std::vector<std::string> names_;
+  std::vector<const dist::DTensorSpec*> specs_;
+  std::vector<Tensor> parts_;         // what this rank stores
+  std::vector<bool> is_in_copy_;      // whether those are rows of the shared copy: no cast lies between
+  std::vector<int64_t> written_;      // the version of each part when it was last written to the copies
+  std::unique_ptr<ParameterCopies> copies_;
+  bool is_whole_ = false;
+  std::vector<bool> is_finished_;  // per parameter, whether the backward that runs has its gradient
+  // A gather on its way: the parts of all ranks as bytes, and the versions of this rank's parts when it began.
+  struct Gather {
+    comm::Work work;
+    std::vector<Tensor> outputs;
+    Tensor input;
+    std::vector<int64_t> versions;
+  };
+  std::optional<Gather> under_way_;
+};
+
+}  // namespace tutti::parallel

@@ -1,0 +1,64 @@
+#include "tutti/parallel/storage_placement.h"
+
+#include <fmt/ranges.h>
+
+#include "tutti/comm/process_group.h"
+#include "tutti/core/error.h"
+#include "tutti/dist/device_mesh.h"
+
+namespace tutti::parallel {
+namespace {
+
+const ExtensionKind kStoragePlacement{"storage placement"};
+
+// The dim that a placement cuts over the last dim of its mesh.
+int cut_dim(const StoragePlacement& placement, size_t parameter) {
+  const dist::Placements& placements = placement.spec->placements();
+  const bool is_known = (placements.size() == 1 || (placements.size() == 2 && placements[0].is_replicate())) && placements.back().is_shard() && placements.back().pieces() == 1;
+  TUTTI_CHECK(is_known, "Shards: parameter {} is stored as {}; expected [S(d)], or [R, S(d)]", parameter, placement.spec->to_string());
+  return placements.back().dim();
+}
+
+}  // namespace
+
+const StoragePlacement* storage_placement_of(const Tensor& leaf) { return leaf.extensions().find<StoragePlacement>(kStoragePlacement); }
+
+void set_storage_placement(const Tensor& leaf, const dist::DTensorSpec& spec, const dist::Mesh& mesh, const std::shared_ptr<ShardGroup>& group,
+                           std::function<void(const Tensor&)> finished) {
+  leaf.extensions().put(kStoragePlacement, std::make_unique<StoragePlacement>(spec, mesh, group, std::move(finished)));
+}
+
+Keepers::Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group)
+    : Keepers(leaves.size(), group == nullptr ? 0 : group->rank(), group == nullptr ? 1 : group->size()) {
+  const dist::DeviceMesh* first = nullptr;
+  for (size_t p = 0; p < leaves.size(); ++p) {
+    const StoragePlacement* placement = storage_placement_of(leaves[p]);
+    if (placement == nullptr) continue;
+    const dist::DeviceMesh& mesh = *placement->mesh;
+    const int dim = cut_dim(*placement, p);
+    TUTTI_CHECK(group != nullptr ? mesh.ranks() == group->world_ranks() : mesh.size() == 1,
+                "Shards: parameter {} is stored on the ranks {} of {}, and gradients are added over {}; give both the same ranks in the same order", p, fmt::join(mesh.ranks(), " "),
+                mesh.to_string(), group == nullptr ? "one rank" : fmt::format("the ranks {} of group '{}'", fmt::join(group->world_ranks(), " "), group->name()));
+    TUTTI_CHECK(first == nullptr || first->shape() == mesh.shape(), "Shards: parameter {} is stored on {}, an earlier one on {}; expected one mesh", p, mesh.to_string(),
+                first == nullptr ? "" : first->to_string());
+    if (first == nullptr) {
+      first = &mesh;
+      shards_ = static_cast<int>(mesh.size(mesh.ndim() - 1));
+      if (replicas() > 1) replica_group_ = mesh.group(0).get();
+    }
+    cuts_[p].dim = dim;
+    for (int64_t j = 0; j < shards_; ++j) {
+      const int64_t coordinate[] = {0, j};
+      const dist::IndexSet held = placement->spec->indices(dim, std::span(coordinate).last(static_cast<size_t>(mesh.ndim())));
+      cuts_[p].ranges.push_back(held.ranges().empty() ? dist::Range{0, 0} : held.ranges()[0]);
+    }
+  }
+}
+
+Extents Keepers::part_sizes(size_t parameter, Extents sizes) const {
+  const Cut& cut = cuts_[parameter];
+  if (cut.is_cut()) sizes[static_cast<size_t>(cut.dim)] = cut.ranges[static_cast<size_t>(shard())].size();
+  return sizes;
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,67 @@
+// Storage placements: which rows of a parameter a rank stores, steps and saves, while forward reads the whole (docs/fsdp.md).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tutti/dist/spec.h"
+#include "tutti/tensor/tensor.h"
+
+namespace tutti::comm {
+class ProcessGroup;
+}
+
+namespace tutti::parallel {
+
+class ShardGroup;
+
+// Attached to a leaf whose master is a distributed tensor: its layout over the data ranks, [S(d)] on a mesh of one dim, or [R, S(d)] on one
+// of two, whose first dim then holds replicas.
+struct StoragePlacement final : TensorExtension {
+  StoragePlacement(const dist::DTensorSpec& spec, dist::Mesh mesh, std::weak_ptr<ShardGroup> group, std::function<void(const Tensor&)> finished)
+      : spec(&spec), mesh(std::move(mesh)), group(std::move(group)), finished(std::move(finished)) {}
+
+  const dist::DTensorSpec* spec;
+  dist::Mesh mesh;
+  std::weak_ptr<ShardGroup> group;                  // that the parameter belongs to
+  std::function<void(const Tensor& leaf)> finished;  // called when a backward has its gradient
+};
+
+// The one of a leaf; null: every rank stores the whole.
+const StoragePlacement* storage_placement_of(const Tensor& leaf);
+void set_storage_placement(const Tensor& leaf, const dist::DTensorSpec& spec, const dist::Mesh& mesh, const std::shared_ptr<ShardGroup>& group,
+                           std::function<void(const Tensor&)> finished);
+
+// Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and keeps part r % shards.
+class Keepers {
+ public:
+  // What the parts of one parameter are: indices of `dim`, per part. No ranges: every rank keeps the whole.
+  struct Cut {
+    int dim = 0;
+    std::vector<dist::Range> ranges = {};
+    bool is_cut() const { return !ranges.empty(); }
+  };
+  // Every rank keeps the whole of all.
+  Keepers(size_t parameters, int rank, int ranks) : cuts_(parameters), rank_(rank), ranks_(ranks) {}
+  // As the placements of the leaves say, for the ranks of `group`; null: one rank. UsageError, naming the parameter, where a mesh does not have
+  // the group's ranks in its order, or not the dims of the other parameters' meshes.
+  Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group);
+
+  const Cut& of(size_t parameter) const { return cuts_[parameter]; }
+  int shards() const { return shards_; }
+  int replicas() const { return ranks_ / shards_; }
+  int shard() const { return rank_ % shards_; }
+  int replica() const { return rank_ / shards_; }
+  // The ranks that keep this rank's part; null: none but this one.
+  comm::ProcessGroup* replica_group() const { return replica_group_; }
+  // The sizes of this rank's part of a parameter of those sizes.
+  Extents part_sizes(size_t parameter, Extents sizes) const;
+
+ private:
+  std::vector<Cut> cuts_;
+  int rank_ = 0, ranks_ = 1, shards_ = 1;
+  comm::ProcessGroup* replica_group_ = nullptr;
+};
+
+}  // namespace tutti::parallel

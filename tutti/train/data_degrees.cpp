@@ -1,0 +1,27 @@
+#include "tutti/train/data_degrees.h"
+
+#include <string>
+
+#include "tutti/core/error.h"
+
+namespace tutti::train {
+
+DataDegrees data_degrees(const ParallelismConfig& config, int64_t ranks) {
+  const int64_t replicate = config.data_parallel_replicate_degree, shard = config.data_parallel_shard_degree;
+  TUTTI_CHECK(replicate != -1 || shard != -1,
+              "parallelism.data_parallel_replicate_degree and data_parallel_shard_degree are both -1; one of them can be the rest of the {} ranks: give the other a number, such as "
+              "--parallelism.data_parallel_replicate_degree=1", ranks);
+  const int64_t given = replicate == -1 ? shard : shard == -1 ? replicate : replicate * shard;
+  const bool is_open = replicate == -1 || shard == -1;
+  std::string divisors;
+  for (int64_t d = 1; d <= ranks; ++d) {
+    if (ranks % d == 0) divisors += fmt::format("{}{}", divisors.empty() ? "" : ", ", d);
+  }
+  TUTTI_CHECK(is_open ? ranks % given == 0 : given == ranks,
+              "parallelism.data_parallel_replicate_degree = {} and data_parallel_shard_degree = {} do not fit {} rank{}: {}", replicate, shard, ranks, ranks == 1 ? "" : "s",
+              is_open ? fmt::format("expected one of {}", divisors) : fmt::format("their product is {}; set one of them to -1, or start {} ranks", given, given));
+  if (replicate == -1) return {ranks / shard, shard};
+  return {replicate, shard == -1 ? ranks / replicate : shard};
+}
+
+}  // namespace tutti::train
