@@ -37,6 +37,8 @@ void death(FaultRank& rank) {
   std::istringstream(rank.argument) >> kind >> count >> victim >> delay;
   const SampleCall call = sample_call(rank.world, static_cast<Kind>(kind), {.count = count, .root = rank.world.size() - 1});
   std::jthread killer;
+  // The window from the death to the error is the transport's: kernels that add are compiled here, and connections made.
+  call.make();
   rank.say_outcome("call", [&] {
     rank.world.barrier();  // the victim must not die while others still make the group; a rank that is late here hears of the death
     if (rank.world.rank() == victim) {
