@@ -1,12 +1,14 @@
 #include "tutti/autograd/backward.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "tutti/autograd/anomaly.h"
+#include "tutti/autograd/split_grad.h"
 #include "tutti/autograd/use_sink.h"
 #include "tutti/ops/add_in_order.h"
 #include "tutti/ops/binary.h"
@@ -103,7 +105,13 @@ class Engine {
     }
     TUTTI_CHECK(cotangent.sizes() == output.sizes(), "backward: the cotangent is {}, the output {}; shapes must agree",
                 describe(cotangent), describe(output));
-    seeds_.emplace_back(autograd::edge_of(output), Contribution{Order{}, static_cast<int>(seeds_.size()), std::move(cotangent)});
+    seeds_.emplace_back(autograd::edge_of(output), Contribution{seeds_place_, static_cast<int>(seeds_.size()), std::move(cotangent)});
+  }
+  // The cotangents of seeds are added behind all others. `added_to` gets, per seed, the number of cotangents of its value that are no seeds,
+  // or 0 where it is not the only seed of the value.
+  void seed_behind(std::vector<int32_t>* added_to) {
+    seeds_place_.place.fill(std::numeric_limits<uint64_t>::max());
+    added_to_ = added_to;
   }
 
   // Also collects the cotangent of `value`; filled when the engine has run.
@@ -113,7 +121,7 @@ class Engine {
     else if (edge.leaf.defined()) captured_leaves_[value.impl()].whole.push_back(into);
   }
   // The same, use by use.
-  void capture_uses(const Tensor& leaf, std::vector<Tensor>* into) { captured_leaves_[leaf.impl()].uses = into; }
+  void capture_uses(const Tensor& leaf, std::vector<autograd::LeafUse>* into) { captured_leaves_[leaf.impl()].uses = into; }
 
   void run() {
     for (const auto& [edge, part] : seeds_) expect(edge);
@@ -165,7 +173,7 @@ class Engine {
   };
   struct Captures {
     std::vector<Tensor*> whole;
-    std::vector<Tensor>* uses = nullptr;
+    std::vector<autograd::LeafUse>* uses = nullptr;
   };
 
   bool leads_out(const Edge& edge) const {
@@ -247,6 +255,8 @@ class Engine {
     const autograd::NodeScope anomaly(node);
     std::vector<Tensor> grads(static_cast<size_t>(node.num_outputs));
     for (size_t k = 0; k < parts.size(); ++k) {
+      if (added_to_ != nullptr) note_consumers(parts[k]);
+      if (is_taken(node, static_cast<int>(k), parts)) continue;
       grads[k] = combine(parts[k]);
       parts[k].clear();
       if (k < node.hooks.size() && grads[k].defined()) grads[k] = run_hooks(node.hooks[k], grads[k]);
@@ -258,6 +268,32 @@ class Engine {
     for (size_t i = 0; i < node.edges.size(); ++i) needed |= static_cast<uint32_t>(node.edges[i].wanted()) << std::min<size_t>(i, 31);
     node.run(grads, input_grads, needed);
     if (!options_.retain_graph && !options_.create_graph) node.release_saved();
+  }
+
+  void note_consumers(const std::vector<Contribution>& parts) {
+    const auto is_seed = [&](const Contribution& part) { return part.consumer == seeds_place_; };
+    if (std::count_if(parts.begin(), parts.end(), is_seed) != 1) return;
+    (*added_to_)[static_cast<size_t>(std::find_if(parts.begin(), parts.end(), is_seed)->input)] = static_cast<int32_t>(parts.size()) - 1;
+  }
+
+  // Whether the node keeps the cotangents of its output k, because there are others of consumers inside it.
+  bool is_taken(Node& node, int k, std::vector<std::vector<Contribution>>& parts) {
+    std::vector<Contribution>& own = parts[static_cast<size_t>(k)];
+    if (own.empty() || !node.consumes(k)) return false;
+    const bool is_seen = (static_cast<size_t>(k) < node.hooks.size() && !node.hooks[static_cast<size_t>(k)].empty()) || captured_values_.count({&node, k}) != 0;
+    const bool others = std::any_of(parts.begin(), parts.end(), [&](const auto& of_output) { return &of_output != &own && !of_output.empty(); });
+    TUTTI_CHECK(!is_seen || !others, "backward of a {}: result {} is also used inside it, so its complete cotangent is not known outside, and a hook or grad() asks for it; "
+                "return a clone() of the result, or call the function without compile()", node.name(), k);
+    std::sort(own.begin(), own.end(), comes_before);
+    std::vector<Tensor> cotangents;
+    size_t given = 0;
+    for (const Contribution& part : own) {
+      given += part.consumer == Order{};
+      cotangents.push_back(part.grad);
+    }
+    if (!node.take(k, cotangents, given)) return false;
+    own.clear();
+    return true;
   }
 
   // ---- leaves ----
@@ -303,7 +339,7 @@ class Engine {
     const Captures& captures = captured_leaves_.at(leaf.tensor.impl());
     if (captures.uses != nullptr) {
       std::sort(parts.begin(), parts.end(), comes_before);
-      for (Contribution& part : parts) captures.uses->push_back(std::move(part.grad));
+      for (Contribution& part : parts) captures.uses->push_back({std::move(part.grad), {part.consumer, part.input}});
       return;
     }
     const Tensor total = autograd::apply_leaf_hooks(leaf.tensor, combine(parts));
@@ -317,6 +353,8 @@ class Engine {
   const Purpose purpose_;
   Engine* const parent_;
   std::vector<std::pair<Edge, Contribution>> seeds_;
+  Order seeds_place_;
+  std::vector<int32_t>* added_to_ = nullptr;
   std::optional<Order> region_;
   std::vector<TensorImpl*> region_inputs_;
   Order start_;
@@ -366,7 +404,8 @@ SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tenso
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const NoGradScope no_grad;
   Engine engine({}, Purpose::parts);
-  SplitGradients split{std::vector<Tensor>(inputs.size()), std::vector<std::vector<Tensor>>(leaves.size())};
+  SplitGradients split{std::vector<Tensor>(inputs.size()), std::vector<std::vector<LeafUse>>(leaves.size()), std::vector<int32_t>(outputs.size(), 0)};
+  engine.seed_behind(&split.consumers);
   for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &split.inputs[i]);
   for (size_t i = 0; i < leaves.size(); ++i) engine.capture_uses(leaves[i], &split.leaves[i]);
   for (size_t k = 0; k < outputs.size(); ++k) engine.seed(outputs[k], cotangents[k]);

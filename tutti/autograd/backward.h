@@ -57,15 +57,6 @@ std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor>
 // names what it may send to in Node::captured.
 void send_from(const Node& node, int use, const Edge& to, Tensor grad);
 
-// Gradients of `outputs` with respect to leaves: those of `inputs` complete, with their hooks, and those of each use of `leaves`
-// by itself, in forward order.
-struct SplitGradients {
-  std::vector<Tensor> inputs;               // undefined: nothing depends on it
-  std::vector<std::vector<Tensor>> leaves;  // per leaf and use
-};
-SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tensor> cotangents, std::span<const Tensor> inputs,
-                          std::span<const Tensor> leaves);
-
 // Applies the hooks of `leaf` to its finished gradient and returns the result. For training loops that finish gradients themselves.
 Tensor apply_leaf_hooks(const Tensor& leaf, Tensor grad);
 // Adds `grad` to that of `leaf` and calls its post-accumulate hooks.

@@ -68,6 +68,11 @@ struct Node : std::enable_shared_from_this<Node> {
   virtual const char* name() const = 0;
   virtual void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t needed) = 0;
   virtual void release_saved() = 0;
+  // A node that stands for many ops may keep the cotangents of an output that it also consumes itself, and add them to its own: it then
+  // returns true, and run() gets an undefined one. They come in forward order; the first `given` were given to backward() itself.
+  virtual bool take(int /*output*/, std::span<const Tensor> /*cotangents*/, size_t /*given*/) { return false; }
+  // Whether an output of the node has such consumers.
+  virtual bool consumes(int /*output*/) const { return false; }
 
   Order order;
   const TracePlace* place = nullptr;  // where it was recorded, for traces

@@ -1,8 +1,9 @@
 #include "tutti/graph/joint.h"
 
 #include <algorithm>
+#include <iterator>
 
-#include "tutti/autograd/backward.h"
+#include "tutti/autograd/split_grad.h"
 
 namespace tutti::graph {
 
@@ -22,8 +23,8 @@ Graph JointSplit::forward(const Graph& whole) const {
   return graph;
 }
 
-JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> wanted,
-                          const autograd::Order& start) {
+JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> actual,
+                          std::span<const Tensor> wanted, const autograd::Order& start) {
   JointTrace made;
   std::vector<Tensor> arguments, captured_leaves;
   std::vector<int32_t> argument_of;
@@ -56,19 +57,42 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
   for (const Tensor& t : arguments) (autograd::meta_of(t)->hooks.empty() ? by_use : whole).push_back(t);
   by_use.insert(by_use.end(), captured_leaves.begin(), captured_leaves.end());
   autograd::SplitGradients split = autograd::split_grad(wanted, cotangents, whole, by_use);
-  const auto add = [&](std::vector<Tensor> uses, auto whose, auto& list) {
-    if (uses.empty()) uses.emplace_back();  // not used, and yet an input
-    for (Tensor& g : uses) {
-      list.push_back(whose);
-      made.grads.push_back(std::move(g));
-    }
+  made.consumers = std::move(split.consumers);
+  struct Use {
+    Leaf leaf;
+    autograd::LeafUse use;
   };
+  std::vector<std::vector<Use>> of_leaves;
   size_t next_whole = 0, next_by_use = 0;
+  const auto add_next = [&](const Leaf& leaf, std::vector<Use>& list) {
+    for (autograd::LeafUse& use : split.leaves[next_by_use++]) list.push_back({leaf, std::move(use)});
+    if (list.empty()) list.push_back({leaf, {}});  // not used, and yet an input
+  };
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool is_whole = !autograd::meta_of(arguments[i])->hooks.empty();
-    add(is_whole ? std::vector<Tensor>{split.inputs[next_whole++]} : std::move(split.leaves[next_by_use++]), argument_of[i], made.argument_leaves);
+    const Leaf leaf{argument_of[i]};
+    of_leaves.emplace_back();
+    if (autograd::meta_of(arguments[i])->hooks.empty()) add_next(leaf, of_leaves.back());
+    else of_leaves.back().push_back({leaf, {split.inputs[next_whole++], {}}});
   }
-  for (const Tensor& t : captured_leaves) add(std::move(split.leaves[next_by_use++]), t, made.captured_leaves);
+  for (const Tensor& t : captured_leaves) {
+    const auto is_it = [&](int32_t i) { return actual[static_cast<size_t>(i)].is_same(t); };
+    const auto argument = std::find_if(argument_of.begin(), argument_of.end(), is_it);
+    std::vector<Use> uses;
+    add_next({-1, t}, uses);
+    if (argument == argument_of.end()) {
+      of_leaves.push_back(std::move(uses));
+      continue;
+    }
+    std::vector<Use>& list = of_leaves[static_cast<size_t>(argument - argument_of.begin())];
+    list.insert(list.end(), std::make_move_iterator(uses.begin()), std::make_move_iterator(uses.end()));
+    std::stable_sort(list.begin(), list.end(), [](const Use& a, const Use& b) { return a.use.place < b.use.place; });
+  }
+  for (std::vector<Use>& list : of_leaves) {
+    for (Use& u : list) {
+      made.leaves.push_back(std::move(u.leaf));
+      made.grads.push_back(std::move(u.use.grad));
+    }
+  }
   return made;
 }
 
@@ -95,8 +119,7 @@ std::vector<int32_t> JointBackward::cotangent_buffers(const Graph& graph) const 
 
 std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) const {
   auto made = std::make_unique<JointBackward>();
-  made->argument_leaves = argument_leaves;
-  for (const Tensor& t : captured_leaves) made->captured_leaves.push_back(trace.index_of_captured(t));
+  for (const Leaf& leaf : leaves) made->leaves.push_back({leaf.argument, leaf.held.defined() ? trace.index_of_captured(leaf.held) : -1});
   made->cotangent_dtypes = cotangent_dtypes;
   const std::vector<Value> results = grad_values(trace);
   const Graph& whole = trace.graph();
@@ -135,7 +158,16 @@ std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& t
     graph.nodes.push_back(std::move(node));
   }
   for (const Value& v : results) graph.results.push_back(rename(v));
-  if (cotangent_dtypes.size() > 1) made->partial = std::make_unique<const PartialBackwards>(graph, made->cotangent_buffers(graph), options);
+  if (cotangent_dtypes.size() > 1) {
+    const std::vector<int32_t> buffers = made->cotangent_buffers(graph);
+    std::vector<AddedCotangent> added;
+    for (size_t k = 0; k < buffers.size(); ++k) {
+      added.push_back({buffers[k], consumers[k]});
+      made->consumes.push_back(consumers[k] > 0);
+      made->adds_further.push_back(consumers[k] > 0 && is_added_last(graph, added.back()));
+    }
+    made->partial = std::make_unique<const PartialBackwards>(graph, std::move(added), static_cast<int32_t>(made->sources.size()), options);
+  }
   made->executable = std::make_unique<Executable>(std::move(graph), options);
   return made;
 }

@@ -1,5 +1,7 @@
 // Calls of a specialization, and the autograd node of what they return.
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/joint.h"
@@ -24,6 +26,21 @@ struct CompiledNode final : autograd::Node {
 
   const char* name() const override { return "compiled function"; }
 
+  bool consumes(int output) const override {
+    const std::vector<bool>& consumes = spec->backward->consumes;
+    return !consumes.empty() && consumes[static_cast<size_t>(output)];
+  }
+  bool take(int output, std::span<const Tensor> cotangents, size_t given) override {
+    const JointBackward& backward = *spec->backward;
+    const auto k = static_cast<size_t>(output);
+    if (is_grad_enabled() || !backward.adds_further[k] || (given == 0 && cotangents.size() == 1)) return false;
+    if (std::any_of(cotangents.begin(), cotangents.end(), [&](const Tensor& g) { return g.dtype() != backward.cotangent_dtypes[k]; })) return false;
+    Taken& of_output = taken[output];
+    for (size_t i = 0; i < given; ++i) of_output.in_front = of_output.in_front.defined() ? add(of_output.in_front, cotangents[i]) : cotangents[i];
+    of_output.behind.assign(cotangents.begin() + static_cast<std::ptrdiff_t>(given), cotangents.end());
+    return true;
+  }
+
   void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t) override {
     TUTTI_CHECK(!released, "backward of a compiled function: it ran before and what it needs is gone; pass retain_graph = true to the first "
                 "backward");
@@ -37,21 +54,39 @@ struct CompiledNode final : autograd::Node {
       return;
     }
     const JointBackward& backward = *spec->backward;
-    std::vector<bool> defined;
-    for (const Tensor& g : grads) defined.push_back(g.defined());
-    const bool is_partial = std::find(defined.begin(), defined.end(), false) != defined.end();
-    const PartialBackwards::Partial* partial = is_partial ? &backward.partial->of(defined) : nullptr;
+    const std::map<int, Taken> several = std::exchange(taken, {});
+    std::vector<Tensor> first(grads.begin(), grads.end()), further;
+    std::vector<Arrived> arrived;
+    for (const Tensor& g : grads) arrived.push_back({.in_front = false, .behind = g.defined() ? 1 : 0});
+    for (const auto& [output, of_output] : several) {
+      const auto k = static_cast<size_t>(output);
+      arrived[k] = {.in_front = of_output.in_front.defined(), .behind = static_cast<int32_t>(of_output.behind.size())};
+      if (arrived[k].in_front) further.push_back(of_output.in_front);
+      for (size_t i = 0; i < of_output.behind.size(); ++i) {
+        if (i == 0) first[k] = of_output.behind[i];
+        else further.push_back(of_output.behind[i]);
+      }
+    }
+    const bool is_partial = std::find_if(arrived.begin(), arrived.end(), [](const Arrived& a) { return a != Arrived{}; }) != arrived.end();
+    const PartialBackwards::Partial* partial = is_partial ? &backward.partial->of(arrived) : nullptr;
     std::vector<Tensor> later;
-    for (size_t k = 0; k < grads.size(); ++k) {
-      const DType dtype = backward.cotangent_dtypes[k];
-      const bool is_read = defined[k] || partial->needs_zeros[k];
-      const Tensor g = defined[k] ? cast(grads[k], dtype) : full(is_read ? to_shape(sizes[k]) : Shape{0}, 0.0, dtype);
+    const auto add_later = [&](const Tensor& g) {
       before_host_read(g);
       later.push_back(to_contiguous(g));
+    };
+    for (size_t k = 0; k < grads.size(); ++k) {
+      const DType dtype = backward.cotangent_dtypes[k];
+      const bool is_defined = first[k].defined(), is_read = is_defined || partial->needs_zeros[k];
+      add_later(is_defined ? cast(first[k], dtype) : full(is_read ? to_shape(sizes[k]) : Shape{0}, 0.0, dtype));
     }
     later.insert(later.end(), saved.begin(), saved.end());
+    std::vector<Trace::Source> sources = backward.sources;
+    for (const Tensor& g : further) {
+      sources.push_back({Trace::Source::Kind::later, static_cast<int32_t>(later.size()), 0, 0});
+      add_later(g);
+    }
     const Executable& executable = is_partial ? *partial->executable : *backward.executable;
-    const std::vector<Tensor> results = executable.run(spec->memory_of(backward.sources, arguments, later, carried), {}, keys);
+    const std::vector<Tensor> results = executable.run(spec->memory_of(sources, arguments, later, carried), {}, keys);
     for (size_t i = 0; i < results.size(); ++i) input_grads[i] = results[i];
   }
 
@@ -117,8 +152,15 @@ struct CompiledNode final : autograd::Node {
     return list;
   }
 
+  // The cotangents of a result that ops of the function consume, too.
+  struct Taken {
+    Tensor in_front;  // the sum of those that backward() was given
+    std::vector<Tensor> behind;
+  };
+
   const std::shared_ptr<const Specialization> spec;
   std::vector<Tensor> arguments, saved, carried;
+  std::map<int, Taken> taken;
   const std::vector<RandomKey> keys;
   Rerun rerun;                      // null: it would do more than give results
   std::vector<Extents> sizes;       // of the differentiable results
@@ -163,8 +205,9 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   const bool has_effects = progress.has_written || self->forward->writes_given() || !self->grad_writes.empty() || !self->rebindings.empty();
   auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), std::move(progress), has_effects ? Rerun() : rerun());
   node->order = autograd::next_order();
-  for (const int32_t i : self->backward->argument_leaves) node->edges.push_back(autograd::edge_of(arguments.tensors[static_cast<size_t>(i)]));
-  for (const int32_t i : self->backward->captured_leaves) node->edges.push_back(autograd::edge_of(self->held_now(i)));
+  for (const JointBackward::Leaf& leaf : self->backward->leaves) {
+    node->edges.push_back(autograd::edge_of(leaf.argument >= 0 ? arguments.tensors[static_cast<size_t>(leaf.argument)] : self->held_now(leaf.captured)));
+  }
   node->num_outputs = 0;
   for (size_t k = 0; k < results.size(); ++k) {
     if (!self->results[k].differentiable) continue;

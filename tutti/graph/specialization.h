@@ -55,12 +55,17 @@ bool has_place(const Captured& held, const HeldView& was);
 // The backward of a function whose results require grad. What it reads of the forward is kept from call to call of it.
 struct JointBackward {
   std::unique_ptr<Executable> executable;            // all results were used
-  std::unique_ptr<const PartialBackwards> partial;   // some were; null when there is one result
+  std::unique_ptr<const PartialBackwards> partial;   // some were, or one in several places; null when there is one result
   std::vector<Trace::Source> sources;   // of the backward's graph; kind `later`: index counts cotangents, then saved buffers
   int32_t first_saved = 0;              // results of the forward from here on are what the backward reads
-  std::vector<int32_t> argument_leaves; // inputs of the autograd node: arguments, then captured leaves
-  std::vector<int32_t> captured_leaves;
+  struct Leaf {
+    int32_t argument = -1;
+    int32_t captured = -1;
+  };
+  std::vector<Leaf> leaves;             // inputs of the autograd node
   std::vector<DType> cotangent_dtypes;  // of the differentiable results, in order
+  std::vector<bool> consumes;           // per such result: ops of the function consume it, too; empty when there is one
+  std::vector<bool> adds_further;       // and `partial` adds its cotangents behind theirs one by one
 
   // Per cotangent the buffer of `graph`, the backward's, that holds it; -1: it is not read.
   std::vector<int32_t> cotangent_buffers(const Graph& graph) const;

@@ -78,7 +78,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   if (!wanted.empty()) {
     outcome_.has_backward = true;
     trace_.end_forward();
-    outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, wanted, start);
+    outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, arguments_, wanted, start);
   }
   note_reads();
 }
