@@ -160,6 +160,35 @@ TEST(Module, HooksSeeAndReplaceInputsAndResultsUntilTheyAreRemoved) {
   EXPECT_EQ(call(tree, Tensor::of<float>({2})).item(), 3.0);
 }
 
+TEST(Module, AHookThatReturnsNothingOnlyLooks) {
+  Tree tree;
+  std::vector<double> seen;
+  HookHandle after = tree.left->forward_hooks().after([&](const Module&, const Tensor& output) { seen.push_back(output.item()); });
+  tree.left->forward_hooks().after([](const Module&, const Tensor& output) { return mul(output, 10.0); });
+  const double result = call(tree, Tensor::of<float>({2})).item();
+  EXPECT_EQ(seen, (std::vector<double>{result / 10}));
+  after.remove();
+  call(tree, Tensor::of<float>({2}));
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+TEST(Module, AForwardThatReturnsNothingHasHooksBefore) {
+  struct Sink final : Module {
+    void forward(const Tensor& x) { got = x.item(); }
+    double got = 0;
+  };
+  Sink sink;
+  call(sink, Tensor::of<float>({2}));
+  EXPECT_EQ(sink.got, 2.0);
+  sink.forward_hooks().before([](const Module&, std::vector<Tensor>& inputs) { inputs[0] = add(inputs[0], 1.0); });
+  call(sink, Tensor::of<float>({2}));
+  EXPECT_EQ(sink.got, 3.0);
+  sink.forward_hooks().after([](const Module&, const Tensor&) {});
+  const std::string message = message_of([&] { call(sink, Tensor::of<float>({7})); });
+  EXPECT_NE(message.find("whose forward does not return a Tensor"), std::string::npos) << message;
+  EXPECT_EQ(sink.got, 3.0) << "the hook is refused before forward runs";
+}
+
 TEST(Module, AHookMayNotChangeTheNumberOfInputs) {
   Tree tree;
   tree.left->forward_hooks().before([](const Module&, std::vector<Tensor>& inputs) { inputs.clear(); });

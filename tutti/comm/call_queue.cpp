@@ -106,7 +106,7 @@ void CallQueue::run(Call& call) {
     const Hold hold(*this);
     push(call);
     advance_front(true);
-    if (call.has_ended() && due_.empty()) {
+    if (call.has_ended() && due_.empty() && over_.empty()) {
       if (call.failure) std::rethrow_exception(call.failure);
       return;
     }
@@ -176,9 +176,8 @@ void CallQueue::end_front(WorkStatus status, std::exception_ptr failure, bool to
   Call& call = *queue_.front();
   queue_.pop_front();
   add_pending(-1);
-  std::shared_ptr<Call> keep;
   if (!kept_.empty() && kept_.front().get() == &call) {
-    keep = std::move(kept_.front());
+    over_.push_back(std::move(kept_.front()));
     kept_.pop_front();
     if (wants_attention_) tell_boundaries();
   }
@@ -187,12 +186,13 @@ void CallQueue::end_front(WorkStatus status, std::exception_ptr failure, bool to
 
 // Returns the one behind it.
 CallQueue::MessageCalls::iterator CallQueue::end_messages(MessageCalls::iterator call, WorkStatus status, std::exception_ptr failure) {
-  const std::shared_ptr<MessageCall> keep = *call;
+  MessageCall* const ended = call->get();
+  over_.push_back(std::move(*call));
   const auto next = messages_.erase(call);
   if (wants_attention_) tell_boundaries();
   add_pending(-1);
   count_end();
-  end(*keep, keep->record, status, std::move(failure));
+  end(*ended, ended->record, status, std::move(failure));
   return next;
 }
 
@@ -356,19 +356,19 @@ bool CallQueue::advance_all() {
   return advance_messages() || collective;
 }
 
-void CallQueue::try_advance() {
+void CallQueue::try_advance(Released& released) {
   {
     if (locked_.exchange(true, std::memory_order_acquire)) return;
     const Hold hold(*this, Hold::Taken());
     advance_all();
     check_deadlines(Clock::now());
   }
-  run_callbacks();
+  run_callbacks(&released);
 }
 
-void CallQueue::attend() {
+void CallQueue::attend(Released& released) {
   try {
-    try_advance();
+    try_advance(released);
   } catch (...) {
     const Hold hold(*this);
     due_.push_back([failure = std::current_exception()] { std::rethrow_exception(failure); });
@@ -376,11 +376,14 @@ void CallQueue::attend() {
 }
 
 // All of them, also after one that throws.
-void CallQueue::run_callbacks() {
+void CallQueue::run_callbacks(Released* released) {
+  Released own;
+  Released& over = released != nullptr ? *released : own;
   std::vector<std::function<void()>> due;
   {
     const Hold hold(*this);
     due.swap(due_);
+    over.swap(over_);
   }
   std::exception_ptr first;
   for (auto& callback : due) {

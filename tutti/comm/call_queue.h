@@ -127,8 +127,8 @@ class CallQueue final : public Driver {
   int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes);
   void remove_region(int64_t region);
 
-  void try_advance() override;
-  void attend() override;
+  void try_advance(Released& released) override;
+  void attend(Released& released) override;
   // Fails all outstanding and future calls. Any thread.
   void fail(std::string_view reason);
   int64_t collectives() const { return sequence_.load(std::memory_order_relaxed); }
@@ -184,7 +184,8 @@ class CallQueue final : public Driver {
   using MessageCalls = std::list<std::shared_ptr<MessageCall>>;
   MessageCalls::iterator end_messages(MessageCalls::iterator call, WorkStatus status, std::exception_ptr failure);
   std::exception_ptr with_dump(std::exception_ptr failure);
-  void run_callbacks();
+  // Also releases the calls that have ended, or hands them out.
+  void run_callbacks(Released* released = nullptr);
 
   const std::unique_ptr<Transport> transport_;
   const std::string group_;
@@ -203,6 +204,7 @@ class CallQueue final : public Driver {
   std::vector<Refusal> refusals_;                        // of messages of this rank, not reported yet
   std::vector<Clock::time_point> looked_after_;          // by rank: when a send last asked whether it lives
   std::vector<std::function<void()>> due_;               // callbacks of ended calls
+  Released over_;                                        // ended calls that may hold the last reference to this queue
 };
 
 }  // namespace tutti::comm

@@ -14,7 +14,8 @@ std::vector<Tensor> received_by(std::span<const PointToPoint> operations) {
 }  // namespace
 
 bool CallState::advance() {
-  if (!call_.has_ended()) queue_->try_advance();
+  Released released;
+  if (!call_.has_ended()) queue_->try_advance(released);
   return call_.has_ended();
 }
 

@@ -18,42 +18,66 @@ namespace {
 
 ProgressList& ProgressList::current() { return RankContext::current().slot<ProgressList>(); }
 
-void ProgressList::add(Driver* driver) {
+void ProgressList::change(FunctionRef<void()> change) {
+  if (walker_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return change();
   const std::lock_guard lock(mutex_);
-  drivers_.push_back(driver);
-  count_.store(static_cast<int>(drivers_.size()), std::memory_order_relaxed);
+  change();
+}
+
+void ProgressList::add(Driver* driver) {
+  change([&] {
+    drivers_.push_back(driver);
+    count_.fetch_add(1, std::memory_order_relaxed);
+  });
 }
 
 void ProgressList::remove(Driver* driver) {
-  const std::lock_guard lock(mutex_);
-  std::erase(drivers_, driver);
-  count_.store(static_cast<int>(drivers_.size()), std::memory_order_relaxed);
+  change([&] {
+    // The walker counts on the places of the others.
+    std::replace(drivers_.begin(), drivers_.end(), driver, static_cast<Driver*>(nullptr));
+    if (walker_.load(std::memory_order_relaxed) == std::thread::id()) std::erase(drivers_, nullptr);
+    count_.fetch_sub(1, std::memory_order_relaxed);
+  });
+}
+
+void ProgressList::for_each_pending(FunctionRef<void(Driver& driver, Released& released)> visit) {
+  if (walker_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return;  // from a callback that waits
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  struct Walk {
+    ProgressList& list;
+    explicit Walk(ProgressList& l) : list(l) { list.walker_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+    ~Walk() {
+      std::erase(list.drivers_, nullptr);
+      list.walker_.store({}, std::memory_order_relaxed);
+    }
+  } const walk(*this);
+  for (size_t i = 0; i < drivers_.size(); ++i) {
+    Driver* const driver = drivers_[i];
+    if (driver == nullptr || driver->pending.load(std::memory_order_relaxed) == 0) continue;
+    Released released;  // with it the driver may go
+    visit(*driver, released);
+  }
 }
 
 bool ProgressList::advance_others(const Driver* except) {
   if (count_.load(std::memory_order_relaxed) < 2) return false;
-  // A thread of this rank that is inside already does the same work.
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return false;
   bool any = false;
-  for (Driver* driver : drivers_) {
-    if (driver == except || driver->pending.load(std::memory_order_relaxed) == 0) continue;
-    driver->try_advance();
+  for_each_pending([&](Driver& driver, Released& released) {
+    if (&driver == except) return;
     any = true;
-  }
+    driver.try_advance(released);
+  });
   return any;
 }
 
 bool ProgressList::advance() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return false;
   bool moved = false;
-  for (Driver* driver : drivers_) {
-    if (driver->pending.load(std::memory_order_relaxed) == 0) continue;
-    const int64_t before = driver->ended.load(std::memory_order_relaxed);
-    driver->attend();
-    moved = moved || driver->ended.load(std::memory_order_relaxed) != before;
-  }
+  for_each_pending([&](Driver& driver, Released& released) {
+    const int64_t before = driver.ended.load(std::memory_order_relaxed);
+    driver.attend(released);
+    moved = moved || driver.ended.load(std::memory_order_relaxed) != before;
+  });
   return moved;
 }
 

@@ -10,9 +10,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti {
 class RankContext;
@@ -20,14 +23,17 @@ class RankContext;
 
 namespace tutti::comm {
 
+// What a driver has no use for any more. It may hold the last reference to the driver, and is therefore released by the caller.
+using Released = std::vector<std::shared_ptr<const void>>;
+
 // An object with outstanding calls.
 class Driver {
  public:
   virtual ~Driver() = default;
   // Progresses the calls unless another thread is doing so; never blocks.
-  virtual void try_advance() = 0;
+  virtual void try_advance(Released& released) = 0;
   // The same for a caller to whom no callback may throw: what one throws comes out of the next call that runs callbacks.
-  virtual void attend() = 0;
+  virtual void attend(Released& released) = 0;
 
  protected:
   // The number of outstanding calls that no thread is known to wait for.
@@ -37,7 +43,8 @@ class Driver {
   friend class ProgressList;
 };
 
-// The drivers of one rank; a slot of its RankContext. Any thread of the rank.
+// The drivers of one rank; a slot of its RankContext. Any thread of the rank. Callbacks that a driver runs may make groups and drop them,
+// also the last reference to the group whose call has ended.
 class ProgressList {
  public:
   static ProgressList& current();
@@ -50,8 +57,14 @@ class ProgressList {
   bool advance();
 
  private:
+  // Calls visit(driver, released) for each driver with outstanding calls, unless a thread of the rank is doing so.
+  void for_each_pending(FunctionRef<void(Driver& driver, Released& released)> visit);
+  // Runs `change` while no other thread walks over the list.
+  void change(FunctionRef<void()> change);
+
   std::mutex mutex_;
-  std::vector<Driver*> drivers_;
+  std::atomic<std::thread::id> walker_{};  // the thread that holds the mutex and walks over the list
+  std::vector<Driver*> drivers_;           // null: removed by the walker
   std::atomic<int> count_{0};
 };
 

@@ -17,14 +17,18 @@ namespace tutti::nn {
 
 // Gets the tensors among the arguments of forward, in their order, and may replace them.
 using ForwardPreHook = std::function<void(const Module& module, std::vector<Tensor>& inputs)>;
-// Gets the result of forward; a defined tensor that it returns takes its place.
+// Gets the result of forward; a defined tensor that it returns takes its place. A hook that only looks may return nothing (void).
 using ForwardHook = std::function<Tensor(const Module& module, const Tensor& output)>;
 
 // The hooks of one module. They run in the order of their registration; the handle removes a hook.
 class ForwardHooks {
  public:
   HookHandle before(ForwardPreHook hook) { return before_.add(std::move(hook)); }
-  HookHandle after(ForwardHook hook) { return after_.add(std::move(hook)); }
+  template <class Hook>
+  HookHandle after(Hook hook) {
+    if constexpr (!std::is_void_v<std::invoke_result_t<Hook&, const Module&, const Tensor&>>) return after_.add(std::move(hook));
+    else return after_.add([hook = std::move(hook)](const Module& module, const Tensor& output) mutable { return hook(module, output), Tensor(); });
+  }
 
   bool has_before() const { return !before_.empty(); }
   bool has_after() const { return !after_.empty(); }
@@ -59,12 +63,10 @@ auto call_with_hooks(const ForwardHooks& hooks, M& module, Args&&... args) {
     hooks.run_before(module, inputs);
     for (size_t i = 0; i < places.size(); ++i) *places[i] = inputs[i];
   }
-  auto result = std::apply([&](auto&... a) { return module.forward(std::forward<Held<Args>>(a)...); }, held);
-  if (hooks.has_after()) {
-    if constexpr (std::is_same_v<decltype(result), Tensor>) result = hooks.run_after(module, std::move(result));
-    else throw_result_is_no_tensor(module);
-  }
-  return result;
+  const auto forward = [&](auto&... a) { return module.forward(std::forward<Held<Args>>(a)...); };
+  if constexpr (std::is_same_v<decltype(std::apply(forward, held)), Tensor>) return hooks.run_after(module, std::apply(forward, held));
+  if (hooks.has_after()) throw_result_is_no_tensor(module);
+  return std::apply(forward, held);
 }
 
 }  // namespace detail

@@ -57,12 +57,13 @@ void death(FaultRank& rank) {
 // A rank lets go of its groups in good order; the others still wait for it.
 void leave(FaultRank& rank) {
   const int victim = std::stoi(rank.argument);
-  rank.world.barrier();
-  if (rank.world.rank() == victim) return rank.say("died", now());
   const Tensor t = Tensor::of<float>({1, 2});
   rank.say_outcome("call", [&] {
+    rank.world.barrier();  // a rank that is late in it may hear of the leave here, from one that is further
+    if (rank.world.rank() == victim) return;
     while (true) rank.world.all_reduce(t);
   });
+  if (rank.world.rank() == victim) return rank.say("died", now());
   rank.say("ended", now());
 }
 

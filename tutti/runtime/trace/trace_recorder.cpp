@@ -62,7 +62,9 @@ struct TraceRecorder::ThreadTable {
     std::shared_ptr<TraceLog> log;
   };
   std::atomic<bool> inside{false};
-  uint64_t generation = 0;
+  // Read by the thread when it comes in, perhaps while the lock's holder clears the table: whichever value it then sees is not the
+  // recorder's, and it waits for the lock.
+  std::atomic<uint64_t> generation{0};
   std::vector<Entry> entries;
 };
 
@@ -126,7 +128,7 @@ void TraceRecorder::record(TraceEvent event) noexcept {
   TraceRecorder& recorder = process();
   // Sequentially consistent with close(): either this thread sees the new generation, or close() sees it inside.
   table->inside.store(true, std::memory_order_seq_cst);
-  if (table->generation != recorder.generation_.load(std::memory_order_seq_cst)) recorder.refresh(*table);
+  if (table->generation.load(std::memory_order_relaxed) != recorder.generation_.load(std::memory_order_seq_cst)) recorder.refresh(*table);
   for (ThreadTable::Entry& entry : table->entries) {
     if (entry.session->wants(event, thread, &context)) entry.log->append(event);
   }
@@ -151,7 +153,7 @@ void TraceRecorder::refresh(ThreadTable& table) noexcept {
       session->lost_.fetch_add(1, std::memory_order_relaxed);  // at least this event
     }
   }
-  table.generation = generation_.load(std::memory_order_relaxed);
+  table.generation.store(generation_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ TraceHarvest TraceRecorder::close(const std::shared_ptr<TraceSession>& session) 
     for (ThreadTable* table : tables_) {
       if (table->inside.load(std::memory_order_seq_cst)) continue;
       std::erase_if(table->entries, [&](const ThreadTable::Entry& entry) { return entry.session == session; });
-      table->generation = 0;
+      table->generation.store(0, std::memory_order_relaxed);
     }
   }
   harvest.dropped = session->lost_.load(std::memory_order_relaxed);
