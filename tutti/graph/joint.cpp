@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/autograd/backward.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 
@@ -49,6 +50,7 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
   std::vector<Tensor> cotangents;
   for (const Tensor& t : wanted) {
     cotangents.push_back(trace.add_cotangent(t));
+    made.cotangent_forms.push_back(form_of(cotangents.back()));
     made.cotangent_dtypes.push_back(t.dtype());
   }
   Trace::Scope scope(trace);
@@ -58,9 +60,10 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
   autograd::SplitGradients split = autograd::split_grad(wanted, cotangents, whole, by_use);
   const auto add = [&](std::vector<Tensor> uses, auto whose, auto& list) {
     if (uses.empty()) uses.emplace_back();  // not used, and yet an input
-    for (Tensor& g : uses) {
+    for (const Tensor& g : uses) {
       list.push_back(whose);
-      made.grads.push_back(std::move(g));
+      made.grad_forms.push_back(form_of(g));
+      made.grads.push_back(inside_of(g));
     }
   };
   size_t next_whole = 0, next_by_use = 0;
@@ -98,6 +101,8 @@ std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& t
   made->argument_leaves = argument_leaves;
   for (const Tensor& t : captured_leaves) made->captured_leaves.push_back(trace.index_of_captured(t));
   made->cotangent_dtypes = cotangent_dtypes;
+  made->cotangent_forms = cotangent_forms;
+  made->grad_forms = grad_forms;
   const std::vector<Value> results = grad_values(trace);
   const Graph& whole = trace.graph();
   Graph graph;

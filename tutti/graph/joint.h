@@ -28,7 +28,9 @@ struct JointTrace {
   std::vector<int32_t> argument_leaves;
   std::vector<Tensor> captured_leaves;
   std::vector<DType> cotangent_dtypes;   // of the results
-  std::vector<Tensor> grads;             // undefined: zero
+  std::vector<std::shared_ptr<const WrapperForm>> cotangent_forms;
+  std::vector<Tensor> grads;             // undefined: zero; insides in the place of wrappers
+  std::vector<std::shared_ptr<const WrapperForm>> grad_forms;
 
   // Traces it. start: the place in forward order where the trace began. CaptureError when the function used a tensor that
   // was computed outside of it and requires grad.
