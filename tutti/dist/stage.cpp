@@ -232,13 +232,15 @@ class DTensorStage final : public Stage {
     std::vector<Tensor> more;
     if (operands.size() > few.size()) more.resize(operands.size());
     const std::span<Tensor> parts{more.empty() ? few.data() : more.data(), operands.size()};
-    for (size_t i = 0; i < parts.size(); ++i) {
+    std::vector<PartMove> moves;
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] = operands.part(i).local;
+    if (plan.moves) {
+      for (size_t i = 0; i < parts.size(); ++i) moves.push_back({operands.part(i).spec, plan.inputs[i]});
+      redistribute_parts(parts, moves, mesh);
+    }
+    for (size_t i = 0; i < moves.size(); ++i) {
       const Part& part = operands.part(i);
-      if (part.spec == plan.inputs[i]) {
-        parts[i] = part.local;
-        continue;
-      }
-      parts[i] = redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
+      if (part.spec == plan.inputs[i]) continue;
       // A dense part can be seen in every way. What is written into it would not reach the tensor that it was moved from.
       if (call.op.view != nullptr) {
         parts[i] = contiguous(parts[i]);
