@@ -10,6 +10,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/core/tree_cut.h"
+#include "tutti/dist/joined_steps.h"
 
 namespace tutti::dist {
 namespace {
@@ -302,6 +303,7 @@ class Chooser {
   // ---- what it costs ----
 
   void price(Candidate& c) {
+    std::vector<const RedistributePlan*> plans;
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       if (c.inputs[i] == query_.inputs[i]) continue;
       const std::pair key{query_.inputs[i], c.inputs[i]};
@@ -309,8 +311,8 @@ class Chooser {
       if (it == prices_.end()) {
         Price price;
         try {
-          const RedistributePlan plan = plan_redistribution(*query_.inputs[i], *c.inputs[i], query_.cost);
-          price = {plan.cost, plan.bytes, plan.collectives(), ""};
+          RedistributePlan plan = plan_redistribution(*query_.inputs[i], *c.inputs[i], query_.cost);
+          price = {std::move(plan), ""};
         } catch (const UsageError& error) {
           price.refusal = error.what();
         }
@@ -320,8 +322,14 @@ class Chooser {
         c.refusal = it->second.refusal;
         return;
       }
-      c.cost += it->second.cost, c.bytes += it->second.bytes, c.collectives += it->second.collectives;
+      const RedistributePlan& plan = it->second.plan;
+      c.cost += plan.cost, c.bytes += plan.bytes, c.collectives += plan.collectives();
+      plans.push_back(&plan);
       ++c.moved;
+    }
+    if (plans.size() > 1) {
+      const Saved saved = saved_by_joining(plans, query_.cost);
+      c.cost -= saved.cost, c.collectives -= saved.collectives;
     }
     c.shards = 1;
     for (size_t axis = 0; axis < axes_ && !c.outputs.empty(); ++axis) {
@@ -330,8 +338,7 @@ class Chooser {
   }
 
   struct Price {
-    double cost = 0, bytes = 0;
-    int collectives = 0;
+    RedistributePlan plan = {};
     std::string refusal = {};
   };
   const LayoutQuery& query_;

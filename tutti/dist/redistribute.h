@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,5 +61,10 @@ RedistributePlan plan_redistribution(const DTensorSpec& from, const DTensorSpec&
 // which may share memory with that of `t`.
 Tensor redistributed_part(const Tensor& t, const DTensorSpec& wanted);
 Tensor redistributed_part(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh);
+// The same for several parts of tensors on one mesh, in their places; what can travel together does, see joined_steps.h.
+struct PartMove {
+  const DTensorSpec *from, *wanted;
+};
+void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves, const Mesh& mesh);
 
 }  // namespace tutti::dist

@@ -6,6 +6,7 @@
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/comm_counter.h"
+#include "tutti/dist/joined_steps.h"
 #include "tutti/dist/moves.h"
 #include "tutti/dist/redistribute.h"
 #include "tutti/ops/binary.h"
@@ -153,6 +154,56 @@ Tensor redistributed_part(const Tensor& local, const DTensorSpec& from, const DT
     CommCounter::note(step.step);
   }
   return part;
+}
+
+// Steps of one kind over one group, in one call.
+static std::vector<Tensor> run_together(std::span<const PreparedStep* const> steps, std::span<const Tensor> locals) {
+  const PreparedStep& first = *steps[0];
+  std::vector<int64_t> dims;
+  for (const PreparedStep* s : steps) dims.push_back(s->dim);
+  if (first.step.kind == StepKind::gather) return functional::all_gather_single_coalesced(locals, first.group, dims);
+  const std::string_view reduction = reduction_of(first.step.from->placements()[static_cast<size_t>(first.step.axes[0])].op());
+  return first.step.kind == StepKind::all_reduce ? functional::all_reduce_coalesced(locals, reduction, first.group)
+                                                 : functional::reduce_scatter_single_coalesced(locals, reduction, first.group, dims);
+}
+
+void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves, const Mesh& mesh) {
+  std::vector<size_t> moved;
+  for (size_t i = 0; i < moves.size(); ++i) {
+    if (moves[i].from != moves[i].wanted) moved.push_back(i);
+  }
+  if (!mesh->has_coordinate() || moved.empty()) return;
+  if (moved.size() == 1) {
+    Tensor& part = parts[moved[0]];
+    part = redistributed_part(part, *moves[moved[0]].from, *moves[moved[0]].wanted, mesh);
+    return;
+  }
+  std::vector<std::shared_ptr<const PreparedPlan>> prepared;
+  std::vector<const RedistributePlan*> plans;
+  for (const size_t i : moved) {
+    prepared.push_back(RankContext::current().slot<PreparedPlans>().get(*moves[i].from, *moves[i].wanted, mesh));
+    plans.push_back(&prepared.back()->plan);
+  }
+  const StageScope below(0, static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding)));
+  for (const std::vector<StepAt>& call : joined_steps(plans)) {
+    std::vector<const PreparedStep*> steps;
+    std::vector<Tensor> locals;
+    RedistributeStep whole = prepared[call[0].plan]->steps[call[0].step].step;
+    whole.bytes = 0;
+    for (const StepAt& at : call) {
+      steps.push_back(&prepared[at.plan]->steps[at.step]);
+      const Tensor& part = parts[moved[at.plan]];
+      const DType dtype = steps.back()->step.from->local_dtype();
+      locals.push_back(part.dtype() == dtype ? part : cast(part, dtype));
+      whole.bytes += steps.back()->step.bytes;
+    }
+    const std::vector<Tensor> results = steps.size() == 1 ? std::vector<Tensor>{steps[0]->run(locals[0])} : run_together(steps, locals);
+    for (size_t k = 0; k < call.size(); ++k) {
+      const DType dtype = steps[k]->step.to->local_dtype();
+      parts[moved[call[k].plan]] = results[k].dtype() == dtype ? results[k] : cast(results[k], dtype);
+    }
+    CommCounter::note(whole);
+  }
 }
 
 Tensor redistributed_part(const Tensor& t, const DTensorSpec& wanted) {

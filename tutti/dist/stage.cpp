@@ -13,6 +13,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/dist/conversion_ops.h"
+#include "tutti/graph/held_wrappers.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
 #include "tutti/ops/cast.h"
@@ -209,6 +210,7 @@ class DTensorStage final : public Stage {
   void handle(const OpCall& call, std::span<Tensor> outputs) override {
     // What is called from here works on parts.
     const StageScope below(0, mask_of(StagePlace::sharding));
+    graph::meet_wrappers(call);
     if (convert(call, outputs)) return;
     const Operands operands(call);
     const uint64_t attrs = call.op.sharding_reads_numbers ? call.attrs.hash() : call.attrs.hash_of_layout();
@@ -230,13 +232,15 @@ class DTensorStage final : public Stage {
     std::vector<Tensor> more;
     if (operands.size() > few.size()) more.resize(operands.size());
     const std::span<Tensor> parts{more.empty() ? few.data() : more.data(), operands.size()};
-    for (size_t i = 0; i < parts.size(); ++i) {
+    std::vector<PartMove> moves;
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] = operands.part(i).local;
+    if (plan.moves) {
+      for (size_t i = 0; i < parts.size(); ++i) moves.push_back({operands.part(i).spec, plan.inputs[i]});
+      redistribute_parts(parts, moves, mesh);
+    }
+    for (size_t i = 0; i < moves.size(); ++i) {
       const Part& part = operands.part(i);
-      if (part.spec == plan.inputs[i]) {
-        parts[i] = part.local;
-        continue;
-      }
-      parts[i] = redistributed_part(part.local, *part.spec, *plan.inputs[i], mesh);
+      if (part.spec == plan.inputs[i]) continue;
       // A dense part can be seen in every way. What is written into it would not reach the tensor that it was moved from.
       if (call.op.view != nullptr) {
         parts[i] = contiguous(parts[i]);

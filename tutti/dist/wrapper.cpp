@@ -6,7 +6,10 @@
 #include <fmt/format.h>
 
 #include "tutti/core/error.h"
+#include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/redistribute.h"
+#include "tutti/ops/cast.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
 namespace {
@@ -23,6 +26,45 @@ class Elsewhere final : public StoragePlaceholder, public FreeListed<Elsewhere> 
 
  private:
   const DTensorSpec& spec_;
+};
+
+// What compiled functions keep of a distributed tensor: its layout, and of its mesh no more than how to find it.
+class PartForm final : public WrapperForm {
+ public:
+  // strides: of the whole; empty: dense.
+  PartForm(const DTensorSpec& spec, std::weak_ptr<const DeviceMesh> mesh, std::string mesh_name, Extents strides)
+      : spec_(spec), mesh_(std::move(mesh)), mesh_name_(std::move(mesh_name)), strides_(strides) {}
+
+  // Ranks that are threads may share a compiled function, and what was traced on one is of no use to another.
+  bool is_of(const DTensorSpec& spec) const { return &spec == &spec_ && rank_ == &RankContext::current() && !mesh_.expired(); }
+
+  Tensor around(Tensor inside) const override {
+    const Mesh mesh = mesh_.lock();
+    TUTTI_CHECK(mesh != nullptr, "a compiled function makes the distributed tensor {}, and {} no longer exists on this rank; keep a handle of it as long as the function is called", spec_.to_string(),
+                mesh_name_);
+    Tensor made = wrap(std::move(inside), spec_, mesh);
+    if (strides_.empty()) return made;
+    return wrap_view(Tensor::over(made.storage(), spec_.sizes(), strides_, 0, spec_.dtype()), part_of(made, "compile").local, spec_, mesh);
+  }
+
+  Tensor elements_of(const Tensor& t) const override {
+    const Part& part = part_of(t, "backward of a compiled function");
+    SpecFields fields = spec_.fields();
+    fields.dtype = part.spec->dtype();
+    const DTensorSpec& wanted = fields.dtype == spec_.dtype() ? spec_ : DTensorSpec::of(std::move(fields), "backward of a compiled function");
+    const Tensor moved = redistributed_part(t, wanted);
+    return moved.dtype() == spec_.local_dtype() ? moved : cast(moved, spec_.local_dtype());
+  }
+
+  std::shared_ptr<const WrapperForm> of_cotangent() const override { return std::make_shared<PartForm>(cotangent_spec(spec_), mesh_, mesh_name_, Extents()); }
+  std::string description() const override { return fmt::format("{} on {}", spec_.to_string(), mesh_name_); }
+
+ private:
+  const DTensorSpec& spec_;
+  const std::weak_ptr<const DeviceMesh> mesh_;
+  const std::string mesh_name_;
+  const Extents strides_;
+  const RankContext* const rank_ = &RankContext::current();
 };
 
 }  // namespace
@@ -59,6 +101,15 @@ Tensor Part::beside(const Tensor& plain) const {
   const DTensorSpec& replicated = DTensorSpec::of({.mesh_id = spec->mesh_id(), .mesh_shape = spec->mesh_shape(), .placements = Placements(spec->placements().size()),
                                                    .sizes = plain.extents(), .dtype = plain.dtype()});
   return wrap(plain, replicated, mesh);
+}
+
+std::shared_ptr<const WrapperForm> Part::form(const Tensor& t) const {
+  return std::make_shared<PartForm>(*spec, mesh, mesh->to_string(), t.is_contiguous() ? Extents() : t.strides());
+}
+
+bool Part::has(const WrapperForm& form) const {
+  const auto* of_part = dynamic_cast<const PartForm*>(&form);
+  return of_part != nullptr && of_part->is_of(*spec);
 }
 
 // A gradient lies as its leaf does; one that is still to be added is added first, and the leaf has no pending parts.

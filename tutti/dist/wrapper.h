@@ -5,6 +5,7 @@
 #include "tutti/dist/spec.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/runtime/free_list.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::dist {
 
@@ -14,7 +15,7 @@ StageMask stage();
 inline bool is_dtensor(const Tensor& t) { return t.defined() && (t.stages() & stage()) != 0; }
 
 // What is attached to a distributed tensor.
-struct Part final : TensorExtension, FreeListed<Part> {
+struct Part final : WrapperExtension, FreeListed<Part> {
   Part(const DTensorSpec& spec, Mesh mesh, Tensor local) : spec(&spec), mesh(std::move(mesh)), local(std::move(local)) {}
   std::unique_ptr<TensorExtension> for_alias() const override { return std::make_unique<Part>(*spec, mesh, local); }
   std::string description() const override;
@@ -22,6 +23,9 @@ struct Part final : TensorExtension, FreeListed<Part> {
   Tensor whole(const Tensor& t) const override;
   Tensor beside(const Tensor& plain) const override;
   Tensor arriving(const Tensor& cotangent) const override;
+  const Tensor& inside() const override { return local; }
+  std::shared_ptr<const WrapperForm> form(const Tensor& t) const override;
+  bool has(const WrapperForm& form) const override;
 
   const DTensorSpec* spec;
   Mesh mesh;

@@ -54,6 +54,7 @@ class Compiled {
         out(*result);
         graph::refuse_returned_keys(leaves);
         results = leaves.tensors;
+        if (const std::vector<Tensor> kept = graph::without_wrappers(results); !kept.empty()) graph::Rebuilder({.tensors = kept})(*result);
         return result;
       }
     };

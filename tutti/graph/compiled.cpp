@@ -7,6 +7,7 @@
 #include "tutti/graph/verify.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/numerics.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 
@@ -62,10 +63,11 @@ CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace,
 
 std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn,
                                            FunctionRef<Rerun()> rerun) {
+  if (specialization->mode == NumericsMode::fast) return replay(specialization, arguments, rerun);
   // What the function writes through a held tensor into an argument would not reach a copy of it.
   for (const Captured& c : specialization->captured) {
     for (const Tensor& t : arguments.tensors) {
-      if (c.tensor.storage().get() == t.storage().get()) return replay(specialization, arguments, rerun);
+      if (inside_of(c.tensor).storage().get() == inside_of(t).storage().get()) return replay(specialization, arguments, rerun);
     }
   }
   // A product on blocks is Tutti's, and eagerly a library's: only strict mode promises that they agree.
@@ -202,7 +204,7 @@ std::string CompiledCore::reason_for(const Leaves& arguments) const {
   if (!replaced_.empty()) return replaced_;
   if (entries_.empty()) return "first call";
   const std::string difference = entries_.back().specialization->guards.first_difference(arguments);
-  return !difference.empty() ? difference : "a tensor that the function holds has another shape, requires_grad or gradient, or shares other memory with the arguments";
+  return !difference.empty() ? difference : "a tensor that the function holds has another shape, requires_grad or gradient, or shares other memory with the arguments, or the numerics mode is another one";
 }
 
 void CompiledCore::refuse_one_more(const std::string& reason) const {

@@ -4,6 +4,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/specialization.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 
@@ -33,8 +34,8 @@ std::vector<Continuations::Entry> Continuations::entries() const {
 }
 
 void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress) {
-  for (const Tensor& t : arguments.tensors) before_host_read(t);
-  for (const Captured& c : segment.captured) before_host_read(c.tensor), autograd::note_captured(c.tensor);
+  for (const Tensor& t : arguments.tensors) before_host_read(inside_of(t));
+  for (const Captured& c : segment.captured) before_host_read(inside_of(c.tensor)), autograd::note_captured(c.tensor);
   draw_keys(segment.keys, arguments.keys, progress.keys);
   const std::vector<Tensor> made = segment.forward->run(segment.memory_of(segment.sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   progress.has_written = progress.has_written || segment.forward->writes_given();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/graph/specializer.h"
+#include "tutti/runtime/numerics.h"
 
 namespace tutti::graph {
 
@@ -48,6 +49,7 @@ bool Family::takes(const Leaves& arguments) const {
 // The calls of the program are about held tensors as they were, and set gradients where there were none or some.
 bool Family::held_state_holds() const {
   const Recording& was = *recording_;
+  if (was.outcome.mode && *was.outcome.mode != numerics_mode()) return false;
   for (size_t i = 0; i < was.captured.size(); ++i) {
     if (!has_place(was.captured[i], was.held[i])) return false;
   }

@@ -3,6 +3,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/plain_values.h"
 #include "tutti/ops/sum_to.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 namespace {
@@ -10,9 +11,9 @@ namespace {
 int64_t byte_offset(const Tensor& t) { return t.offset() * itemsize(t.dtype()); }
 
 int32_t alias_of(const std::vector<Tensor>& tensors, size_t i) {
-  const Storage* storage = tensors[i].storage().get();
+  const Storage* storage = inside_of(tensors[i]).storage().get();
   for (size_t j = 0; j < i; ++j) {
-    if (tensors[j].storage().get() == storage) return static_cast<int32_t>(j);
+    if (inside_of(tensors[j]).storage().get() == storage) return static_cast<int32_t>(j);
   }
   return static_cast<int32_t>(i);
 }
@@ -25,17 +26,37 @@ int32_t same_as(const std::vector<Tensor>& tensors, size_t i, int32_t first) {
 }
 
 TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i) {
-  const Tensor& t = tensors[i];
+  const Tensor &t = tensors[i], &inside = inside_of(t);
   const int32_t alias = alias_of(tensors, i);
-  return {t.dtype(), t.device(), requires_grad(t), static_cast<int8_t>(byte_offset(t) & 7), same_as(tensors, i, alias), alias,
-          byte_offset(t) - byte_offset(tensors[static_cast<size_t>(alias)]), t.extents(), t.strides()};
+  TensorGuard guard{t.dtype(), t.device(), requires_grad(t), static_cast<int8_t>(byte_offset(inside) & 7), same_as(tensors, i, alias), alias,
+                    byte_offset(inside) - byte_offset(inside_of(tensors[static_cast<size_t>(alias)])), t.extents(), t.strides()};
+  if (&inside != &t) guard.inside_strides = inside.strides();
+  return guard;
 }
+
+// Whether the tensors are wrappers of these forms, or none where there is no form.
+bool have_forms(const std::vector<Tensor>& tensors, const std::vector<std::shared_ptr<const WrapperForm>>& forms) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const WrapperExtension* wrapper = wrapper_of(tensors[i]);
+    const WrapperForm* form = forms.empty() ? nullptr : forms[i].get();
+    if ((wrapper == nullptr) != (form == nullptr) || (wrapper != nullptr && !wrapper->has(*form))) return false;
+  }
+  return true;
+}
+
+std::string form_text(const WrapperForm* form) { return form == nullptr ? "that of a plain tensor" : form->description(); }
 
 }  // namespace
 
 Guards Guards::of(const Leaves& arguments) {
-  Guards g{.grad_enabled = is_grad_enabled(), .token_grain = tutti::token_grain(), .plain = arguments.plain, .sizes = arguments.sizes, .tensors = {}};
-  for (size_t i = 0; i < arguments.tensors.size(); ++i) g.tensors.push_back(guard_of(arguments.tensors, i));
+  Guards g{.grad_enabled = is_grad_enabled(), .token_grain = tutti::token_grain(), .plain = arguments.plain, .sizes = arguments.sizes, .tensors = {}, .forms = {}};
+  for (size_t i = 0; i < arguments.tensors.size(); ++i) {
+    g.tensors.push_back(guard_of(arguments.tensors, i));
+    if (std::shared_ptr<const WrapperForm> form = form_of(arguments.tensors[i])) {
+      g.forms.resize(arguments.tensors.size());
+      g.forms[i] = std::move(form);
+    }
+  }
   return g;
 }
 
@@ -49,7 +70,7 @@ bool Guards::hold(const Leaves& arguments) const {
     if (t.dtype() != g.dtype || !(t.extents() == g.sizes) || !(t.strides() == g.strides)) return false;
     if (!(guard_of(arguments.tensors, i) == g)) return false;
   }
-  return true;
+  return have_forms(arguments.tensors, forms);
 }
 
 bool Guards::hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)> is_free) const {
@@ -81,8 +102,12 @@ std::string Guards::first_difference(const Leaves& arguments) const {
     const TensorGuard now = guard_of(arguments.tensors, i), &then = tensors[i];
     const auto said = [&](const char* what, const auto& a, const auto& b) { return fmt::format("{} of tensor {} is {}, was {}", what, i, a, b); };
     if (now.dtype != then.dtype) return said("dtype", name_of(now.dtype), name_of(then.dtype));
+    const std::shared_ptr<const WrapperForm> is = form_of(arguments.tensors[i]), was = forms.empty() ? nullptr : forms[i];
+    if (const std::string a = form_text(is.get()), b = form_text(was.get()); a != b) return said("layout", a, b);
+    if (was != nullptr && !wrapper_of(arguments.tensors[i])->has(*was)) return fmt::format("what the layout of tensor {}, {}, belongs to was made anew", i, was->description());
     if (!(now.sizes == then.sizes)) return said("shape", now.sizes, then.sizes);
     if (!(now.strides == then.strides)) return said("strides", now.strides, then.strides);
+    if (!(now.inside_strides == then.inside_strides)) return said("strides of the part", now.inside_strides, then.inside_strides);
     if (!(now.device == then.device)) return said("device", to_string(now.device), to_string(then.device));
     if (now.requires_grad != then.requires_grad) return said("requires_grad", now.requires_grad, then.requires_grad);
     if (now.same != then.same) return said("the argument that is the same tensor", now.same, then.same);

@@ -1,14 +1,20 @@
 // Guards: the conditions on the arguments of a call under which a compiled specialization can be reused.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tutti/graph/tree.h"
 #include "tutti/runtime/function_ref.h"
 
+namespace tutti {
+class WrapperForm;
+}  // namespace tutti
+
 namespace tutti::graph {
 
+// A wrapper is described by its own dtype, requires_grad, sizes and strides, and by where its inside lies in memory.
 struct TensorGuard {
   DType dtype;
   Device device;
@@ -18,6 +24,7 @@ struct TensorGuard {
   int32_t alias;          // the first argument on the same storage, possibly itself
   int64_t alias_bytes;    // from that argument's first element to this one's
   Extents sizes, strides;
+  Extents inside_strides = {};  // of wrappers
   friend bool operator==(const TensorGuard&, const TensorGuard&) = default;
 };
 
@@ -27,6 +34,7 @@ struct Guards {
   std::string plain;
   std::vector<int64_t> sizes;
   std::vector<TensorGuard> tensors;
+  std::vector<std::shared_ptr<const WrapperForm>> forms;  // of those that are wrappers; empty: none is
 
   // The guards for calls with these arguments.
   static Guards of(const Leaves& arguments);

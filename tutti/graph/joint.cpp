@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "tutti/autograd/split_grad.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 
@@ -50,6 +51,7 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
   std::vector<Tensor> cotangents;
   for (const Tensor& t : wanted) {
     cotangents.push_back(trace.add_cotangent(t));
+    made.cotangent_forms.push_back(form_of(cotangents.back()));
     made.cotangent_dtypes.push_back(t.dtype());
   }
   Trace::Scope scope(trace);
@@ -90,7 +92,8 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
   for (std::vector<Use>& list : of_leaves) {
     for (Use& u : list) {
       made.leaves.push_back(std::move(u.leaf));
-      made.grads.push_back(std::move(u.use.grad));
+      made.grad_forms.push_back(form_of(u.use.grad));
+      made.grads.push_back(inside_of(u.use.grad));
     }
   }
   return made;
@@ -121,6 +124,8 @@ std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& t
   auto made = std::make_unique<JointBackward>();
   for (const Leaf& leaf : leaves) made->leaves.push_back({leaf.argument, leaf.held.defined() ? trace.index_of_captured(leaf.held) : -1});
   made->cotangent_dtypes = cotangent_dtypes;
+  made->cotangent_forms = cotangent_forms;
+  made->grad_forms = grad_forms;
   const std::vector<Value> results = grad_values(trace);
   const Graph& whole = trace.graph();
   Graph graph;

@@ -32,7 +32,9 @@ struct JointTrace {
   std::vector<Leaf> leaves;
   std::vector<DType> cotangent_dtypes;   // of the results
   std::vector<int32_t> consumers;        // of the results, inside the function: how many cotangents they send
-  std::vector<Tensor> grads;             // undefined: zero
+  std::vector<std::shared_ptr<const WrapperForm>> cotangent_forms;
+  std::vector<Tensor> grads;             // undefined: zero; insides in the place of wrappers
+  std::vector<std::shared_ptr<const WrapperForm>> grad_forms;
 
   // Traces it. actual: what the stand-ins stand for. start: the place in forward order where the trace began. CaptureError when the function used a tensor that
   // was computed outside of it and requires grad.

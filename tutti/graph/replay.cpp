@@ -11,6 +11,7 @@
 #include "tutti/ops/keys_again.h"
 #include "tutti/tensor/rebind.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 namespace {
@@ -60,11 +61,13 @@ struct CompiledNode final : autograd::Node {
     for (const Tensor& g : grads) arrived.push_back({.in_front = false, .behind = g.defined() ? 1 : 0});
     for (const auto& [output, of_output] : several) {
       const auto k = static_cast<size_t>(output);
+      const WrapperForm* form = backward.cotangent_forms[k].get();
+      const auto inside = [&](const Tensor& g) { return form == nullptr ? g : form->elements_of(g); };
       arrived[k] = {.in_front = of_output.in_front.defined(), .behind = static_cast<int32_t>(of_output.behind.size())};
-      if (arrived[k].in_front) further.push_back(of_output.in_front);
+      if (arrived[k].in_front) further.push_back(inside(of_output.in_front));
       for (size_t i = 0; i < of_output.behind.size(); ++i) {
         if (i == 0) first[k] = of_output.behind[i];
-        else further.push_back(of_output.behind[i]);
+        else further.push_back(inside(of_output.behind[i]));
       }
     }
     const bool is_partial = std::find_if(arrived.begin(), arrived.end(), [](const Arrived& a) { return a != Arrived{}; }) != arrived.end();
@@ -77,7 +80,10 @@ struct CompiledNode final : autograd::Node {
     for (size_t k = 0; k < grads.size(); ++k) {
       const DType dtype = backward.cotangent_dtypes[k];
       const bool is_defined = first[k].defined(), is_read = is_defined || partial->needs_zeros[k];
-      add_later(is_defined ? cast(first[k], dtype) : full(is_read ? to_shape(sizes[k]) : Shape{0}, 0.0, dtype));
+      const WrapperForm* form = backward.cotangent_forms[k].get();
+      add_later(!is_defined       ? full(is_read ? to_shape(sizes[k]) : Shape{0}, 0.0, dtype)
+                : form == nullptr ? cast(first[k], dtype)
+                                  : form->elements_of(first[k]));
     }
     later.insert(later.end(), saved.begin(), saved.end());
     std::vector<Trace::Source> sources = backward.sources;
@@ -87,7 +93,7 @@ struct CompiledNode final : autograd::Node {
     }
     const Executable& executable = is_partial ? *partial->executable : *backward.executable;
     const std::vector<Tensor> results = executable.run(spec->memory_of(sources, arguments, later, carried), {}, keys);
-    for (size_t i = 0; i < results.size(); ++i) input_grads[i] = results[i];
+    for (size_t i = 0; i < results.size(); ++i) input_grads[i] = around(backward.grad_forms[i], results[i]);
   }
 
   // Gradients of gradients: the function runs once more, op by op, and its nodes are those of an eager call.
@@ -136,7 +142,7 @@ struct CompiledNode final : autograd::Node {
   std::vector<StorageRef> storages() const {
     std::vector<StorageRef> list;
     for (const Trace::Source& source : spec->backward->sources) {
-      if (source.kind == Trace::Source::Kind::argument) list.push_back(arguments[static_cast<size_t>(source.index)].storage());
+      if (source.kind == Trace::Source::Kind::argument) list.push_back(inside_of(arguments[static_cast<size_t>(source.index)]).storage());
       if (source.kind == Trace::Source::Kind::captured) list.push_back(spec->held_now(source.index).storage());
       if (source.kind == Trace::Source::Kind::carried) list.push_back(carried[static_cast<size_t>(source.index)].storage());
     }
@@ -163,13 +169,13 @@ struct CompiledNode final : autograd::Node {
   std::map<int, Taken> taken;
   const std::vector<RandomKey> keys;
   Rerun rerun;                      // null: it would do more than give results
-  std::vector<Extents> sizes;       // of the differentiable results
+  std::vector<Extents> sizes;       // of the differentiable results, inside
   std::vector<uint32_t> versions, versions_read;
 };
 
 void write_grads(const Specialization& spec, const Leaves& arguments, std::span<const Tensor> results) {
   for (const GradWrite& w : spec.grad_writes) {
-    const Tensor grad = w.result < 0 ? Tensor{} : results[static_cast<size_t>(w.result)];
+    const Tensor grad = w.result < 0 ? Tensor{} : around(w.form, results[static_cast<size_t>(w.result)]);
     if (w.captured >= 0) {
       set_grad(spec.held_now(w.captured), grad);
       continue;
@@ -184,8 +190,8 @@ void write_grads(const Specialization& spec, const Leaves& arguments, std::span<
 }  // namespace
 
 std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun, Progress progress) {
-  for (const Tensor& t : arguments.tensors) before_host_read(t), autograd::note_captured(t);
-  for (const Captured& c : self->captured) before_host_read(c.tensor), autograd::note_captured(c.tensor);
+  for (const Tensor& t : arguments.tensors) before_host_read(inside_of(t)), autograd::note_captured(t);
+  for (const Captured& c : self->captured) before_host_read(inside_of(c.tensor)), autograd::note_captured(c.tensor);
   draw_keys(self->keys, arguments.keys, progress.keys);
   std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   write_grads(*self, arguments, made);
@@ -196,7 +202,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   std::vector<Tensor> results;
   for (const ResultSource& source : self->results) {
     const auto i = static_cast<size_t>(source.index);
-    results.push_back(source.kind == ResultSource::Kind::graph      ? made[i]
+    results.push_back(source.kind == ResultSource::Kind::graph      ? around(source.form, made[i])
                       : source.kind == ResultSource::Kind::argument ? arguments.tensors[i]
                                                                     : self->held_now(source.index));
   }
@@ -211,7 +217,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   node->num_outputs = 0;
   for (size_t k = 0; k < results.size(); ++k) {
     if (!self->results[k].differentiable) continue;
-    node->sizes.push_back(results[k].extents());
+    node->sizes.push_back(inside_of(results[k]).extents());
     autograd::set_history(results[k], node, node->num_outputs++);
   }
   return results;

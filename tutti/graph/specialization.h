@@ -21,6 +21,7 @@ struct ResultSource {
   enum class Kind : uint8_t { graph, argument, captured } kind;
   int32_t index;  // of the forward's results, of the argument, of the captured tensor
   bool differentiable = false;
+  std::shared_ptr<const WrapperForm> form = {};  // of a result of the graph that is the inside of a wrapper
 };
 
 // A leaf whose gradient the function set: at the end of a call it becomes a result of the forward, or undefined.
@@ -28,6 +29,7 @@ struct GradWrite {
   int32_t argument = -1;  // whose gradient grows by it, or
   int32_t captured = -1;  // whose gradient it becomes
   int32_t result = -1;    // of the forward; -1: undefined
+  std::shared_ptr<const WrapperForm> form = {};
 };
 
 // A tensor that an op made another one: at the end of a call it becomes a result of the forward.
@@ -66,6 +68,7 @@ struct JointBackward {
   std::vector<DType> cotangent_dtypes;  // of the differentiable results, in order
   std::vector<bool> consumes;           // per such result: ops of the function consume it, too; empty when there is one
   std::vector<bool> adds_further;       // and `partial` adds its cotangents behind theirs one by one
+  std::vector<std::shared_ptr<const WrapperForm>> cotangent_forms, grad_forms;  // of the cotangents and of the executable's results
 
   // Per cotangent the buffer of `graph`, the backward's, that holds it; -1: it is not read.
   std::vector<int32_t> cotangent_buffers(const Graph& graph) const;
@@ -87,6 +90,7 @@ struct Specialization {
   std::vector<KeySlot> keys;
   std::vector<Captured> captured;
   std::vector<HeldView> held;  // per captured tensor
+  std::optional<NumericsMode> mode;  // the only one in which it may be called
   std::shared_ptr<HeldWatch> watch;  // over the trace that it comes from
   std::unique_ptr<Executable> forward;
   std::vector<ResultSource> results;
@@ -104,6 +108,8 @@ struct Specialization {
   bool captured_state_holds(const Leaves& arguments) const;
   // The captured tensor `i` of a call: today the one that the trace met, which `watch` keeps true.
   const Tensor& held_now(int32_t i) const { return captured[static_cast<size_t>(i)].tensor; }
+  // The tensor whose memory the source `i`, a captured tensor, is at a call: that tensor, or the gradient that its leaf has now.
+  Tensor read_now(int32_t i) const;
   // The memory of the sources for a call; `later` is empty in a forward.
   std::vector<GivenMemory> memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments, std::span<const Tensor> later,
                                      std::span<const Tensor> carried) const;

@@ -5,6 +5,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/tensor/handle_watch.h"
 #include "tutti/tensor/rebind.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 namespace {
@@ -57,6 +58,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
     } catch (const ReadReached&) {
     }
   }
+  outcome_.mode = trace_.mode_of_wrappers();
   if (trace_.stopped_at_read()) {
     note_grads();
     note_reads();
@@ -75,11 +77,15 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
     if (outcome_.results[i].differentiable) wanted.push_back(results[i]);
   }
   if (trace_.program() != nullptr) trace_.program()->begin_backward();
+  for (const Captured& c : trace_.captured()) {
+    if (wrapper_of(c.tensor) != nullptr) outcome_.held_wrappers.push_back(c.tensor);
+  }
   if (!wanted.empty()) {
     outcome_.has_backward = true;
     trace_.end_forward();
     outcome_.backward = JointTrace::of(trace_, options_.name, stand_ins_, arguments_, wanted, start);
   }
+  outcome_.mode = trace_.mode_of_wrappers();
   note_reads();
 }
 
@@ -87,16 +93,19 @@ bool Specializer::replay(const Program& program, const Outcome& recorded, const 
   const autograd::NoCapturedScope stand_ins_are_nobodys;
   trace_.keys().set_slots(recorded.keys);
   trace_.add_arguments(arguments_, stand_ins_, reach_);
-  Program::Replay replay(program, trace_, values, stand_ins_);
+  std::vector<Tensor> insides;
+  for (const Tensor& t : stand_ins_) insides.push_back(inside_of(t));
+  Program::Replay replay(program, trace_, values, insides);
   if (!replay.forward()) return false;
   outcome_ = recorded;
   for (Tensor& t : outcome_.of_graph) {
     t = replay.at(t);
     trace_.graph().results.push_back(t.defined() ? trace_.value_of(t) : Value{});
   }
+  for (const Tensor& wrapper : outcome_.held_wrappers) trace_.meet(wrapper, "the function");
   for (auto* held : {&outcome_.held_results, &outcome_.held_grad_leaves}) {
     for (const Tensor& t : *held) {
-      if (t.defined()) trace_.value_of(t);
+      if (t.defined()) trace_.value_of(inside_of(t));
     }
   }
   split_ = JointSplit::at_end_of(trace_);
@@ -127,6 +136,7 @@ std::shared_ptr<const Specialization> Specializer::build() {
   for (size_t i = 0; i < made_->grad_writes.size(); ++i) point(made_->grad_writes[i].captured, outcome_.held_grad_leaves[i]);
   for (size_t i = 0; i < made_->rebindings.size(); ++i) point(made_->rebindings[i].captured, outcome_.held_rebound[i]);
   made_->captured = trace_.captured();
+  made_->mode = outcome_.mode;
   for (const Captured& c : made_->captured) made_->held.push_back(HeldView::of(c.tensor, arguments_));
   for (const Rebinding& r : made_->rebindings) {
     if (r.captured >= 0) made_->held[static_cast<size_t>(r.captured)].moves = true;
@@ -164,8 +174,9 @@ void Specializer::add_result(const Tensor& t) {
       return;
     }
   }
-  if (!trace_.is_traced(t)) {
-    trace_.value_of(t);
+  if (!trace_.is_traced(inside_of(t))) {
+    if (wrapper_of(t) != nullptr) trace_.meet(t, "the function");
+    trace_.value_of(inside_of(t));
     const autograd::Meta* meta = autograd::meta_of(t);
     if (meta != nullptr && meta->node) {
       throw CaptureError(24, fmt::format("'{}' returns a view {} of a tensor that it holds and that requires grad; return detach() of it, or pass "
@@ -175,9 +186,9 @@ void Specializer::add_result(const Tensor& t) {
     outcome_.held_results.back() = t;
     return;
   }
-  const int32_t index = add_to_graph(t);
+  const int32_t index = add_to_graph(inside_of(t));
   // What a backward of the function's own used up comes out detached: another one would be an error either way.
-  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t) && !autograd::is_used_up(t)});
+  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t) && !autograd::is_used_up(t), form_of(t)});
 }
 
 int32_t Specializer::add_to_graph(const Tensor& t) {
@@ -188,7 +199,7 @@ int32_t Specializer::add_to_graph(const Tensor& t) {
 
 void Specializer::add_grad_writes() {
   const auto add = [&](int32_t argument, const Tensor& held, const Tensor& grad) {
-    outcome_.grad_writes.push_back({.argument = argument, .result = grad.defined() ? add_to_graph(grad) : -1});
+    outcome_.grad_writes.push_back({.argument = argument, .result = grad.defined() ? add_to_graph(inside_of(grad)) : -1, .form = form_of(grad)});
     outcome_.held_grad_leaves.push_back(held);
   };
   for (size_t i = 0; i < stand_ins_.size(); ++i) {

@@ -4,8 +4,11 @@
 #include <utility>
 
 #include "tutti/graph/failure.h"
+#include "tutti/graph/held_wrappers.h"
 #include "tutti/graph/node_call.h"
+#include "tutti/runtime/numerics.h"
 #include "tutti/tensor/handle_watch.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 namespace {
@@ -138,7 +141,9 @@ Tensor Trace::make_traced(int32_t buffer, const Value& v) {
   return t;
 }
 
-void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes) {
+void Trace::add_arguments(std::span<const Tensor> given, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes) {
+  std::vector<Tensor> actual;  // where the elements are
+  for (const Tensor& t : given) actual.push_back(inside_of(t));
   struct Group {
     int64_t first, last;
     int32_t argument, buffer = -1;
@@ -170,9 +175,9 @@ void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& t
   }
   for (size_t i = 0; i < actual.size(); ++i) {
     const Tensor& t = actual[i];
-    const auto same = std::find_if(actual.begin(), actual.begin() + static_cast<std::ptrdiff_t>(i), [&](const Tensor& other) { return other.is_same(t); });
-    if (same != actual.begin() + static_cast<std::ptrdiff_t>(i)) {
-      traced.push_back(traced[static_cast<size_t>(same - actual.begin())]);  // one tensor, given twice
+    const auto same = std::find_if(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(i), [&](const Tensor& other) { return other.is_same(given[i]); });
+    if (same != given.begin() + static_cast<std::ptrdiff_t>(i)) {
+      traced.push_back(traced[static_cast<size_t>(same - given.begin())]);  // one tensor, given twice
       continue;
     }
     Group& group = group_of(t);
@@ -184,8 +189,10 @@ void Trace::add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& t
       traced.push_back(Tensor::over(group.storage_of.storage(), t.extents(), t.strides(), offset, t.dtype()));
       traced.back().impl()->stages |= capture_stage();
     }
-    if (program_ != nullptr) traced.back() = program_->add(traced.back(), sizes[i]);
-    if (requires_grad(t)) requires_grad_(traced.back());
+    const std::shared_ptr<const WrapperForm> form = form_of(given[i]);
+    if (program_ != nullptr) traced.back() = program_->add(traced.back(), form == nullptr ? sizes[i] : t.sizes());
+    traced.back() = around(form, std::move(traced.back()));
+    if (requires_grad(given[i])) requires_grad_(traced.back());
   }
 }
 
@@ -207,6 +214,40 @@ int32_t Trace::index_of_captured(const Tensor& t) const {
   return it == captured_.end() ? -1 : static_cast<int32_t>(it - captured_.begin());
 }
 
+static bool is_or_holds(const Tensor& t, const Tensor& sought) { return t.defined() && (t.is_same(sought) || inside_of(t).is_same(sought)); }
+
+void Trace::add_captured(const Tensor& t, const char* reader) {
+  const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) { return is_or_holds(c.grad_before, t); });
+  captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin()), requires_grad(t),
+                       reader, std::make_shared<const CallSite>(call_site())});
+  const Tensor& grad = captured_.back().grad_before;
+  for (Captured& c : captured_) {  // a gradient that was read before its leaf
+    if (is_or_holds(grad, c.tensor)) c.grad_of = static_cast<int32_t>(captured_.size()) - 1;
+  }
+}
+
+bool Trace::is_inside_of_captured(const Tensor& t) const {
+  return std::any_of(captured_.begin(), captured_.end(), [&](const Captured& c) { return !c.tensor.is_same(t) && inside_of(c.tensor).is_same(t); });
+}
+
+void Trace::meet(const Tensor& wrapper, const char* reader) {
+  if (outer_ != nullptr) {
+    throw CaptureError(39, fmt::format("'{}': {} takes {}; branches and loop bodies take plain tensors only. Compute it outside, or work on its part there (to_local())", name(), reader,
+                                       describe(wrapper)));
+  }
+  mode_ = numerics_mode();
+  if (traced_memory(inside_of(wrapper)) != nullptr) return;  // of a trace, which looks at the insides
+  if (HandleNotes* notes = HandleNotes::current()) notes->read(wrapper);
+  if (index_of_captured(wrapper) < 0) add_captured(wrapper, reader);
+}
+
+void meet_wrappers(const OpCall& call) {
+  if (running == nullptr) [[likely]] return;
+  for (const Tensor& t : call.inputs) {
+    if (wrapper_of(t) != nullptr) running->meet(t, call.op.name);
+  }
+}
+
 // `t` has memory, or belongs to a trace around this one.
 Value Trace::captured_value(const Tensor& t) {
   refuse_answer(t);
@@ -216,17 +257,7 @@ Value Trace::captured_value(const Tensor& t) {
   if (is_new) {
     add_given({Source::Kind::captured, static_cast<int32_t>(captured_.size()), 0, 0}, t.storage()->nbytes(), t.device());
   }
-  if (is_new || index_of_captured(t) < 0) {
-    const auto leaf = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& c) {
-      return c.grad_before.defined() && c.grad_before.is_same(t);
-    });
-    captured_.push_back({t, grad_of(t), leaf == captured_.end() ? -1 : static_cast<int32_t>(leaf - captured_.begin()), requires_grad(t),
-                         reader_, std::make_shared<const CallSite>(call_site())});
-    const Tensor& grad = captured_.back().grad_before;
-    for (Captured& c : captured_) {  // a gradient that was read before its leaf
-      if (grad.defined() && c.tensor.is_same(grad)) c.grad_of = static_cast<int32_t>(captured_.size()) - 1;
-    }
-  }
+  if (is_new || index_of_captured(t) < 0) add_captured(t, reader_);
   const Source& source = sources_[static_cast<size_t>(graph_.buffers[static_cast<size_t>(v.buffer)].source)];
   v.offset -= source.first_byte / itemsize(t.dtype());
   const auto [first, last] = byte_range(t);
@@ -238,9 +269,11 @@ Value Trace::captured_value(const Tensor& t) {
 Value Trace::value_of(const Tensor& handle) {
   const Tensor t = as_called(handle);
   const TracedMemory* memory = traced_memory(t);
-  if (memory == nullptr) {
-    if (HandleNotes* notes = HandleNotes::current()) notes->read(handle);
+  if (memory == nullptr && wrapper_of(t) != nullptr) {
+    throw CaptureError(39, fmt::format("'{}' takes {} where a plain tensor is expected; pass its part (to_local()) or the whole (full_tensor())", name(), describe(t)));
   }
+  // What is inside of a wrapper is replaced when the wrapper is.
+  if (HandleNotes* notes = HandleNotes::current(); notes != nullptr && memory == nullptr && !is_inside_of_captured(t)) notes->read(handle);
   if (memory != nullptr && memory->trace != state_ && !reads_from(*memory->trace)) refuse_foreign(*memory, name());
   Value v = memory == nullptr || memory->trace != state_
                 ? captured_value(t)

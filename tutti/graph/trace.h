@@ -17,6 +17,10 @@
 #include "tutti/tensor/host_read.h"
 #include "tutti/tensor/tensor_slot.h"
 
+namespace tutti {
+enum class NumericsMode : uint8_t;
+}  // namespace tutti
+
 namespace tutti::graph {
 
 // State shared by a trace and its tensors, which either may outlive.
@@ -98,18 +102,23 @@ class Trace : private HostReads, private SlotReads {
     bool kept_places_;  // whether ModuleScopes were noted before
   };
 
-  // Adds stand-ins for the arguments `actual` to `traced`. Arguments that share a storage share a buffer, which starts at the
+  // Adds stand-ins for the arguments `given` to `traced`, wrappers for wrappers. Arguments that share a storage share a buffer, which starts at the
   // lowest byte that any of them accesses, or at the start of the storage, depending on `reach`. sizes: symbolic sizes for each
   // argument when a program is recorded; empty: the actual sizes.
-  void add_arguments(std::span<const Tensor> actual, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes = {});
+  void add_arguments(std::span<const Tensor> given, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes = {});
   // A dense stand-in for a tensor that exists only when the graph runs, such as a cotangent.
   Tensor add_later(const Extents& sizes, DType dtype, Device device);
   // The same with the sizes and strides of `like`.
   Tensor add_later(const Tensor& like);
-  // The same for the cotangent of `of`.
+  // The same for the cotangent of `of`, a wrapper where `of` is one.
   Tensor add_cotangent(const Tensor& of);
 
-  // The current value of `t` in the graph. A tensor with memory that is new to the trace becomes a captured input.
+  // Call it for each wrapper that an op takes: one that is held is noted as such, for its gradient and because it may be replaced. Its
+  // memory is met when its inside is.
+  void meet(const Tensor& wrapper, const char* reader);
+  // The numerics mode, if the function has to do with wrappers, whose stages choose by it what they call.
+  std::optional<NumericsMode> mode_of_wrappers() const { return mode_; }
+  // The current value of `t`, which is no wrapper, in the graph. A tensor with memory that is new to the trace becomes a captured input.
   Value value_of(const Tensor& t);
   bool is_traced(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs);
@@ -157,6 +166,9 @@ class Trace : private HostReads, private SlotReads {
   Tensor read(const std::shared_ptr<const TensorSlot>& slot) override;
   void begin_segment();
   void refuse_answer(const Tensor& t) const;
+  void add_captured(const Tensor& t, const char* reader);
+  bool is_inside_of_captured(const Tensor& t) const;
+  Tensor add_cotangent_of(const Tensor& of, DType dtype);
   void record(const OpCall& call, std::span<Tensor> outputs, const Origin* origin);
   void record_symbolic(const OpCall& call, std::span<Tensor> outputs);
   // The tensor of the traced call that one with symbolic sizes stands for; others stand for themselves.
@@ -191,6 +203,7 @@ class Trace : private HostReads, private SlotReads {
   std::vector<SegmentMark> segments_;
   CallSite last_read_;
   int32_t carried_ = 0;
+  std::optional<NumericsMode> mode_;
 };
 
 }  // namespace tutti::graph

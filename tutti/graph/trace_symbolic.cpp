@@ -1,13 +1,20 @@
 // What a trace with symbolic sizes does before it records a call with those of the traced call.
 #include "tutti/graph/trace.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 
 Tensor Trace::add_cotangent(const Tensor& of) {
-  if (program_ == nullptr) return add_later(of.extents(), of.dtype(), of.device());
+  // A wrapper's cotangent has an inside of the sizes of its own.
+  if (const std::shared_ptr<const WrapperForm> form = form_of(of)) return form->of_cotangent()->around(add_cotangent_of(inside_of(of), of.dtype()));
+  return add_cotangent_of(of, of.dtype());
+}
+
+Tensor Trace::add_cotangent_of(const Tensor& of, DType dtype) {
+  if (program_ == nullptr) return add_later(of.extents(), dtype, of.device());
   const Tensor like = as_called(of);
-  const Tensor made = program_->add(add_later(like.extents(), like.dtype(), like.device()), of.sizes());
-  program_->append(Program::Later{of.alias(), made.alias(), of.dtype()});
+  const Tensor made = program_->add(add_later(like.extents(), dtype, like.device()), of.sizes());
+  program_->append(Program::Later{of.alias(), made.alias(), dtype});
   return made;
 }
 

@@ -58,6 +58,9 @@ constexpr char plain_kind() {
 // CaptureError when a traced function returns a RandomKey, because the trace only has a stand-in for it.
 void refuse_returned_keys(const Leaves& results);
 
+// The tensors with plain ones in the place of wrappers, which keep a mesh alive; empty: there are none.
+std::vector<Tensor> without_wrappers(const std::vector<Tensor>& tensors);
+
 class Flattener {
  public:
   explicit Flattener(Leaves& leaves) : leaves_(leaves) {}

@@ -8,12 +8,16 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 namespace {
 
-// Undefined without elements to look at: memory may be given back.
-Tensor readable(const Tensor& t) { return t.defined() && t.storage()->has_memory() ? t : Tensor{}; }
+// The elements of `t` on this rank. Undefined without elements to look at: memory may be given back.
+Tensor readable(const Tensor& tensor) {
+  const Tensor& t = inside_of(tensor);
+  return t.defined() && t.storage()->has_memory() ? t : Tensor{};
+}
 
 Tensor independent_copy(const Tensor& tensor) {
   const Tensor t = readable(tensor);
@@ -33,11 +37,12 @@ class Undo {
   }
   ~Undo() {
     for (const Kept& k : kept_) {
-      Storage& storage = *k.tensor.storage();
+      const Tensor& t = inside_of(k.tensor);
+      Storage& storage = *t.storage();
       if (storage.has_memory() && !k.before.defined()) storage.release_memory();
       if (!storage.has_memory() && k.before.defined()) storage.restore_memory();
-      if (k.before.defined()) copy_elements(k.tensor, k.before);
-      if (k.grad.defined()) copy_elements(k.grad, k.grad_before);
+      if (k.before.defined()) copy_elements(t, k.before);
+      if (k.grad.defined()) copy_elements(inside_of(k.grad), k.grad_before);
       const Tensor grad = grad_of(k.tensor);
       const bool same = grad.defined() == k.grad.defined() && (!grad.defined() || grad.is_same(k.grad));
       if (!same) set_grad(k.tensor, k.grad);
@@ -52,7 +57,8 @@ class Undo {
 };
 
 // "" when both have the same bits.
-std::string first_difference(const Tensor& compiled, const Tensor& eager) {
+std::string first_difference(const Tensor& of_compiled, const Tensor& of_eager) {
+  const Tensor &compiled = inside_of(of_compiled), &eager = inside_of(of_eager);
   if (compiled.defined() != eager.defined()) return fmt::format("is {} and eagerly {}", describe(compiled), describe(eager));
   if (!compiled.defined()) return "";
   if (compiled.dtype() != eager.dtype() || compiled.extents() != eager.extents())
@@ -69,7 +75,8 @@ std::string first_difference(const Tensor& compiled, const Tensor& eager) {
 }
 
 // How far, in bytes, `a` begins behind `b` on one storage; nothing when they share none.
-std::optional<int64_t> distance(const Tensor& a, const Tensor& b) {
+std::optional<int64_t> distance(const Tensor& first, const Tensor& second) {
+  const Tensor &a = inside_of(first), &b = inside_of(second);
   if (!a.defined() || !b.defined() || a.storage().get() != b.storage().get()) return std::nullopt;
   return a.offset() * itemsize(a.dtype()) - b.offset() * itemsize(b.dtype());
 }
@@ -79,9 +86,10 @@ std::optional<int64_t> distance(const Tensor& a, const Tensor& b) {
 Verification::Verification(const Specialization& specialization, const Leaves& arguments, TraceFn fn)
     : specialization_(specialization), arguments_(arguments) {
   std::map<const Storage*, StorageRef> copied;
-  for (const Tensor& t : arguments.tensors) {
+  for (const Tensor& argument : arguments.tensors) {
+    const Tensor& t = inside_of(argument);
     TUTTI_CHECK(t.device() == kCpu, "verify: an argument is {}; only tensors of the host can be compared", describe(t));
-    const auto same = std::find_if(arguments.tensors.begin(), arguments.tensors.end(), [&](const Tensor& other) { return other.is_same(t); });
+    const auto same = std::find_if(arguments.tensors.begin(), arguments.tensors.end(), [&](const Tensor& other) { return other.is_same(argument); });
     if (const auto k = static_cast<size_t>(same - arguments.tensors.begin()); k < copies_.size()) {
       copies_.push_back(copies_[k]);
       continue;
@@ -96,9 +104,9 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
         storage->release_memory();
       }
     }
-    copies_.push_back(Tensor::over(storage, t.extents(), t.strides(), t.offset(), t.dtype()));
-    if (requires_grad(t)) requires_grad_(copies_.back());
-    if (const Tensor grad = grad_of(t); grad.defined()) set_grad(copies_.back(), independent_copy(grad));
+    copies_.push_back(around(form_of(argument), Tensor::over(storage, t.extents(), t.strides(), t.offset(), t.dtype())));
+    if (requires_grad(argument)) requires_grad_(copies_.back());
+    if (const Tensor grad = grad_of(argument); grad.defined()) set_grad(copies_.back(), around(form_of(grad), independent_copy(grad)));
   }
   Undo undo;
   for (const Captured& c : specialization.captured) undo.keep(c.tensor);
