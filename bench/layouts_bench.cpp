@@ -205,6 +205,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({"four-ranks-overlapped", with(ranks(4), {overlap}), {}});
     rows.push_back({"three-ranks-overlapped-gloo", with(ranks(3), {"--runtime.transport=gloo", overlap, thread}), {}});
     rows.push_back({"fsdp-four-ranks-overlapped", with(divided(ranks(4), 4), {overlap}), {}});
+    rows.push_back({"fsdp-four-ranks-overlapped-gloo", with(divided(ranks(4), 4), {"--runtime.transport=gloo", overlap, thread}), {}});
     rows.push_back({"fsdp-three-ranks-every-round", with(divided(ranks(3), 3), {"--parallelism.data_parallel_schedule=every_round"}), {}});
     rows.push_back({"fsdp-six-ranks", divided(ranks(6), 6), {}});
     rows.push_back({"fsdp-three-ranks-as-threads", with(divided(ranks(3), 3), {"--runtime.transport=threads"}), {}});

@@ -72,6 +72,15 @@ TEST_F(Sharded, Bf16HasTheRunOfOneRank) {
   }
 }
 
+// Gradients begin to move at another time on each rank, while parameters are gathered for the rest of the backward.
+TEST_F(Sharded, GathersAndGradientsTravelAtOnce) {
+  const std::string several_buckets = " --model.flavor=quickstart";
+  ASSERT_EQ(train("one", several_buckets).status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("many", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --parallelism.data_parallel_overlap=backward --runtime.progress_thread=true" + several_buckets).status, 0)
+      << work.read("err.txt");
+  expect_equal_runs("one", "many");
+}
+
 TEST_F(Sharded, GoesOnInAnyOtherLayout) {
   ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
   const std::pair<const char*, const char*> rows[] = {

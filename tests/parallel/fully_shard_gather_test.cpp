@@ -12,6 +12,7 @@ TEST(FullyShard, HasThemWhereRanksGather) {
     expect_the_bits_of_one_rank(ranks, {.dtype = DType::bf16, .checkpoints = true}, "gloo");
     expect_the_bits_of_one_rank(ranks, {.dtype = DType::bf16, .compiled = true}, "gloo");
     expect_the_bits_of_one_rank(ranks, {.dim = 1}, "gloo");
+    for (const int prefetch : {0, 3}) expect_the_bits_of_one_rank(ranks, {.prefetch = prefetch}, "gloo");
   }
   expect_the_bits_of_one_rank(5, {}, "gloo");  // in the second round only three of the ranks have a shard
   expect_the_bits_of_one_rank(4, {.replicas = 2}, "gloo");

@@ -176,6 +176,7 @@ TEST(FullyShardErrors, NameWhatIsWrongBeforeAnythingChanges) {
     expect(refusal([&] { fully_shard(model, {.mesh = dist::init_device_mesh("cpu", {2, 1, 2}, {.names = {"a", "b", "c"}})}); }), "has 3 dims; expected one, or two");
     expect(refusal([&] { fully_shard(model, {.mesh = dist::init_device_mesh("cpu", {2, 2})}); }), "two dims without names; name them");
     expect(refusal([&] { fully_shard(model, {.mesh = line, .shard_dim = [](const nn::NamedParameter&) { return 1; }}); }), "it has no dim 1 to cut");
+    expect(refusal([&] { Model other; fully_shard(other, {.mesh = line}).set_prefetch(-1); }), "expected 0 or more");
     Scalar scalar;
     expect(refusal([&] { fully_shard(scalar, {.mesh = line}); }), "parameter 'scale' is a scalar, which cannot be divided; give it the sizes [1]");
     fully_shard(model, {.mesh = line});

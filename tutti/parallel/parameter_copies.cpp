@@ -56,10 +56,6 @@ Tensor ParameterCopies::writable(size_t i) const {
   return Tensor::over(std::move(storage), leaf.extents(), contiguous_strides(leaf.extents()), 0, leaf.dtype());
 }
 
-bool ParameterCopies::has_memory() const {
-  return std::all_of(leaves_.begin(), leaves_.end(), [](const Tensor& leaf) { return leaf.storage()->has_memory(); });
-}
-
 void ParameterCopies::release() {
   if (is_shared_) return;
   for (const Tensor& leaf : leaves_) leaf.storage()->release_memory();

@@ -27,7 +27,6 @@ class ParameterCopies {
   Tensor writable(size_t i) const;
   int64_t nbytes() const { return nbytes_; }
 
-  bool has_memory() const;
   // Gives the memory of copies that are not shared back, and gets it again, uninitialized. They do nothing when it is so already.
   void release();
   void restore();

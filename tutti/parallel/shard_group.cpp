@@ -1,6 +1,9 @@
 #include "tutti/parallel/shard_group.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
@@ -8,9 +11,30 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/parallel/storage_placement.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
+#include "tutti/symm/memory_file.h"
 
 namespace tutti::parallel {
+
+namespace {
+
+// Gathers have a group of their own: they are called while gradients are on their way, and when those start differs from rank to rank.
+struct GatherGroups {
+  std::map<std::string, std::weak_ptr<comm::ProcessGroup>> of;  // by the key of the group of the same ranks
+};
+
+std::shared_ptr<comm::ProcessGroup> gather_group(comm::ProcessGroup& group) {
+  std::weak_ptr<comm::ProcessGroup>& known = RankContext::current().slot<GatherGroups>().of[group.key()];
+  if (auto living = known.lock()) return living;
+  std::vector<int> all(static_cast<size_t>(group.size()));
+  std::iota(all.begin(), all.end(), 0);
+  auto made = group.split(all, {.name = group.name() + "/gathers"});
+  known = made;
+  return made;
+}
+
+}  // namespace
 
 // ---- all groups of a model
 
@@ -94,6 +118,7 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
   std::vector<ParameterCopies::Sizes> sizes;
   for (const Stored& p : parameters) sizes.push_back({p.named.parameter.sizes(), p.named.parameter.use_dtype()});
   made->copies_ = std::make_unique<ParameterCopies>(*made->group_, sizes);
+  if (!made->is_shared() && made->group_->size() > 1) made->gathers_ = gather_group(*made->group_);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const nn::Parameter& p = parameters[i].named.parameter;
     const dist::DTensorSpec& spec = *parameters[i].spec;
@@ -189,8 +214,11 @@ std::vector<int64_t> ShardGroup::versions() const {
   return versions;
 }
 
-// What a shard brings of a parameter, in the dtype of use.
-int64_t ShardGroup::nbytes(size_t i, int64_t shard) const { return rows(copies_->leaves()[i], i, shard).numel() * itemsize(copies_->leaves()[i].dtype()); }
+// What a shard brings of a parameter, in the dtype of use. Whole words, so that the next parameter is aligned in any dtype.
+int64_t ShardGroup::nbytes(size_t i, int64_t shard) const {
+  constexpr int64_t kWord = 8;
+  return comm::symm::round_up(rows(copies_->leaves()[i], i, shard).numel() * itemsize(copies_->leaves()[i].dtype()), kWord);
+}
 
 namespace {
 
@@ -219,7 +247,7 @@ void ShardGroup::start_gather() {
     at += nbytes(i, group_->rank());
   }
   gather.versions = versions();
-  gather.work = group_->all_gather_v(gather.outputs, gather.input, {.async = true});
+  gather.work = gathers_->all_gather_v(gather.outputs, gather.input, {.async = true});
 }
 
 void ShardGroup::gather() {

@@ -105,6 +105,7 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   const std::string name_;
   const dist::Mesh mesh_;
   comm::ProcessGroup* group_ = nullptr;
+  std::shared_ptr<comm::ProcessGroup> gathers_;  // the same ranks; null where nothing is gathered
   bool reshards_;
   std::vector<std::string> names_;
   std::vector<const dist::DTensorSpec*> specs_;

@@ -68,6 +68,7 @@ struct Options {
   DType dtype = DType::f32;
   bool compiled = false, checkpoints = false, values_before = false, sgd = false;
   int64_t input_buffers = 2;
+  int prefetch = 1;
 };
 
 struct Trained {
@@ -92,6 +93,7 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
                                     .shard_dim = [&](const nn::NamedParameter& p) { return p.parameter.sizes().ndim() > o.dim ? o.dim : 0; }};
     for (nn::Child<Block>& block : *model.blocks) fully_shard(*block, options);
     sharded = fully_shard(model, options);
+    sharded->set_prefetch(o.prefetch);
   }
   if (!o.values_before) nn::initialize(model);
   const auto optimizer = o.sgd ? optim::make_sgd(model.named_parameters(), {.lr = 0.1, .momentum = 0.9}) : optim::make_adamw(model.named_parameters(), {.lr = 0.02});
