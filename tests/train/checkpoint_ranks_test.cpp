@@ -1,6 +1,8 @@
 // Checkpoints of divided parameters: the files of one rank, whoever wrote them, read back by any number of ranks.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "tests/train/support/temp_folder.h"
 #include "tests/train/support/tiny_model.h"
 #include "tutti/comm/run_ranks.h"
@@ -74,6 +76,50 @@ TEST(CheckpointOfRanks, IsReadByAnyOtherNumberOfRanks) {
     for (const char* file : {kModelFile, kOptimizerFile, kStateFile}) all += contents_of(again / "step-12" / file);
     EXPECT_TRUE(all == saved) << ranks << " ranks";
   }
+}
+
+// Hosts may have file systems of their own: ranks that do not see the file send what they store.
+TEST(CheckpointOfRanks, IsWrittenByRank0WhereOthersDoNotSeeTheFile) {
+  const TempFolder folder;
+  const Trained alone(nullptr, 1, 1);
+  fs::create_directory(folder / "alone");
+  write_tensors(folder.path() / "alone" / "optimizer", state_of(*alone.optimizer), {}, nullptr);
+  for (const auto& [ranks, replicas] : {std::pair(3, 1), std::pair(4, 2)}) {
+    const fs::path first = folder.path() / fmt::format("first-host-{}", ranks), other = folder.path() / fmt::format("other-host-{}", ranks);
+    fs::create_directory(first);
+    std::atomic<size_t> with_digests = 0;
+    comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+      const Trained trained(&group, replicas, 1);
+      const fs::path mine = (group.rank() == 0 ? first : other) / "optimizer";
+      write_tensors(mine, state_of(*trained.optimizer), {}, &group);
+      if (!digests_of_files({mine}, &group).empty()) ++with_digests;
+    });
+    EXPECT_TRUE(contents_of(first / "optimizer") == contents_of(folder.path() / "alone" / "optimizer")) << ranks;
+    EXPECT_FALSE(fs::exists(other));
+    EXPECT_EQ(with_digests, 1u);
+  }
+}
+
+// A rank that has a copy of its own checks all of it, and finds the damage that others do not have.
+TEST(CheckpointOfRanks, CopiesOfOtherHostsAreCheckedWhole) {
+  const TempFolder folder;
+  saved_by(2, 1, folder / "first");
+  fs::copy(folder / "first", folder / "second", fs::copy_options::recursive);
+  const fs::path damaged = folder.path() / "second" / "step-12" / kModelFile;
+  std::string bytes = contents_of(damaged);
+  bytes[bytes.size() / 4] ^= 1;
+  std::ofstream(damaged, std::ios::binary) << bytes;
+  std::atomic<int> refused = 0;
+  EXPECT_THROW(comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    const Trained other(&group, 1, 2);
+    try {
+      load_checkpoint((group.rank() == 0 ? folder / "first" : folder / "second") / "step-12", other.model, *other.optimizer, &group);
+    } catch (const EnvironmentError&) {
+      ++refused;
+      throw;
+    }
+  }), EnvironmentError);
+  EXPECT_GE(refused, 1);
 }
 
 // Whoever cannot read or write stops all, and nothing is left behind.

@@ -1,10 +1,13 @@
 #include "tutti/train/checkpoint_tensors.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <bit>
 #include <deque>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/core/hash.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/io/safetensors.h"
 #include "tutti/io/safetensors_parts.h"
@@ -70,11 +73,23 @@ Box written_box(const Tensor& tensor, comm::ProcessGroup* group) {
   return box;
 }
 
-// Whether every rank sees files that rank 0 has made: those of a host do, others may have file systems of their own.
+// What tells the file of a path from a copy of it on another host; 0: there is none.
+uint64_t identity_of(const std::filesystem::path& path) {
+  struct stat about = {};
+  if (stat(path.c_str(), &about) != 0) return 0;
+  const int64_t words[] = {static_cast<int64_t>(about.st_ino), about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec, about.st_ctim.tv_sec, about.st_ctim.tv_nsec};
+  return hash64(words, sizeof words, 0) | 1;
+}
+
+// Whether every rank sees the same files under these paths: those of a host do, others may have file systems of their own.
 bool all_see(const std::vector<std::filesystem::path>& paths, comm::ProcessGroup* group) {
-  int64_t blind = !std::all_of(paths.begin(), paths.end(), [](const std::filesystem::path& path) { return std::filesystem::exists(path); });
-  if (group != nullptr && group->size() > 1) group->all_reduce_values<int64_t>({&blind, 1});
-  return blind == 0;
+  if (group == nullptr || group->size() == 1) return true;
+  std::vector<int64_t> seen(paths.size());
+  for (size_t i = 0; i < paths.size(); ++i) seen[i] = std::bit_cast<int64_t>(identity_of(paths[i]));
+  std::vector<int64_t> least = seen, most = seen;
+  group->all_reduce_values<int64_t>(least, {comm::ReduceKind::min});
+  group->all_reduce_values<int64_t>(most, {comm::ReduceKind::max});
+  return least == most && std::find(least.begin(), least.end(), 0) == least.end();
 }
 
 // Rank 0 writes the parts of all ranks.
@@ -185,8 +200,10 @@ Digests digests_of_files(const std::vector<std::filesystem::path>& paths, comm::
   std::vector<FileTensor> tensors;
   std::vector<int64_t> hashes;
   if (!all_see(paths, group)) {
-    Digests digests;
-    on_first_rank(group, [&] { digests = digests_of_files(paths, nullptr); });
+    Digests digests;  // each rank reads all of the files that it has
+    on_all_ranks(group, [&] {
+      if (std::all_of(paths.begin(), paths.end(), [](const std::filesystem::path& path) { return std::filesystem::exists(path); })) digests = digests_of_files(paths, nullptr);
+    });
     return digests;
   }
   on_all_ranks(group, [&] {

@@ -34,8 +34,8 @@ void read_tensors(const SafetensorsFile& file, const NamedTensors& tensors);
 // UsageError, listing all differences, unless the file holds these tensors with their shapes and dtypes, and nothing else.
 void check_content(const SafetensorsFile& file, const NamedTensors& tensors);
 
-// The digests of all tensors of the files, of whose blocks each rank reads an equal share; where not all ranks see the files, rank 0 reads
-// alone, and others get none. Collective; errors are those of on_all_ranks().
+// The digests of all tensors of the files, of whose blocks each rank reads an equal share. Where the ranks see different files, as on hosts
+// without a common file system, each reads all of its own, and gets none when it has none. Collective; errors are those of on_all_ranks().
 Digests digests_of_files(const std::vector<std::filesystem::path>& paths, comm::ProcessGroup* group);
 
 }  // namespace tutti::train
