@@ -28,6 +28,9 @@ TEST(MemoryNeed, CountsWeightsGradientsAndMoments) {
   EXPECT_EQ(least_memory(config).parameters, 8 * parameters);
   config.optimizer.momentum = 0.9;
   EXPECT_EQ(least_memory(config).parameters, 12 * parameters);
+  // Of what is divided a rank has a part, of its gradients at least one set.
+  config.parallelism.data_parallel_shard_degree = 4;
+  EXPECT_EQ(least_memory(config).parameters, (4 + 8 / 4) * parameters);
 }
 
 TEST(MemoryNeed, RefusesAModelThatCannotFit) {

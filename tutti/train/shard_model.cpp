@@ -24,7 +24,7 @@ std::vector<nn::Module*> repeated_blocks(nn::Module& model) {
   return blocks;
 }
 
-// Bytes of gradients that a rank sends in a step, on average: each use of a parameter counts.
+// Bytes of gradients that a rank sends in a step, on average, when each parameter has one use.
 double gradient_bytes(int64_t numel, int64_t shards, int64_t ranks, bool every_round) {
   double nodes = static_cast<double>(shards);
   if (!every_round) {
@@ -56,7 +56,7 @@ std::string describe_mesh(const parallel::ShardedModule& sharded, const Config& 
   const auto numel = stored / 4 * degrees.shard;  // to within the unequal parts
   const double gathered = sharded.is_shared() ? 0 : static_cast<double>(copies) * static_cast<double>(degrees.shard - 1) / static_cast<double>(degrees.shard);
   const double sent = gradient_bytes(numel, config.numerics.virtual_shards, ranks, config.parallelism.data_parallel_schedule == "every_round") + gathered;
-  return fmt::format("mesh {}dp_shard {}: rank 0 stores {} MiB of the parameters and sends about {} MiB a step; {} {} MiB",
+  return fmt::format("mesh {}dp_shard {}: rank 0 stores {} MiB of the parameters and sends at least {} MiB a step; {} {} MiB",
                      degrees.replicate > 1 ? fmt::format("dp_replicate {} x ", degrees.replicate) : "", degrees.shard, mib(static_cast<double>(stored)), mib(sent),
                      sharded.is_shared() ? "the ranks read one copy of" : "each rank gathers a copy of", mib(static_cast<double>(copies)));
 }

@@ -59,7 +59,8 @@ class Trainer {
         data_(std::move(data.corpus), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
-        model_(build_model(config)), sharded_(shard_model(*model_, config.parallelism, group_)), optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
+        model_(build_model(config)), sharded_(shard_model(*model_, config.parallelism, group_)),
+        optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
