@@ -2,13 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
+#include <thread>
 
 #include "tests/support/message_of.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"
+#include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/shards.h"
 
 namespace tutti::parallel {
@@ -189,6 +193,28 @@ TEST(Overlap, LayoutsThatDifferAreAnErrorOnAllRanks) {
     shards.abandon();
     expect_sums(step_of(shards), 8);
   });
+}
+
+// set_reduce_scatter_max_input_buffers: while the other rank sends nothing, so many buckets are on their way, and no more.
+TEST(InputBuffers, AreAsManyAsAllowed) {
+  for (const size_t most : {size_t{1}, size_t{2}, size_t{4}}) {
+    std::atomic<bool> is_full = false;
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      const comm::NodePlan plan = consecutive_shards(2, 2);
+      const Keepers keepers(1, group.rank(), 2);
+      std::vector<GradientNode> nodes{{.shards = {group.rank(), group.rank() + 1}, .uses = {{ones({600'000})}}}};
+      StepExchange exchange(group, plan, layout_of(nodes[0].uses), keepers, true, most);
+      if (group.rank() == 0) {
+        size_t started = 0;
+        for (; exchange.next() != nullptr && exchange.has_room(); ++started) exchange.start(nodes);
+        EXPECT_EQ(started, most);
+        EXPECT_FALSE(exchange.left().empty()) << "there are more buckets than buffers";
+        is_full = true;
+      }
+      while (!is_full) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_EQ(exchange.finish(nodes)[0].data<float>()[599'999], 2.0F);
+    });
+  }
 }
 
 }  // namespace
