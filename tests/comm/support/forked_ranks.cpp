@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <thread>
 
 #include "tutti/comm/groups.h"
 #include "tutti/comm/shm/shm_transport.h"
@@ -25,11 +27,18 @@ namespace tutti::comm {
 namespace {
 
 // A copy of the process has only the thread that forks; a lock that another one held at that moment stays held in it for ever.
+// The kernel lists a thread for a moment after it was joined, so the count is given time to fall.
 void expect_one_thread() {
   // ThreadSanitizer keeps a thread of its own.
 #ifndef __SANITIZE_THREAD__
-  const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
-  TUTTI_CHECK(threads == 1, "ranks are forked by a process of {} threads; start the others in ForkOptions::before_start", threads);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (;;) {
+    const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+    if (threads == 1) return;
+    TUTTI_CHECK(std::chrono::steady_clock::now() < deadline,
+                "ranks are forked by a process of {} threads; start the others in ForkOptions::before_start", threads);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 #endif
 }
 
