@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
-#include <optional>
 #include <vector>
 
 #include "tutti/autograd/tape.h"
@@ -16,9 +15,11 @@
 #include "tutti/io/safetensors.h"
 #include "tutti/nn/module.h"
 #include "tutti/ops/creation.h"
+#include "tutti/optim/optimizer.h"
 #include "tutti/parallel/fully_shard.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/train/background_saver.h"
 #include "tutti/train/checkpoint_tensors.h"
 
 namespace tutti::bench {
@@ -133,6 +134,11 @@ class Bench {
     row("save: write and sync", problem_.saved_bytes, times, remove, [&] { train::write_tensors(file, tensors, {}, &group_); });
     row("digests of what was saved", problem_.saved_bytes, times, [] {}, [&] { train::digests_of_files({file}, &group_); });
     row("load", problem_.saved_bytes, times, [] {}, [&] { train::read_tensors(SafetensorsFile(file.string()), tensors); });
+    const auto optimizer = optim::make_sgd(module.named_parameters());
+    const fs::path saves = folder / fmt::format("tutti-bench-fsdp-{}", getpid());
+    train::BackgroundSaver saver(&group_);
+    row("save in the background, until training goes on", problem_.saved_bytes, times, [&] { saver.wait(); }, [&] { saver.save(saves, module, *optimizer, {.step = 1}, 0); });
+    saver.wait();
     std::vector<double> baseline;
     for (int i = 0; i < times && group_.rank() == 0; ++i) {
       fs::remove(plain);
@@ -143,6 +149,7 @@ class Bench {
     report_({"write and sync the same bytes plainly, one process", problem_.saved_bytes, timing_of(std::move(baseline))});
     fs::remove(file);
     fs::remove(plain);
+    fs::remove_all(saves);
   }
 
   const FsdpCase& problem_;

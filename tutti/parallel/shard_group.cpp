@@ -8,12 +8,10 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
-#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/parallel/storage_placement.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
-#include "tutti/symm/memory_file.h"
 
 namespace tutti::parallel {
 
@@ -217,7 +215,8 @@ std::vector<int64_t> ShardGroup::versions() const {
 // What a shard brings of a parameter, in the dtype of use. Whole words, so that the next parameter is aligned in any dtype.
 int64_t ShardGroup::nbytes(size_t i, int64_t shard) const {
   constexpr int64_t kWord = 8;
-  return comm::symm::round_up(rows(copies_->leaves()[i], i, shard).numel() * itemsize(copies_->leaves()[i].dtype()), kWord);
+  const Tensor& leaf = copies_->leaves()[i];
+  return (rows(leaf, i, shard).numel() * itemsize(leaf.dtype()) + kWord - 1) / kWord * kWord;
 }
 
 namespace {
