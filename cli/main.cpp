@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   cli::Action action;
   cli::add_train(app, action, argc, argv);
+  cli::add_plan(app, action);
   cli::add_launch(app, action, argc, argv);
   cli::add_generate(app, action);
   cli::add_tokenizer(app, action);

@@ -6,21 +6,20 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/resolved_config.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launched.h"
 #include "tutti/job/launch/launcher.h"
 #include "tutti/job/rendezvous/launch_variables.h"
-#include "tutti/parallel/shards.h"
 #include "tutti/runtime/cache_folder.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/config_docs.h"
-#include "tutti/train/config_toml.h"
-#include "tutti/train/run_model.h"
-#include "tutti/train/data_degrees.h"
+#include "tutti/train/machine.h"
 #include "tutti/train/signals.h"
+#include "tutti/train/step_plan.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::cli {
@@ -38,16 +37,10 @@ struct TrainFlags {
   std::vector<std::string> overrides;
 };
 
-train::Config resolve(const TrainFlags& flags) {
-  train::Config config = train::load_config(flags.config);
-  train::apply_environment(config);
-  for (const std::string& flag : flags.overrides) train::apply_override(config, flag);
-  if (!flags.data.empty()) config.data.paths = flags.data;
-  if (config.run.name.empty()) config.run.name = std::filesystem::path(flags.config).stem().string();
-  train::data_degrees(config.parallelism, flags.ranks);
-  train::validate(config);
-  train::build_model(config);
-  parallel::shards_of_rank(config.numerics.virtual_shards, 0, flags.ranks);
+// Checked before any rank starts, so that what is wrong is said once.
+train::Config resolve(const TrainFlags& flags, int64_t local_ranks) {
+  train::Config config = resolved_config(flags.config, flags.overrides, flags.data, flags.ranks);
+  train::check_memory(config, flags.ranks, local_ranks, shares_memory(config, flags.ranks, local_ranks), train::machine_memory());
   return config;
 }
 
@@ -90,7 +83,7 @@ int run_train(TrainFlags flags) {
   TUTTI_CHECK(!place || ours || !flags.ranks_given, "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size,
               place->world_size == 1 ? "" : "s");
   if (place) flags.ranks = place->world_size;
-  const train::Config config = resolve(flags);  // before any rank starts, so that a wrong key is said once
+  const train::Config config = resolve(flags, place ? place->local_world_size.value_or(1) : flags.ranks);
   train::TrainerOptions options = options_of(flags);
   const bool as_threads = config.runtime.transport == "threads";
   TUTTI_CHECK(!place || !as_threads, "runtime.transport is threads, but {} has started {} rank{} as processes; choose another transport, or start with -n only",
@@ -122,7 +115,7 @@ int start_training(const std::string& config, int ranks, int64_t stop_at, const 
   TrainFlags flags{.config = config, .ranks = ranks, .quiet = true, .stop_at = stop_at, .overrides = overrides};
   flags.command_line = {"tutti", "train", config, "-n", std::to_string(ranks), "--quiet", fmt::format("--stop-at={}", stop_at)};
   flags.command_line.insert(flags.command_line.end(), overrides.begin(), overrides.end());
-  const train::Config resolved = resolve(flags);
+  const train::Config resolved = resolve(flags, ranks);
   if (resolved.runtime.transport == "threads") return train_on_threads(resolved, ranks, options_of(flags));
   return start_ranks(flags);
 }

@@ -26,8 +26,6 @@ class LanguageModel : public nn::Module {
   virtual int64_t vocab_size() const = 0;
   // Training FLOPs per token: 6 per parameter that is multiplied with it, plus those of attention.
   virtual double training_flops_per_token(int64_t sequence_length) const = 0;
-  // The elements per token that backward keeps at the least, such as the input of each block.
-  virtual int64_t kept_elements_per_token() const = 0;
 };
 
 struct ModelOptions {

@@ -48,7 +48,6 @@ class Qwen3 final : public LanguageModel {
   Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const override;
   int64_t vocab_size() const override { return config_.vocab; }
   double training_flops_per_token(int64_t sequence_length) const override { return models::training_flops_per_token(config_, sequence_length); }
-  int64_t kept_elements_per_token() const override { return config_.layers * config_.dim; }
 
   const Qwen3Config& config() const { return config_; }
 

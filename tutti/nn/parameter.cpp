@@ -82,8 +82,8 @@ struct Parameter::State {
     const Upkeep now;
     if (!copy.defined()) {
       MemoryCategoryScope category(MemoryCategory::parameters);
-      // A distributed master has a distributed copy.
-      copy = (master.stages() & mask_of(StagePlace::sharding)) != 0 ? cast(master, use_dtype) : Tensor::empty(sizes, use_dtype);
+      // The copy of a master without memory of its own, distributed or fake, is as it is.
+      copy = master.storage()->has_memory() ? Tensor::empty(sizes, use_dtype) : cast(master, use_dtype);
       tutti::requires_grad_(copy, requires_grad);
     }
     copy_(copy, master);

@@ -6,11 +6,9 @@
 #include "tutti/parallel/gradient_exchange.h"
 
 namespace tutti::train {
-namespace {
 
-// Modules that stand in a list, and in no other such module: "layers.3".
-std::vector<nn::Module*> repeated_blocks(nn::Module& model) {
-  std::vector<nn::Module*> blocks;
+std::vector<nn::NamedModule> repeated_blocks(nn::Module& model) {
+  std::vector<nn::NamedModule> blocks;
   std::string inside;
   for (const nn::NamedModule& m : model.named_modules()) {
     if (!inside.empty() && m.name.starts_with(inside)) continue;
@@ -18,11 +16,13 @@ std::vector<nn::Module*> repeated_blocks(nn::Module& model) {
     const size_t dot = name.rfind('.');
     const bool is_item = dot != std::string::npos && name.find_first_not_of("0123456789", dot + 1) == std::string::npos;
     if (!is_item) continue;
-    blocks.push_back(m.module);
+    blocks.push_back(m);
     inside = m.name + ".";
   }
   return blocks;
 }
+
+namespace {
 
 // Bytes of gradients that a rank sends in a step, on average, when each parameter has one use.
 double gradient_bytes(int64_t numel, int64_t shards, int64_t ranks, bool every_round) {
@@ -45,7 +45,7 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
   options.mesh = degrees.replicate == 1 ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
                                         : dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard}, {.names = {"dp_replicate", "dp_shard"}});
   if (config.fsdp_reshard_after_forward != "default") options.reshard_after_forward = config.fsdp_reshard_after_forward == "always";
-  for (nn::Module* const block : repeated_blocks(model)) parallel::fully_shard(*block, options);
+  for (const nn::NamedModule& block : repeated_blocks(model)) parallel::fully_shard(*block.module, options);
   if (config.fsdp_reshard_after_forward == "default") options.reshard_after_forward.reset();
   return parallel::fully_shard(model, options);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tutti/comm/process_group.h"
 #include "tutti/models/language_model.h"
@@ -11,6 +12,9 @@
 #include "tutti/train/data_degrees.h"
 
 namespace tutti::train {
+
+// The modules that stand in a list, and in no other such module: "model.layers.3". Each is a group of fully_shard().
+std::vector<nn::NamedModule> repeated_blocks(nn::Module& model);
 
 // Divides the model's parameters as configured: each repeated block is a group, and the rest another. Nothing where the shard degree is 1.
 // Collective; before optimizers are made and values are drawn.

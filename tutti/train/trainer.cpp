@@ -20,6 +20,7 @@
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/lr_schedule.h"
+#include "tutti/train/machine.h"
 #include "tutti/train/memory_report.h"
 #include "tutti/train/run_log.h"
 #include "tutti/train/run_model.h"
@@ -28,6 +29,7 @@
 #include "tutti/train/shard_model.h"
 #include "tutti/train/shard_step.h"
 #include "tutti/train/signals.h"
+#include "tutti/train/step_plan.h"
 #include "tutti/train/step_profiler.h"
 
 namespace tutti::train {
@@ -295,7 +297,10 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       log->note("sample: " + displayable(text));
     }
     if (memory_.peak_bytes > 0) {
-      log->set_memory(memory_rows(memory_));
+      auto rows = memory_rows(memory_);
+      const bool is_shared = !sharded_ || sharded_->is_shared();
+      rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
+      log->set_memory(rows);
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }
     log->write_report();
@@ -314,7 +319,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
 
 TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
-  build_model(config);  // a wrong name is said before the data is read
+  // A wrong name, and what cannot fit, are said before the data is read.
+  check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, true, machine_memory());
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   RunStart start = find_run(config, options.fresh, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);

@@ -1,0 +1,76 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/resolved_config.h"
+#include "tutti/core/error.h"
+#include "tutti/train/plan_layouts.h"
+
+namespace tutti::cli {
+namespace {
+
+struct PlanFlags {
+  std::string config;
+  int64_t ranks = 1, local_ranks = 0;
+  bool all = false, json = false, svg = false;
+  std::vector<std::string> overrides;
+};
+
+nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) {
+  nlohmann::json line = {{"ranks", layout.degrees.replicate * layout.degrees.shard}, {"dp_replicate", layout.degrees.replicate}, {"dp_shard", layout.degrees.shard}};
+  if (!layout.plan) {
+    line["refusal"] = layout.refusal;
+    return line;
+  }
+  const train::StepPlan& plan = *layout.plan;
+  const train::RankMemory& most = plan.largest();
+  for (int i = 0; i < kNumMemoryCategories; ++i) line[std::string(name_of(static_cast<MemoryCategory>(i))) + "_bytes"] = most.by_category[static_cast<size_t>(i)];
+  line["peak_bytes"] = most.peak();
+  line["rank_0_bytes"] = plan.of_ranks[0].peak();
+  line["host_ranks"] = local_ranks;
+  line["host_bytes"] = plan.host_bytes(local_ranks);
+  line["sent_gradient_bytes"] = static_cast<int64_t>(plan.gradient_bytes);
+  line["sent_parameter_bytes"] = static_cast<int64_t>(plan.parameter_bytes);
+  return line;
+}
+
+int run_plan(const PlanFlags& flags) {
+  const int64_t local = flags.local_ranks == 0 ? flags.ranks : flags.local_ranks;
+  TUTTI_CHECK(local <= flags.ranks, "--ranks-per-host {} is more than the {} ranks of -n", local, flags.ranks);
+  std::vector<std::string> overrides = flags.overrides;
+  // Degrees that fit any number of ranks.
+  if (flags.all) overrides.insert(overrides.end(), {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1"});
+  const train::Config config = resolved_config(flags.config, overrides, {}, flags.ranks);
+  const bool shared = shares_memory(config, flags.ranks, local);
+  const std::vector<train::PlannedLayout> layouts =
+      flags.all ? train::plan_layouts(config, flags.ranks, shared) : std::vector<train::PlannedLayout>{train::plan_layout(config, flags.ranks, shared)};
+  if (flags.json) {
+    for (const train::PlannedLayout& layout : layouts) std::printf("%s\n", to_json(layout, local).dump().c_str());
+  } else {
+    const std::string text = flags.svg ? train::plans_svg(layouts) : flags.all ? train::plans_text(layouts, local) : train::plan_text(layouts[0], local);
+    std::fputs(text.c_str(), stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* verb = app.add_subcommand("plan", "Say what a step of `tutti train` takes of each rank, memory and bytes sent, before anything runs");
+  verb->add_option("config", flags->config, "Configuration, e.g. configs/quickstart.toml")->required();
+  verb->add_option("-n,--ranks", flags->ranks, "Ranks, at most numerics.virtual_shards; none is started")->check(CLI::Range(1, 4096))->capture_default_str();
+  verb->add_option("--ranks-per-host", flags->local_ranks, "Ranks on each host; by default all")->check(CLI::PositiveNumber);
+  verb->add_flag("--all", flags->all, "Every mesh of these ranks, the possible ones by memory and bytes");
+  CLI::Option* json = verb->add_flag("--json", flags->json, "One object per layout, in bytes; \"refusal\" says why one is not possible");
+  verb->add_flag("--svg", flags->svg, "A picture: a bar per layout, divided by category")->excludes(json);
+  verb->allow_extras();  // --section.key=value
+  verb->callback([flags, verb, &action] {
+    flags->overrides = overrides_of(*verb);
+    action = [flags] { return run_plan(*flags); };
+  });
+}
+
+}  // namespace tutti::cli

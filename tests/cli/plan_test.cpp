@@ -1,0 +1,108 @@
+// `tutti plan`: what it says of a step against what training measures, and what it says to wrong questions.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/support/program.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr const char* kConfig = TUTTI_SOURCE_DIR "/configs/quickstart.toml --data.tokenizer=byte --training.global_batch_tokens=2048 --training.steps=2 --lr_scheduler.warmup_steps=1 "
+                                "--validation.every=0 --validation.sample_tokens=0 --data.sequence_length=64 ";
+
+struct Plan : testing::Test {
+  Plan() { work.write("corpus.jsonl", synthetic_corpus(20, 200)); }
+  nlohmann::json plan(const std::string& flags) {
+    const Output made = work.tutti(std::string("plan ") + kConfig + "--json " + flags);
+    EXPECT_EQ(made.status, 0) << work.read("err.txt");
+    return nlohmann::json::parse(made.out.substr(0, made.out.find('\n')));
+  }
+  Workplace work;
+};
+
+struct Case {
+  const char *name, *flags;
+};
+struct PlannedCase : Plan, testing::WithParamInterface<Case> {};
+
+TEST_P(PlannedCase, IsWithinATenthOfTheMeasuredPeak) {
+  const nlohmann::json planned = plan(GetParam().flags);
+  ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --run.name=run " + GetParam().flags).status, 0) << work.read("err.txt");
+  const std::string last = work.metric("run", "memory_peak_bytes").back();
+  const double measured = std::stod(last), expected = planned["rank_0_bytes"].get<double>();
+  EXPECT_LT(std::abs(expected - measured), 0.1 * measured) << "planned " << planned.dump() << "\nmeasured " << last << "\n" << work.read("err.txt");
+}
+
+constexpr Case kCases[] = {
+    {"OneRank", ""},
+    {"Bf16", "--training.mixed_precision_param=bfloat16"},
+    {"Recomputed", "--activation_checkpoint.mode=full"},
+    {"Compiled", "--training.compile=true"},
+    {"CompiledBf16", "--training.compile=true --training.mixed_precision_param=bfloat16"},
+    {"LossInChunks", "--training.loss_max_bytes=600000"},
+    {"Sgd", "--optimizer.name=sgd"},
+    {"Dp2", "-n 2"},
+    {"Dp3", "-n 3"},
+    {"Dp8", "-n 8"},
+    {"Dp4EveryRound", "-n 4 --parallelism.data_parallel_schedule=every_round"},
+    {"Fsdp2", "-n 2 --parallelism.data_parallel_shard_degree=2"},
+    {"Fsdp4Bf16", "-n 4 --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
+    {"Fsdp4EveryRound", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.data_parallel_schedule=every_round"},
+    {"Fsdp3Gloo", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
+    {"Fsdp2GlooCompiled", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --training.compile=true"},
+    {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+    {"Large", "--model.flavor=debugmodel --training.global_batch_tokens=1024"},
+};
+INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });
+
+// Nothing is allocated, and nothing is started.
+TEST_F(Plan, IsThereForAThousandRanksOfAModelThatFitsNowhere) {
+  const nlohmann::json planned = plan("--model.flavor=32B -n 1024 --numerics.virtual_shards=1024 --training.global_batch_tokens=1048576 --parallelism.data_parallel_shard_degree=-1 "
+                                      "--parallelism.data_parallel_replicate_degree=1 --data.sequence_length=1024 --ranks-per-host=8");
+  EXPECT_EQ(planned["dp_shard"], 1024);
+  // Each rank has a set of gradients in f32, and a 1024th of masters and moments.
+  EXPECT_GT(planned["gradients_bytes"].get<double>(), 4.0 * 31e9);
+  EXPECT_LT(planned["optimizer_bytes"].get<double>(), 8.0 * 34e9 / 1024 * 1.25);
+  EXPECT_EQ(planned["host_ranks"], 8);
+}
+
+TEST_F(Plan, ListsEveryMesh) {
+  const Output made = work.tutti(std::string("plan ") + kConfig + "--json --all -n 6");
+  ASSERT_EQ(made.status, 0) << work.read("err.txt");
+  std::vector<std::pair<int, double>> meshes;
+  for (size_t at = 0; at < made.out.size();) {
+    const size_t end = made.out.find('\n', at);
+    const nlohmann::json line = nlohmann::json::parse(made.out.substr(at, end - at));
+    meshes.emplace_back(line["dp_shard"].get<int>(), line["peak_bytes"].get<double>());
+    at = end + 1;
+  }
+  ASSERT_EQ(meshes.size(), 4u);
+  for (size_t i = 1; i < meshes.size(); ++i) EXPECT_GE(meshes[i].second, meshes[i - 1].second);
+  EXPECT_EQ(meshes.front().first, 6);
+  EXPECT_EQ(meshes.back().first, 1);
+  const Output picture = work.tutti(std::string("plan ") + kConfig + "--svg --all -n 6");
+  EXPECT_EQ(picture.out.rfind("<svg", 0), 0u);
+  EXPECT_NE(picture.out.find("dp_replicate 2 x dp_shard 3"), std::string::npos);
+}
+
+TEST_F(Plan, SaysWhatIsWrong) {
+  const auto error = [&](const std::string& flags) {
+    EXPECT_EQ(work.tutti(std::string("plan ") + kConfig + flags).status, 2);
+    return work.read("err.txt");
+  };
+  EXPECT_NE(error("-n 16").find("16 data-parallel ranks cannot share 8 virtual shards"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --ranks-per-host 8").find("--ranks-per-host 8 is more than the 4 ranks of -n"), std::string::npos);
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=3").find("do not fit 4 ranks"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(error("--model.flavor=none").find("none"), std::string::npos);
+}
+
+TEST_F(Plan, ATrainingThatCannotFitIsRefusedWithThePlan) {
+  ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --model.flavor=32B --run.name=run").status, 2);
+  EXPECT_NE(work.read("err.txt").find("GiB a rank for parameters"), std::string::npos) << work.read("err.txt");
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,84 @@
+// Fake tensors, and the plans of steps that are made with them; tests/cli/plan_test.cpp compares plans with measurements.
+#include "tutti/train/step_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/message_of.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/autograd/tape.h"
+#include "tutti/core/error.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/engine/fake.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::train {
+namespace {
+
+TEST(FakeTensors, AreCountedAndTakeNoMemory) {
+  const int64_t before = RankContext::current().allocator().statistics().current_bytes;
+  const FakeScope fake;
+  {
+    const Tensor large = fake.empty({1 << 20, 1 << 16}, DType::f32);  // 256 GiB
+    const Tensor twice = add(large, large);
+    EXPECT_EQ(twice.extents(), large.extents());
+    EXPECT_EQ(fake.statistics().current_bytes, int64_t{2} << 38);
+    EXPECT_EQ(RankContext::current().allocator().statistics().current_bytes, before);
+    add_(twice, large);
+    EXPECT_EQ(fake.statistics().current_bytes, int64_t{2} << 38);
+  }
+  EXPECT_EQ(fake.statistics().current_bytes, 0);
+  EXPECT_EQ(fake.statistics().peak_bytes, int64_t{2} << 38);
+}
+
+TEST(FakeTensors, HaveGradients) {
+  const FakeScope fake;
+  const Tensor x = fake.empty({8, 4}, DType::f32), w = fake.empty({4, 2}, DType::f32);
+  requires_grad_(w);
+  backward(sum(matmul(x, w)));
+  EXPECT_EQ(grad_of(w).extents(), (Extents{4, 2}));
+  EXPECT_FALSE(grad_of(w).storage()->has_memory());
+}
+
+TEST(FakeTensors, RefuseToTellTheirElementsAndASecondScope) {
+  const FakeScope fake;
+  const Tensor x = fake.empty({2}, DType::f32);
+  EXPECT_NE(message_of([&] { x.data<float>(); }).find("the elements of a fake tensor were asked for"), std::string::npos);
+  EXPECT_NE(message_of([&] { const FakeScope second; }).find("this thread has one already"), std::string::npos);
+  EXPECT_NO_THROW(add(x, x));
+}
+
+TEST(StepPlan, RanksThatDivideParametersHaveAPartOfThem) {
+  Config config;
+  config.model.flavor = "tiny";
+  StepPlanner planner(config);
+  const auto of = [&](const StepPlan& plan, MemoryCategory category) { return plan.of_ranks[0].by_category[static_cast<size_t>(category)]; };
+  const StepPlan whole = planner.plan(4, {4, 1}, true), divided = planner.plan(4, {1, 4}, true), gathered = planner.plan(4, {1, 4}, false);
+  EXPECT_LT(of(divided, MemoryCategory::optimizer), of(whole, MemoryCategory::optimizer) / 3);
+  EXPECT_LT(of(divided, MemoryCategory::parameters), of(whole, MemoryCategory::parameters) / 3);
+  EXPECT_GT(of(gathered, MemoryCategory::parameters), of(divided, MemoryCategory::parameters));
+  EXPECT_EQ(of(divided, MemoryCategory::activations), of(whole, MemoryCategory::activations));
+  EXPECT_EQ(divided.parameter_bytes, 0);
+  EXPECT_GT(gathered.parameter_bytes, 0);
+  // Replicas hand their sums to each other, parts stay where they are.
+  EXPECT_LT(divided.gradient_bytes, whole.gradient_bytes);
+}
+
+TEST(StepPlan, MemoryThatIsNotThereIsRefusedWithTheNumbers) {
+  Config config;
+  config.model.flavor = "32B";
+  const auto message = [&](int64_t gib) { return message_of([&] { check_memory(config, 1, 1, true, gib << 30); }); };
+  EXPECT_NE(message(24).find("a step of 1 rank of this host needs "), std::string::npos) << message(24);
+  EXPECT_NE(message(24).find("and there are 24.0"), std::string::npos) << message(24);
+  EXPECT_NE(message(24).find("than '32B'"), std::string::npos) << message(24);
+  EXPECT_NO_THROW(check_memory(config, 1, 1, true, int64_t{4096} << 30));
+  // What one rank has room for, four on one host may not.
+  config.model.flavor = "0.6B";
+  EXPECT_NO_THROW(check_memory(config, 4, 1, true, int64_t{24} << 30));
+  EXPECT_THROW(check_memory(config, 4, 4, true, int64_t{24} << 30), UsageError);
+}
+
+}  // namespace
+}  // namespace tutti::train
