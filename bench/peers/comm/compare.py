@@ -2,7 +2,7 @@
 """Tutti's collectives beside Open MPI, MPICH and Gloo, in turns in one run, with the distance of the cores before and after each.
 
 compare.py TUTTI [--ranks 2] [--rounds 3] [--bytes 8,1024,...]: builds the peers that this machine has, runs all programs once per
-round, and prints a Markdown table of medians over rounds: microseconds, and Tutti's time over the best peer's. A run during which the
+round, and prints a Markdown table of the least of the rounds' medians: microseconds, and Tutti's time over the best peer's. A run during which the
 host has moved the cores does not count, nor do runs at another distance than most. --json writes the runs to a file, and --add takes
 those of earlier files as well; --rounds 0 only prints them.
 """
@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import tempfile
 
@@ -86,7 +85,7 @@ names = [name for name in programs if name in distances]
 print("| op | bytes asked | " + " | ".join(names) + " | best: Tutti / peer |")
 print("|---|---|" + "---|" * (len(names) + 1))
 for (op, size), row in times.items():
-    medians = {name: statistics.median(values) for name, values in row.items()}
+    medians = {name: min(values) for name, values in row.items()}
     peers = [v for name, v in medians.items() if not name.startswith("Tutti")]
     ours = [v for name, v in medians.items() if name.startswith("Tutti")]
     ratio = f"{ours[0] / min(peers):.2f} / {ours[-1] / min(peers):.2f}" if peers and ours else ""
