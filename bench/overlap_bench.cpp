@@ -19,7 +19,7 @@ namespace tutti::bench {
 namespace {
 
 enum Mode : size_t { kCompute, kApart, kOverlapped, kModes };
-constexpr int kSteps = 15, kWarmUp = 2;
+constexpr int kWarmUp = 2;
 
 using Step = std::function<void(Mode)>;
 
@@ -75,11 +75,11 @@ const std::vector<std::string>& overlap_steps() {
   return names;
 }
 
-OverlapResult run_overlap_case(comm::ProcessGroup& group, const std::string& name, bool progress_thread) {
+OverlapResult run_overlap_case(comm::ProcessGroup& group, const std::string& name, bool progress_thread, int repeats) {
   using Clock = std::chrono::steady_clock;
   const Step step = name == "buckets" ? buckets_step(group) : quickstart_step(group);
   std::array<std::vector<double>, kModes> us;
-  for (int i = 0; i < kWarmUp + kSteps; ++i) {
+  for (int i = 0; i < kWarmUp + repeats; ++i) {
     for (const Mode mode : {kCompute, kApart, kOverlapped}) {
       std::optional<comm::ProgressThread> thread;
       if (progress_thread && mode == kOverlapped) thread.emplace();

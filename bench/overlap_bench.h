@@ -25,7 +25,7 @@ struct OverlapResult {
 // "quickstart": eager forward and backward of 8 virtual shards of the quickstart's model over the ranks, with the exchange of their gradients.
 const std::vector<std::string>& overlap_steps();
 
-// Every rank of the group calls it.
-OverlapResult run_overlap_case(comm::ProcessGroup& group, const std::string& step, bool progress_thread);
+// Every rank of the group calls it. `repeats` steps of each way count.
+OverlapResult run_overlap_case(comm::ProcessGroup& group, const std::string& step, bool progress_thread, int repeats);
 
 }  // namespace tutti::bench

@@ -14,6 +14,7 @@
 
 #include "bench/comm_bench.h"
 #include "bench/comm_tune.h"
+#include "bench/delayed_transport.h"
 #include "bench/overlap_bench.h"
 #include "cli/command.h"
 #include "tutti/comm/groups.h"
@@ -39,6 +40,10 @@ struct CommFlags {
   std::vector<int64_t> bytes = {8, 1 << 10, 32 << 10, 1 << 20, 16 << 20, 64 << 20};
   std::string buffers = "plain";
   bool json = false, verify = false, overlap = false;
+  std::vector<std::string> steps = bench::overlap_steps();
+  int repeats = 15;
+  int64_t delay_us = 0;
+  double delay_gbps = 0;
   std::string digests_to;
   std::string tune_to;
   std::vector<std::string> command_line;
@@ -88,13 +93,16 @@ void print(const bench::OverlapResult& r, bool json) {
   std::fflush(stdout);
 }
 
-void measure_overlap(comm::ProcessGroup& group, const CommFlags& flags) {
+void measure_overlap(comm::ProcessGroup& on_host, const CommFlags& flags) {
+  const bench::Link link{.latency = std::chrono::microseconds(flags.delay_us), .gbps = flags.delay_gbps};
+  const std::shared_ptr<comm::ProcessGroup> delayed = link.delays() ? bench::delayed_group(on_host, link) : nullptr;
+  comm::ProcessGroup& group = delayed ? *delayed : on_host;
   if (group.rank() == 0 && !flags.json) {
     std::printf("%-12s %6s %8s %8s %14s %12s %15s %8s\n", "step", "ranks", "via", "thread", "compute(us)", "apart(us)", "overlapped(us)", "hidden");
   }
-  for (const std::string& step : bench::overlap_steps()) {
+  for (const std::string& step : flags.steps) {
     for (const bool thread : {false, true}) {
-      const bench::OverlapResult result = bench::run_overlap_case(group, step, thread);
+      const bench::OverlapResult result = bench::run_overlap_case(group, step, thread, flags.repeats);
       if (group.rank() == 0) print(result, flags.json);
     }
   }
@@ -262,6 +270,10 @@ void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv) {
   verb->add_flag("--verify", flags->verify, "Compare the output bits of every op, dtype, reduce op and size over the transports; exit status 1 when any differ");
   CLI::Option* overlap = verb->add_flag("--overlap", flags->overlap, "Measure how much of the time of communication is hidden behind computation, with and without a progress thread");
   for (const char* other : {"--op", "--bytes", "--buffers", "--verify"}) overlap->excludes(other);
+  verb->add_option("--step", flags->steps, "For --overlap: the steps to measure, by commas")->delimiter(',')->check(CLI::IsMember(bench::overlap_steps()))->capture_default_str()->needs(overlap);
+  verb->add_option("--repeats", flags->repeats, "For --overlap: how often each step is taken in each way")->check(CLI::Range(1, 1000))->capture_default_str()->needs(overlap);
+  verb->add_option("--delay-us", flags->delay_us, "For --overlap: microseconds that each round takes at least, as over a network")->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))->capture_default_str()->needs(overlap);
+  verb->add_option("--delay-gbps", flags->delay_gbps, "For --overlap: the rate in 10^9 bytes per second at which a rank receives; 0: that of the transport")->check(CLI::Range(0.0, 1e6))->capture_default_str()->needs(overlap);
   verb->add_option("--tune", flags->tune_to, "Measure which algorithms of symmetric memory are the fastest here and write the table to this file");
   verb->add_option("--digests-to", flags->digests_to, "For --verify: where a rank writes its digests")->group("");
   verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing; --overlap: step, ranks, transport, progress_thread, compute_us, apart_us, overlapped_us, hidden)");

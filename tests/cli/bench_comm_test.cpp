@@ -1,4 +1,5 @@
 // `tutti bench comm`: what it prints, and what its exit status says.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -73,6 +74,27 @@ TEST(BenchComm, VerifiesTransportsAgainstEachOtherWithHierOverTwoHosts) {
     EXPECT_EQ(line["differing"], 0);
     EXPECT_GT(line["digests"], 1000);
   }
+}
+
+TEST(BenchComm, OverlapOverADelayedTransportTakesAtLeastTheDelays) {
+  Workplace work;
+  for (const char* transport : {"threads", "shm"}) {
+    const Output output = work.tutti(fmt::format("bench comm -n 2 --overlap --step buckets --repeats 1 --delay-us 1000 --delay-gbps 2 --transport {} --json", transport));
+    ASSERT_EQ(output.status, 0) << output.err;
+    const auto lines = lines_of(output);
+    ASSERT_EQ(lines.size(), 2u) << output.out;
+    for (const auto& line : lines) {
+      EXPECT_EQ(line.size(), 8u);
+      EXPECT_EQ(line["transport"], "delayed");
+      // 16 calls of at least two rounds, in each of which a rank receives half a MiB.
+      EXPECT_GE(line["apart_us"].get<double>(), 16 * 2 * (1000 + 262)) << line;
+      EXPECT_GE(line["overlapped_us"].get<double>(), 16 * 2 * (1000 + 262)) << line;
+      EXPECT_LT(line["hidden"].get<double>(), 2) << line;
+    }
+    EXPECT_EQ(lines[0]["progress_thread"], false);
+    EXPECT_EQ(lines[1]["progress_thread"], true);
+  }
+  EXPECT_EQ(work.tutti("bench comm --delay-us 5").status, 2);
 }
 
 TEST(BenchComm, WhatFailsUnderMpirunIsAFailure) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "tests/support/message_of.h"
 #include "tests/support/shard_simulator.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/run_ranks.h"
@@ -67,6 +68,18 @@ TEST_P(FunctionalContract, CostsAreFiniteAndNotNegative) {
     const Cost cost = cost_of({op, sample.inputs, sample.attrs});
     TUTTI_CHECK(std::isfinite(cost.flops) && cost.flops >= 0 && std::isfinite(cost.bytes) && cost.bytes >= 0, "{}: {} flops, {} bytes", sample.name,
                 cost.flops, cost.bytes);
+  });
+}
+
+TEST_P(FunctionalContract, TextWithAnUnknownReductionIsRefused) {
+  const OpDef& op = *GetParam();
+  for_each_sample([&](const Sample& sample) {
+    std::string text = sample.attrs.to_string();
+    const size_t at = text.find("reduce: ") + 8;
+    text.replace(at, text.find(',', at) - at, "median");
+    const std::string message = message_of([&] { Attrs::from_text(*sample.attrs.type(), text, op.name); });
+    TUTTI_CHECK(message.starts_with(std::string(op.name) + ": attrs: field reduce: expected one of sum, avg, product"), "{}", message);
+    TUTTI_CHECK(message.find("found \"median\"") != std::string::npos, "{}", message);
   });
 }
 

@@ -1,8 +1,10 @@
 // The attrs of every sample of every op: text names each field, values survive it, and each field tells calls apart.
 #include <cstring>
 #include <functional>
+#include <set>
 
 #include "tests/contract/support/op_cases.h"
+#include "tests/support/message_of.h"
 #include "tutti/ops/scalar.h"
 
 namespace tutti {
@@ -30,6 +32,47 @@ TEST_P(AttrsContract, TextNamesEveryFieldAndKeepsTheValues) {
     EXPECT_TRUE(again == sample.attrs) << text << " and " << again.to_string();
     EXPECT_EQ(again.hash(), sample.attrs.hash()) << text;
   }
+}
+
+// The text with another value in the place of `field`'s, which begins at `at`.
+std::string with_value(const std::string& text, size_t at, std::string_view value) { return text.substr(0, at) + std::string(value) + text.substr(text.find_first_of(",}", at)); }
+
+TEST_P(AttrsContract, TextWithAValueThatAnEnumLacksIsRefused) {
+  const OpDef& op = *GetParam();
+  for (const Sample& sample : op.samples()) {
+    if (sample.attrs.empty()) continue;
+    const std::string text = sample.attrs.to_string();
+    Attrs attrs = sample.attrs;
+    for_each_field(*attrs.type(), &attrs, [&](const FieldRecord& f, void*) {
+      if (!f.type->is_enum) return;
+      const std::string before = std::string(f.name) + ": ";
+      const size_t at = text.find(before) + before.size();
+      ASSERT_EQ(text.find(before, at), std::string::npos) << before << " stands twice in " << text;
+      const std::string own = text.substr(at, text.find_first_of(",}", at) - at);
+      for (const std::string bad : {"64", "-1", "1.5", "none", "99999999999999999999"}) {
+        const std::string wrong = with_value(text, at, bad);
+        const std::string message = message_of([&] { Attrs::from_text(*attrs.type(), wrong, op.name); });
+        EXPECT_TRUE(message.starts_with(std::string(op.name) + ": attrs: field ")) << message;
+        EXPECT_NE(message.find(std::string(f.name) + ": expected one of "), std::string::npos) << message;
+        EXPECT_NE(message.substr(0, message.find(" and found ")).find(own), std::string::npos) << own << " is legal; " << message;
+        EXPECT_NE(message.find("found \"" + bad + "\" at position " + std::to_string(at)), std::string::npos) << message;
+      }
+    });
+  }
+}
+
+TEST(AttrsEnums, StandInOps) {
+  std::set<std::string> found;
+  for (const OpDef* op : all_ops()) {
+    for (const Sample& sample : op->samples()) {
+      Attrs attrs = sample.attrs;
+      if (attrs.empty()) continue;
+      for_each_field(*attrs.type(), &attrs, [&](const FieldRecord& f, void*) {
+        if (f.type->is_enum) found.insert(std::string(op->name) + "." + f.name);
+      });
+    }
+  }
+  for (const char* name : {"matmul.axis", "band.band", "cast.dtype", "embedding_bag.mode"}) EXPECT_TRUE(found.contains(name)) << name;
 }
 
 template <class T>

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <new>
 
+#include "tests/support/message_of.h"
 #include "tutti/core/sym_graph.h"
+#include "tutti/ops/engine/attr_enums.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/ops/scalar.h"
 
@@ -80,10 +82,22 @@ TEST(Attrs, TextThatDoesNotFitSaysWhere) {
     }
     return "";
   };
-  EXPECT_NE(complaint("{size: [1, 2], stop: 3}").find("expected \"step\" at position 14"), std::string::npos) << complaint("{size: [1, 2], stop: 3}");
+  EXPECT_NE(complaint("{size: [1, 2], stop: 3}").find("expected \"step\" and found \"stop\" at position 14"), std::string::npos) << complaint("{size: [1, 2], stop: 3}");
   EXPECT_NE(complaint("{size: [1], step: 3}").find("expected \",\""), std::string::npos);
   EXPECT_NE(complaint("{size: [1, x], step: 3}").find("expected an integer"), std::string::npos);
   EXPECT_NE(complaint("{size: [1, 2], step: 3} more").find("expected the end"), std::string::npos);
+}
+
+TEST(Attrs, TextWithAnotherValueThanAnEnumHasNamesTheOpTheFieldAndWhatIsLegal) {
+  const AttrsType& type = *Attrs::of(example()).type();
+  std::string text = Attrs::of(example()).to_string();
+  text.replace(text.find("mode: 1"), 7, "mode: 2");
+  EXPECT_EQ(message_of([&] { Attrs::from_text(type, text, "blur"); }),
+            "blur: attrs: field mode: expected one of 0 (wide), 1 (narrow) and found \"2\" at position 59 of \"" + text + "\"");
+  text.replace(text.find("mode: 2"), 7, "mode: 0");
+  EXPECT_EQ(Attrs::from_text(type, text).as<Everything>().mode, Mode::wide);
+  text.replace(text.find("step: 2"), 7, "step: x");
+  EXPECT_NE(message_of([&] { Attrs::from_text(type, text); }).find("attrs: field window.step: expected an integer"), std::string::npos);
 }
 
 struct Pointing {

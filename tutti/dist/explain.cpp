@@ -130,7 +130,7 @@ std::string explain_sharding(const ShardingQuestion& question) {
   }
   if (!question.attrs.empty()) {
     TUTTI_CHECK(!attrs.empty(), "explain sharding: {} has no attrs", op.name);
-    attrs = Attrs::from_text(*attrs.type(), question.attrs);
+    attrs = Attrs::from_text(*attrs.type(), question.attrs, op.name);
   }
   std::string text = explain_sharding({op, tensors, attrs}, specs, cost_model(question.transport), question.strict);
   if (!attrs.empty()) text += fmt::format("attrs: {}{}\n", attrs.to_string(), question.attrs.empty() ? " (those of the op's first sample; --attrs gives others)" : "");

@@ -1,5 +1,6 @@
 #include "tutti/ops/creation.h"
 
+#include "tutti/ops/engine/attr_enums.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/expand.h"

@@ -49,7 +49,7 @@ void reference_sum(const OpCall& call, std::span<const Tensor> outputs) {
   });
   const std::vector<int64_t> lengths = facets::bag_lengths(call, facets::bag_borders(call));
   for (int64_t i = 0; i < bags * columns; ++i) {
-    const int64_t length = bag_attrs(call).pooling() == BagMode::mean ? lengths[static_cast<size_t>(i / columns)] : 1;
+    const int64_t length = bag_attrs(call).mode == BagMode::mean ? lengths[static_cast<size_t>(i / columns)] : 1;
     facets::write_double(outputs[0], i, sums[static_cast<size_t>(i)] / static_cast<double>(std::max<int64_t>(length, 1)));
   }
 }
@@ -75,7 +75,7 @@ void reference_max(const OpCall& call, std::span<const Tensor> outputs) {
 
 BagOptions options_of(const Attrs& attrs) {
   const BagAttrs& a = attrs.as<BagAttrs>();
-  return {.mode = a.pooling(), .padding_idx = a.padding, .include_last_offset = a.include_last != 0};
+  return {.mode = a.mode, .padding_idx = a.padding, .include_last_offset = a.include_last != 0};
 }
 
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
@@ -178,7 +178,7 @@ void pool(const OpCall& call, std::span<const Tensor> outputs) {
   const std::vector<int64_t> borders = facets::bag_borders(call);
   const int64_t columns = table.extents()[1], bags = static_cast<int64_t>(borders.size()) - 1, entries = rows.numel();
   if (outputs[0].numel() == 0) return;
-  const bool mean = bag_attrs(call).pooling() == BagMode::mean;
+  const bool mean = bag_attrs(call).mode == BagMode::mean;
   const int64_t work = (entries / bags + 1) * columns;
   ThreadPool::current().parallel_for(bags, std::max<int64_t>(kParallelGrain / work, 1), [&](int64_t begin, int64_t end) {
     for (int64_t column = 0; column < columns; column += kColumns) {
@@ -219,7 +219,7 @@ Cost cost(const OpCall& call) {
 std::vector<Sample> samples(bool max) {
   const auto indices = [](uint64_t seed, int64_t n, DType dtype) { return facets::sample_tensor(seed, {n}, dtype, 0, 7); };
   const auto attrs = [](BagMode mode, int64_t padding = kNoPadding, bool include_last = false) {
-    return Attrs::of(BagAttrs{7, padding, static_cast<int64_t>(mode), include_last});
+    return Attrs::of(BagAttrs{7, padding, mode, include_last});
   };
   const Tensor table = facets::sample_tensor(1, {7, 5}), offsets = Tensor::of<int64_t>({0, 3, 3, 8});
   const BagMode mode = max ? BagMode::max : BagMode::sum;
@@ -250,7 +250,7 @@ BagResult embedding_bag_with_entries(const Tensor& weight, const Tensor& indices
   const int64_t vocab = weight.extents()[0];
   TUTTI_CHECK(options.padding_idx == kNoPadding || (options.padding_idx >= 0 && options.padding_idx < vocab),
               "embedding_bag: padding_idx is {}; expected a row of the weight {}", options.padding_idx, describe(weight));
-  const Attrs attrs = Attrs::of(BagAttrs{vocab, options.padding_idx, static_cast<int64_t>(options.mode), options.include_last_offset});
+  const Attrs attrs = Attrs::of(BagAttrs{vocab, options.padding_idx, options.mode, options.include_last_offset});
   const Tensor& weights = options.per_sample_weights;
   if (weights.defined()) {
     TUTTI_CHECK(options.mode == BagMode::sum, "embedding_bag: per_sample_weights weigh the terms of a sum; the mode is {}",

@@ -1,12 +1,11 @@
 // Embedding bags: rows of a table, selected by index and pooled bag by bag.
 #pragma once
 
+#include "tutti/ops/bag_mode.h"
 #include "tutti/ops/embedding.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
-
-enum class BagMode : uint8_t { sum, mean, max };
 
 struct BagOptions {
   BagMode mode = BagMode::sum;

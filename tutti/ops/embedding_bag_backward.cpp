@@ -29,7 +29,7 @@ using facets::bag_attrs;
 using facets::BagAttrs;
 
 // The fourth input, if there is one: for max the chosen entries [B, D], else the entries' weights [P].
-bool is_max(const OpCall& call) { return bag_attrs(call).pooling() == BagMode::max; }
+bool is_max(const OpCall& call) { return bag_attrs(call).mode == BagMode::max; }
 
 void check_gradient(const OpCall& call) {
   facets::check_bag_operands(call);
@@ -51,7 +51,7 @@ void infer_rows(const OpCall& call, OutputMetas& out) {
 template <class Wide>
 Tensor terms_of(const OpCall& call, const std::vector<int64_t>& borders) {
   const Tensor grad = facets::dense_as(call[0], dtype_of<Wide>);
-  if (bag_attrs(call).pooling() != BagMode::mean) return grad;
+  if (bag_attrs(call).mode != BagMode::mean) return grad;
   const std::vector<int64_t> lengths = facets::bag_lengths(call, borders);
   const Tensor terms = Tensor::empty(grad.extents(), grad.dtype());
   const int64_t columns = grad.extents()[1];
@@ -111,7 +111,7 @@ struct Reference {
   double term(int64_t b, int64_t p, int64_t d) const {
     const double g = facets::read_double(call[0], facets::offset_at(call[0], {b, d}));
     if (is_max(call)) return facets::read_int64(call[3], facets::offset_at(call[3], {b, d})) == p ? g : facets::kSumIdentity;
-    if (bag_attrs(call).pooling() == BagMode::mean) return g / static_cast<double>(lengths[static_cast<size_t>(b)]);
+    if (bag_attrs(call).mode == BagMode::mean) return g / static_cast<double>(lengths[static_cast<size_t>(b)]);
     return call.inputs.size() > 3 ? g * facets::read_double(call[3], facets::offset_at(call[3], {p})) : g;
   }
 };
@@ -135,8 +135,8 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!c.grads[0].defined()) return;
   const BagAttrs& a = c.attrs.as<BagAttrs>();
   const Tensor& w = c.grads[0];
-  if (a.pooling() != BagMode::max) {
-    const BagOptions options{.mode = a.pooling(), .padding_idx = a.padding, .include_last_offset = a.include_last != 0,
+  if (a.mode != BagMode::max) {
+    const BagOptions options{.mode = a.mode, .padding_idx = a.padding, .include_last_offset = a.include_last != 0,
                              .per_sample_weights = c.inputs.size() > 3 ? c.inputs[3] : Tensor{}};
     if (c.needs(0)) grads[0] = embedding_bag(w, c.inputs[1], c.inputs[2], options);
     if (c.inputs.size() > 3 && c.needs(3)) grads[3] = embedding_bag_weights_backward(c.inputs[0], w, c.inputs[1], c.inputs[2], options);
@@ -162,7 +162,7 @@ std::string letters(const OpCall& call, char width) {
 std::vector<Sample> samples() {
   const auto indices = [](uint64_t seed, int64_t n, DType dtype) { return facets::sample_tensor(seed, {n}, dtype, 0, 7); };
   const auto attrs = [](BagMode mode, int64_t padding = kNoPadding, bool include_last = false, int64_t vocab = 9) {
-    return Attrs::of(BagAttrs{vocab, padding, static_cast<int64_t>(mode), include_last});
+    return Attrs::of(BagAttrs{vocab, padding, mode, include_last});
   };
   const Tensor grad = facets::sample_tensor(1, {4, 5}), offsets = Tensor::of<int64_t>({0, 3, 3, 8}), eleven = indices(2, 11, DType::i64);
   std::vector<int64_t> pairs(400), chosen(20);
@@ -214,7 +214,7 @@ Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, c
   TUTTI_CHECK(vocab >= 0, "{}: a table of {} rows; expected 0 or more", where, vocab);
   TUTTI_CHECK(o.padding_idx == kNoPadding || (o.padding_idx >= 0 && o.padding_idx < vocab),
               "{}: padding_idx is {}; expected a row of a table of {}", where, o.padding_idx, vocab);
-  Inputs inputs{{grad, indices, offsets}, Attrs::of(BagAttrs{vocab, o.padding_idx, static_cast<int64_t>(o.mode), o.include_last_offset})};
+  Inputs inputs{{grad, indices, offsets}, Attrs::of(BagAttrs{vocab, o.padding_idx, o.mode, o.include_last_offset})};
   if (o.mode == BagMode::max) {
     TUTTI_CHECK(chosen.defined() && chosen.dtype() == DType::i64 && chosen.sizes() == grad.sizes(),
                 "{}: for max it needs the chosen entries, i64 of the sizes of the gradient {}; got {}", where, describe(grad),

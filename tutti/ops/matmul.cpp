@@ -5,6 +5,7 @@
 
 #include "tutti/codegen/gemm.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/engine/attr_enums.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/ops/expand.h"

@@ -2,14 +2,15 @@
 """Tutti's collectives beside Open MPI, MPICH and Gloo, in turns in one run, with the distance of the cores before and after each.
 
 compare.py TUTTI [--ranks 2] [--rounds 3] [--bytes 8,1024,...]: builds the peers that this machine has, runs all programs once per
-round, and prints a Markdown table of medians over rounds: microseconds, and Tutti's time over the best peer's.
+round, and prints a Markdown table of the least of the rounds' medians: microseconds, and Tutti's time over the best peer's. A run during which the
+host has moved the cores does not count, nor do runs at another distance than most. --json writes the runs to a file, and --add takes
+those of earlier files as well; --rounds 0 only prints them.
 """
 import argparse
 import json
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import tempfile
 
@@ -19,6 +20,8 @@ flags.add_argument("tutti")
 flags.add_argument("--ranks", type=int, default=2)
 flags.add_argument("--rounds", type=int, default=3)
 flags.add_argument("--bytes", default="8,1024,32768,1048576,16777216,67108864")
+flags.add_argument("--json", metavar="FILE")
+flags.add_argument("--add", metavar="FILE", action="append", default=[])
 args = flags.parse_args()
 cores = os.cpu_count()
 crowded = args.ranks > cores
@@ -47,25 +50,42 @@ with tempfile.TemporaryDirectory() as build:
     if binary := compile_with("g++", "gloo_comm.cpp", "-lgloo"):
         programs["Gloo"] = [binary, str(args.ranks), args.bytes]
 
-    times, distances = {}, {}
+    def distance():
+        """Nanoseconds of a round trip between the cores."""
+        return int(subprocess.run([probe], capture_output=True, text=True, check=True).stdout)
+
+    runs = [run for file in args.add for run in json.loads(pathlib.Path(file).read_text())]
+    for run in runs:
+        if run["ranks"] != args.ranks:
+            flags.error(f"--add: the runs have {run['ranks']} ranks, not {args.ranks}")
     for _ in range(args.rounds):
         for name, command in programs.items():
-            before = int(subprocess.run([probe], capture_output=True, text=True).stdout)
+            before = distance()
             done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-            after = int(subprocess.run([probe], capture_output=True, text=True).stdout)
-            distances.setdefault(name, []).append(f"{before}-{after}")
-            for line in done.stdout.splitlines():
-                if line.startswith("{"):
-                    row = json.loads(line)
-                    times.setdefault((row["op"], row.get("asked_bytes", row["bytes"])), {}).setdefault(name, []).append(row["median_us"])
+            rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+            runs.append({"program": name, "ranks": args.ranks, "before": before, "after": distance(),
+                         "us": [[row["op"], row.get("asked_bytes", row["bytes"]), row["median_us"]] for row in rows]})
+if args.json:
+    pathlib.Path(args.json).write_text(json.dumps(runs))
 
-print(f"{args.ranks} ranks on {cores} cores; cache-line round trips in ns before-after: "
+# Near and far differ by a factor of five and more; what lies between two distances that differ by less than two is one placement.
+least = min(min(run["before"], run["after"]) for run in runs)
+near = [run for run in runs if max(run["before"], run["after"]) < 2 * least]
+far = [run for run in runs if min(run["before"], run["after"]) >= 2 * least]
+kept = near if len(near) >= len(far) else far
+times, distances = {}, {}
+for run in kept:
+    distances.setdefault(run["program"], []).append(f"{run['before']}-{run['after']}")
+    for op, size, us in run["us"]:
+        times.setdefault((op, size), {}).setdefault(run["program"], []).append(us)
+
+print(f"{args.ranks} ranks on {cores} cores; {len(runs) - len(kept)} of {len(runs)} runs left out; cache-line round trips in ns before-after: "
       + "; ".join(f"{name} {', '.join(d)}" for name, d in distances.items()) + "\n")
-names = list(programs)
+names = [name for name in programs if name in distances]
 print("| op | bytes asked | " + " | ".join(names) + " | best: Tutti / peer |")
 print("|---|---|" + "---|" * (len(names) + 1))
 for (op, size), row in times.items():
-    medians = {name: statistics.median(values) for name, values in row.items()}
+    medians = {name: min(values) for name, values in row.items()}
     peers = [v for name, v in medians.items() if not name.startswith("Tutti")]
     ours = [v for name, v in medians.items() if name.startswith("Tutti")]
     ratio = f"{ours[0] / min(peers):.2f} / {ours[-1] / min(peers):.2f}" if peers and ours else ""

@@ -26,6 +26,7 @@ struct FieldValue<comm::functional::GroupRef> : PlainFieldValue {
 };
 template <>
 struct FieldValue<comm::ReduceOp> : PlainFieldValue {
+  static constexpr bool kIsEnum = true;
   static void print(const comm::ReduceOp& v, std::string& out) {
     out += comm::name_of(v.kind());
     if (v.kind() != comm::ReduceKind::premul_sum) return;
@@ -33,7 +34,7 @@ struct FieldValue<comm::ReduceOp> : PlainFieldValue {
     FieldValue<double>::print(v.factor(), out);
   }
   static void parse(FieldReader& reader, comm::ReduceOp& v) {
-    const comm::ReduceKind kind = comm::reduce_kind_from_name(reader.word());
+    const auto kind = static_cast<comm::ReduceKind>(reader.one_of(comm::kNumReduceKinds, [](size_t i) { return std::string(comm::name_of(static_cast<comm::ReduceKind>(i))); }));
     v = kind == comm::ReduceKind::premul_sum ? comm::ReduceOp::premul_sum(reader.real()) : comm::ReduceOp(kind);
   }
   static uint64_t hash(const comm::ReduceOp& v) { return mix_hash(static_cast<uint64_t>(v.kind()), std::bit_cast<uint64_t>(v.factor())); }

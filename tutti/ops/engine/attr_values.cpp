@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -71,8 +72,27 @@ void FieldReader::at_end() {
   if (at_ != text_.size()) refuse("the end");
 }
 
+size_t FieldReader::one_of(size_t count, FunctionRef<std::string(size_t)> word_of) {
+  skip("");
+  const size_t begin = at_;
+  const std::string_view found = word();
+  std::string words;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string legal = word_of(i);
+    if (found == std::string_view(legal).substr(0, legal.find(' '))) return i;
+    words += fmt::format("{}{}", i == 0 ? "" : ", ", legal);
+  }
+  at_ = begin;
+  refuse("one of " + words);
+}
+
 void FieldReader::refuse(const std::string& expected) const {
-  throw UsageError(fmt::format("attrs: expected {} at position {} of \"{}\"", expected, at_, text_));
+  std::string where = op_.empty() ? "attrs" : fmt::format("{}: attrs", op_);
+  for (const std::string_view& field : path) where += fmt::format("{}{}", &field == path.data() ? ": field " : ".", field);
+  FieldReader rest = *this;
+  const std::string_view word = rest.word();
+  const std::string_view found = word.empty() ? text_.substr(std::min(at_, text_.size()), 1) : word;
+  throw UsageError(fmt::format("{}: expected {} and found {} at position {} of \"{}\"", where, expected, found.empty() ? "nothing" : fmt::format("\"{}\"", found), at_, text_));
 }
 
 // ---- types ----------------------------------------------------------------------------------------------------------
@@ -97,7 +117,9 @@ void parse(FieldReader& reader, T& v) {
 }
 
 void print(DType v, std::string& out) { out += name_of(v); }
-void parse(FieldReader& reader, DType& v) { v = dtype_from_name(reader.word()); }
+void parse(FieldReader& reader, DType& v) {
+  v = static_cast<DType>(reader.one_of(kNumDTypes, [](size_t i) { return std::string(name_of(static_cast<DType>(i))); }));
+}
 
 void print(double v, std::string& out) { FieldValue<double>::print(v, out); }
 void parse(FieldReader& reader, double& v) { v = reader.real(); }
@@ -199,6 +221,12 @@ constexpr FieldType type_without_sizes() {
           .equal = [](const void* a, const void* b) { return equal(*static_cast<const T*>(a), *static_cast<const T*>(b)); }};
 }
 template <class T>
+constexpr FieldType enum_type() {
+  FieldType type = type_without_sizes<T>();
+  type.is_enum = true;
+  return type;
+}
+template <class T>
 constexpr FieldType type_with_sizes() {
   FieldType type = type_without_sizes<T>();
   type.map_sizes = [](void* v, FunctionRef<SymInt(SymInt)> map) { map_sizes(*static_cast<T*>(v), map); };
@@ -215,7 +243,7 @@ void FieldValue<double>::print(double v, std::string& out) {
 
 namespace field_types {
 
-constinit const FieldType kBool = type_without_sizes<bool>(), kDType = type_without_sizes<DType>(), kDouble = type_without_sizes<double>(),
+constinit const FieldType kBool = type_without_sizes<bool>(), kDType = enum_type<DType>(), kDouble = type_without_sizes<double>(),
                 kSymInt = type_with_sizes<SymInt>(), kScalar = type_with_sizes<Scalar>(), kDims = type_without_sizes<Dims>(),
                 kShape = type_with_sizes<Shape>(), kHandle = type_without_sizes<Handle>();
 constinit const FieldType kIntegers[8] = {type_without_sizes<uint8_t>(), type_without_sizes<uint16_t>(), type_without_sizes<uint32_t>(), type_without_sizes<uint64_t>(),

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "tutti/core/symint.h"
 #include "tutti/runtime/function_ref.h"
@@ -23,10 +24,10 @@ template <class T>
 class InlineDims;
 struct AttrsType;
 
-// Reads what FieldType::print() wrote. UsageError naming what was expected and where.
+// Reads what FieldType::print() wrote. UsageError naming the op (if one is given), the field, what was expected, what stands there and where.
 class FieldReader {
  public:
-  explicit FieldReader(std::string_view text) : text_(text) {}
+  explicit FieldReader(std::string_view text, std::string_view op = "") : text_(text), op_(op) {}
   // Whether `word` comes next; it is then passed.
   bool skip(std::string_view word);
   void expect(std::string_view word);
@@ -35,11 +36,15 @@ class FieldReader {
   // Up to the next of ",]})" and spaces.
   std::string_view word();
   std::string quoted();
+  // Which of `count` words comes next; errors show what follows a word behind a space as well.
+  size_t one_of(size_t count, FunctionRef<std::string(size_t)> word);
   void at_end();
   [[noreturn]] void refuse(const std::string& expected) const;
 
+  std::vector<std::string_view> path;  // the field that errors name, below those of nested structs
+
  private:
-  std::string_view text_;
+  std::string_view text_, op_;
   size_t at_ = 0;
 };
 
@@ -54,6 +59,7 @@ struct FieldType {
   const FieldType* element = nullptr;  // of an array with `count` elements, `stride` bytes apart
   size_t count = 0, stride = 0;
   const AttrsType* nested = nullptr;
+  bool is_enum = false;  // parse() accepts a few values only
 };
 
 inline uint64_t mix_hash(uint64_t h, uint64_t v) {
@@ -65,12 +71,12 @@ template <class T>
 concept HasFields = requires { T::fields(); };
 
 // How members of type T are treated. Rooms that have types of their own in attrs specialize it, deriving from PlainFieldValue and
-// defining print(), parse(), hash() and equal() for a T.
+// defining print(), parse(), hash() and equal() for a T. Those of enums are in attr_enums.h.
 template <class T>
 struct FieldValue;
 
 struct PlainFieldValue {
-  static constexpr bool kIsHandle = false, kHoldsSizes = false;
+  static constexpr bool kIsHandle = false, kHoldsSizes = false, kIsEnum = false;
 };
 
 namespace field_types {
@@ -90,6 +96,7 @@ inline constexpr FieldType kOf = {
     .parse = [](FieldReader& reader, void* v) { FieldValue<T>::parse(reader, *static_cast<T*>(v)); },
     .hash = [](const void* v) { return FieldValue<T>::hash(*static_cast<const T*>(v)); },
     .equal = [](const void* a, const void* b) { return FieldValue<T>::equal(*static_cast<const T*>(a), *static_cast<const T*>(b)); },
+    .is_enum = FieldValue<T>::kIsEnum,
 };
 }  // namespace field_types
 
@@ -117,9 +124,6 @@ template <std::integral T>
 struct FieldValue<T> : PlainFieldValue {
   static constexpr const FieldType* kType = field_types::integer<T>();
 };
-template <class T>
-  requires std::is_enum_v<T>
-struct FieldValue<T> : FieldValue<std::underlying_type_t<T>> {};
 template <>
 struct FieldValue<double> : BuiltInFieldValue<field_types::kDouble> {  // by bits: -0.0 is not 0.0, and a NaN is itself
   static void print(double v, std::string& out);

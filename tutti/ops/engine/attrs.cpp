@@ -77,7 +77,9 @@ void parse_fields(const AttrsType& type, FieldReader& reader, void* attrs) {
     if (&f != type.fields.data()) reader.expect(",");
     reader.expect(f.name);
     reader.expect(":");
+    reader.path.push_back(f.name);
     parse_value(*f.type, reader, f.at(attrs));
+    reader.path.pop_back();
   }
   reader.expect("}");
 }
@@ -143,12 +145,12 @@ std::string Attrs::to_string() const {
   return text;
 }
 
-Attrs Attrs::from_text(const AttrsType& type, std::string_view text) {
+Attrs Attrs::from_text(const AttrsType& type, std::string_view text, std::string_view op) {
   Attrs a;
   a.type_ = &type;
   a.size_ = type.size;
   std::memset(a.bytes_, 0, a.size_);
-  FieldReader reader(text);
+  FieldReader reader(text, op);
   parse_fields(type, reader, a.bytes_);
   reader.at_end();
   return a;

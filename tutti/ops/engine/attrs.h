@@ -48,8 +48,8 @@ class Attrs {
 
   // "{dim: 1, keepdim: false}"; "" when empty.
   std::string to_string() const;
-  // The attrs of `type` that to_string() wrote. UsageError naming the field where the text ends to fit, or holds a handle.
-  static Attrs from_text(const AttrsType& type, std::string_view text);
+  // The attrs of `type` that to_string() wrote. UsageError naming `op` and the field where the text ends to fit, or holds a handle.
+  static Attrs from_text(const AttrsType& type, std::string_view text, std::string_view op = "");
 
   // Equal when they are of one type and all fields are equal. Elements behind the end of a list do not count.
   friend bool operator==(const Attrs& a, const Attrs& b);

@@ -4,21 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "tutti/ops/bag_mode.h"
+#include "tutti/ops/engine/attr_enums.h"
 #include "tutti/ops/engine/op_def.h"
-
-namespace tutti {
-enum class BagMode : uint8_t;
-}
 
 namespace tutti::facets {
 
 struct BagAttrs {
   int64_t vocab;         // rows of the table
   int64_t padding;
-  int64_t mode;
+  BagMode mode;
   int64_t include_last;
 
-  BagMode pooling() const { return static_cast<BagMode>(mode); }
   static constexpr auto fields() {
     return field_list(field::number<&BagAttrs::vocab>("vocab"), field::number<&BagAttrs::padding>("padding"),
                       field::rule<&BagAttrs::mode>("mode"), field::number<&BagAttrs::include_last>("include_last"));
