@@ -13,6 +13,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/dist/conversion_ops.h"
+#include "tutti/dist/joint_op.h"
 #include "tutti/graph/held_wrappers.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
@@ -211,7 +212,7 @@ class DTensorStage final : public Stage {
     // What is called from here works on parts.
     const StageScope below(0, mask_of(StagePlace::sharding));
     graph::meet_wrappers(call);
-    if (convert(call, outputs)) return;
+    if (convert(call, outputs) || run_jointly(call, outputs)) return;
     const Operands operands(call);
     const uint64_t attrs = call.op.sharding_reads_numbers ? call.attrs.hash() : call.attrs.hash_of_layout();
     const uint32_t modes = modes_here();

@@ -30,9 +30,13 @@ const std::vector<Qwen3Config>& configs() {
   static const std::vector<Qwen3Config> table = {
       // A model that trains in a second, to try out whatever surrounds training.
       {.flavor = "tiny", .dim = 32, .layers = 2, .heads = 2, .kv_heads = 1, .ffn_dim = 64, .vocab = 320, .tied_embeddings = true, .head_dim = 16},
+      // The smallest that tensor parallelism divides over four ranks.
+      {.flavor = "tiny-tp4", .dim = 32, .layers = 2, .heads = 8, .kv_heads = 4, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true},
       // A model that a laptop trains in minutes: the quickstart.
       {.flavor = "quickstart", .dim = 192, .layers = 4, .heads = 6, .kv_heads = 3, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true,
        .head_dim = 32},
+      // As large as the quickstart, and legal for tensor parallelism over four ranks.
+      {.flavor = "quickstart-tp4", .dim = 128, .layers = 4, .heads = 8, .kv_heads = 4, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true},
       {.flavor = "debugmodel", .dim = 256, .layers = 8, .heads = 16, .kv_heads = 8, .ffn_dim = 3072, .vocab = 2048, .tied_embeddings = true},
       {.flavor = "0.6B", .dim = 1024, .layers = 28, .heads = 16, .kv_heads = 8, .ffn_dim = 3072, .vocab = 151936, .tied_embeddings = true},
       {.flavor = "1.7B", .dim = 2048, .layers = 28, .heads = 16, .kv_heads = 8, .ffn_dim = 6144, .vocab = 151936, .tied_embeddings = true},

@@ -26,7 +26,7 @@ struct Qwen3Config {
   double init_std = 0.02;
 };
 
-// The configuration of a flavor: 0.6B, 1.7B, 4B, 8B, 14B, 32B, and the small debugmodel, quickstart and tiny. UsageError, listing
+// The configuration of a flavor: 0.6B, 1.7B, 4B, 8B, 14B, 32B, and the small debugmodel, quickstart, quickstart-tp4, tiny and tiny-tp4. UsageError, listing
 // the flavors, for any other name.
 Qwen3Config qwen3_config(std::string_view flavor);
 std::vector<std::string> qwen3_flavors();

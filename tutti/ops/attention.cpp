@@ -60,11 +60,32 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
   apply(inputs.size() == 8 ? kSdpaBackward : kSdpaMaskedBackward, inputs, call.attrs, grads.first(3));
 }
 
-// The mask as a sharding rule writes it: a dim of size 1 is the same for all.
-std::string mask_dims(const Tensor& mask) {
-  std::string dims;
-  for (size_t d = 0; d < 4; ++d) dims += mask.extents()[d] == 1 ? '1' : "bHST"[d];
-  return fmt::format("#m[{}]", dims);
+// Operands of a sharding rule. Heads are divided with the key heads that they share (k), in whole groups (G), so that every sum stays on a rank.
+struct HeadDims {
+  HeadDims(const Tensor& q, const Tensor& k) : query(q.extents()[2] == k.extents()[2] ? "k" : "(kG)") {}
+  std::string queries(const char* name) const { return fmt::format("{}[bS{}D]", name, query); }
+  std::string rows(const char* name) const { return fmt::format("{}[bS{}]", name, query); }
+  std::string classes() const { return query == "k" ? "" : "even{k}"; }
+  // A dim of size 1 of the mask is the same for all.
+  std::string mask(const Tensor& t) const {
+    std::string dims;
+    const std::string letters[] = {"b", query, "S", "T"};
+    for (size_t d = 0; d < 4; ++d) dims += t.extents()[d] == 1 ? "1" : letters[d];
+    return fmt::format("#m[{}]", dims);
+  }
+  std::string query;
+};
+
+std::string sharding_forward(const OpCall& call) {
+  const HeadDims h(call[0], call[1]);
+  const std::string mask = call.inputs.size() == 6 ? " " + h.mask(call[5]) : "";
+  return fmt::format("{} #k[bTkD] #v[bTkD] #f[bS] #e[bS]{} -> {} {} | {} |", h.queries("#q"), mask, h.queries("o"), h.rows("l"), h.classes());
+}
+std::string sharding_backward(const OpCall& call) {
+  const HeadDims h(call[1], call[2]);
+  const std::string mask = call.inputs.size() == 9 ? " " + h.mask(call[8]) : "";
+  return fmt::format("{} {} #k[bTkD] #v[bTkD] {} {} #f[bS] #e[bS]{} -> {} dk[bTkD] dv[bTkD] | {} |", h.queries("#g"), h.queries("#q"), h.queries("#o"), h.rows("#l"), mask,
+                     h.queries("dq"), h.classes());
 }
 
 Cost attention_cost(const OpCall& call, size_t q, double products) {
@@ -78,7 +99,7 @@ Cost attention_cost(const OpCall& call, size_t q, double products) {
 const OpDef kSdpa{.name = "sdpa", .num_inputs = 5, .num_outputs = 2, .infer = infer, .reference = attention::reference,
                   .gradient = {.vjp = vjp, .saves_inputs = 0b11111, .saves_outputs = 0b11},
                   .kernel = attention::kernel,  // matrix products and row recipes in turn on tiles: no single loop nest
-                  .sharding = [](const OpCall&) { return std::string("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] -> o[bSHD] l[bSH] | |"); },
+                  .sharding = sharding_forward,
                   .recompute = Recompute::costly,
                   .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
                   .samples = [] { return attention::samples(kSdpa, false); }, .tolerance = {.f32 = 2e-5}};
@@ -86,36 +107,30 @@ const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs
                           .reference = attention::reference_backward,
                           .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
                           .kernel = attention::kernel_backward,  // as sdpa
-                          .sharding = [](const OpCall&) {
-                            return std::string("#g[bSHD] #q[bSHD] #k[bTKD] #v[bTKD] #o[bSHD] #l[bSH] #f[bS] #e[bS] -> dq[bSHD] dk[bTKD] dv[bTKD] | |");
-                          },
+                          .sharding = sharding_backward,
                           .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
                           .samples = [] { return attention::samples(kSdpa, true); }, .tolerance = {.f32 = 1e-4}};
 
 const OpDef kSdpaMasked{.name = "sdpa_masked", .num_inputs = 6, .num_outputs = 2, .infer = infer, .reference = attention::reference,
                         .gradient = {.vjp = vjp, .saves_inputs = 0b111111, .saves_outputs = 0b11, .constant_inputs = 0b100000},
                         .kernel = attention::kernel,  // as sdpa
-                        .sharding = [](const OpCall& call) {
-                          return fmt::format("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] {} -> o[bSHD] l[bSH] | |", mask_dims(call[5]));
-                        },
+                        .sharding = sharding_forward,
                         .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
                         .samples = [] { return attention::samples(kSdpaMasked, false); }, .tolerance = {.f32 = 2e-5}};
 const OpDef kSdpaMaskedBackward{.name = "sdpa_masked_backward", .num_inputs = 9, .num_outputs = 3, .infer = infer_backward,
                                 .reference = attention::reference_backward,
                                 .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
                                 .kernel = attention::kernel_backward,  // as sdpa
-                                .sharding = [](const OpCall& call) {
-                                  return fmt::format("#g[bSHD] #q[bSHD] #k[bTKD] #v[bTKD] #o[bSHD] #l[bSH] #f[bS] #e[bS] {} -> dq[bSHD] dk[bTKD] dv[bTKD] | |",
-                                                     mask_dims(call[8]));
-                                },
+                                .sharding = sharding_backward,
                                 .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
                                 .samples = [] { return attention::samples(kSdpaMasked, true); }, .tolerance = {.f32 = 1e-4}};
 
 constexpr const char* kPart = "it is a part of attention over ranks, whose gradient is sdpa_partial_backward";
 const OpDef kSdpaPartial{.name = "sdpa_partial", .num_inputs = 5, .num_outputs = 3, .infer = infer_partial,
                          .reference = attention::reference_partial, .gradient = {.none = kPart}, .kernel = attention::kernel_partial,  // as sdpa
-                         .sharding = [](const OpCall&) {
-                           return std::string("#q[bSHD] #k[bTKD] #v[bTKD] #f[bS] #e[bS] -> m[bSH1] l[bSH1] o[bSHD] | |");
+                         .sharding = [](const OpCall& call) {
+                           const HeadDims h(call[0], call[1]);
+                           return fmt::format("{} #k[bTkD] #v[bTkD] #f[bS] #e[bS] -> m[bS{}1] l[bS{}1] {} | {} |", h.queries("#q"), h.query, h.query, h.queries("o"), h.classes());
                          },
                          .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
                          .samples = [] { return attention::samples(kSdpa, false); }, .tolerance = {.f32 = 2e-5}};

@@ -17,7 +17,8 @@ constexpr const char* kNoGradient = "it is a part of cross entropy over ranks, w
 
 struct ShardAttrs {
   int64_t first_class;
-  static constexpr auto fields() { return field_list(field::number<&ShardAttrs::first_class>("first_class")); }
+  int64_t classes = 0;  // of the whole vocabulary, against which labels are checked; 0: unknown
+  static constexpr auto fields() { return field_list(field::number<&ShardAttrs::first_class>("first_class"), field::number<&ShardAttrs::classes>("classes")); }
 };
 int first_class_param(const OpCall& call, codegen::ParamValue* params) {
   params[0].i = call.attrs.as<ShardAttrs>().first_class;
@@ -35,6 +36,15 @@ Expr is_ignored(RecipeBuilder& b, Expr label) {
 
 void infer_statistics(const OpCall& call, OutputMetas& out) {
   for (int k = 0; k < 3; ++k) out.add(compute_dtype(call[0].dtype()), {call[0].size(0), 1});
+}
+void check_labels(const OpCall& call) {
+  const int64_t classes = call.attrs.as<ShardAttrs>().classes;
+  const Tensor& labels = call[1];
+  for (int64_t t = 0; classes > 0 && t < labels.extent(0); ++t) {
+    const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
+    TUTTI_CHECK(label == kIgnoreLabel || (label >= 0 && label < classes), "cross_entropy: label {} at row {} is outside [0, {}); use {} for rows to ignore", label, t, classes,
+                kIgnoreLabel);
+  }
 }
 void build_statistics(RecipeBuilder& b) {
   const Expr x = b.in(0), label = cast(b.in(1), DType::i64);
@@ -136,7 +146,7 @@ std::vector<Sample> samples(Make make) {
 
 const OpDef kStatistics{
     .name = "class_statistics", .num_inputs = 2, .num_outputs = 3, .infer = infer_statistics,
-    .reference = reference_statistics, .gradient = {.none = kNoGradient},
+    .reference = reference_statistics, .gradient = {.none = kNoGradient}, .check = check_labels,
     .recipe = {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b111 | kRowsOnly, .params = first_class_param,
                .leaf = [](const OpCall&) { return class_leaf(); }},
     .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> m[a1] r[a1] y[a1] | |"); },
@@ -186,12 +196,12 @@ Tensor as_row(const Tensor& t) { return reshape(t, {-1}); }
 
 }  // namespace
 
-ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int64_t first_class) {
+ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int64_t first_class, int64_t classes) {
   TUTTI_CHECK(logits.ndim() == 2 && is_floating(logits.dtype()) && labels.ndim() == 1 && labels.size(0) == logits.size(0),
               "class_statistics: logits are {}, labels {}; expected floats [T, C] and integers [T]", describe(logits), describe(labels));
   const Tensor inputs[] = {logits, as_column(labels)};
   Tensor outputs[3];
-  apply(kStatistics, inputs, Attrs::of(ShardAttrs{first_class}), outputs);
+  apply(kStatistics, inputs, Attrs::of(ShardAttrs{first_class, classes}), outputs);
   return {as_row(outputs[0]), as_row(outputs[1]), as_row(outputs[2])};
 }
 

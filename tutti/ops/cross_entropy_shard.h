@@ -16,8 +16,9 @@ struct ClassStatistics {
 };
 
 // The statistics of the classes [first_class, first_class + C). Shapes: logits [T, C], labels [T], numbered over the whole
-// vocabulary. Dtypes of the results: f32 (f64 for f64). This function and those below are not differentiable.
-ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int64_t first_class);
+// vocabulary of `classes`. Dtypes of the results: f32 (f64 for f64). This function and those below are not differentiable. UsageError for a
+// label that is neither below `classes` nor kIgnoreLabel; with classes = 0 labels are not checked.
+ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int64_t first_class, int64_t classes = 0);
 // The statistics of the classes of `a` followed by those of `b`.
 ClassStatistics combine(const ClassStatistics& a, const ClassStatistics& b);
 

@@ -136,7 +136,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
 
   const DType compute = compute_dtype(promote(input.dtype(), weight.dtype()));
   const Tensor x = input.ndim() == 2 ? input : reshape(input, {-1, input.size(-1)});
-  const Tensor bias = or_none(o.bias, {0}, compute);
+  const Tensor bias = or_none(o.bias, x, {0}, compute);
   if (probabilities) {
     attrs.ignore_index = -1;  // no row has it
     const Tensor mix = target.ndim() == 2 ? target : reshape(target, {-1, V});
@@ -148,7 +148,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
   Tensor mix;
   if (o.label_smoothing > 0) mix = o.class_weight.defined() ? reshape(o.class_weight, {1, V}) : full_beside(x, {1, V}, 1.0, compute);
   const Tensor labels = as_column(target);
-  const Tensor inputs[kForwardInputs] = {x, weight, labels, bias, or_none(mix, {0, 0}, compute)};
+  const Tensor inputs[kForwardInputs] = {x, weight, labels, bias, or_none(mix, x, {0, 0}, compute)};
   const Tensor ignored = eq(cast(labels, DType::i64), o.ignore_index);
   const bool in_forward = o.gradients == LossGradients::in_forward && attrs.needs != 0;
   const auto weight_of_labels = [&]() -> Tensor {
@@ -159,7 +159,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
     return as_column(cast(of_labels, compute));
   };
   const auto scale_by = [&](const Tensor& class_weight) {
-    return scale_of(o, compute, [&] { return where(ignored, 0.0, class_weight.defined() ? class_weight : full({1, 1}, 1.0, compute)); });
+    return scale_of(o, compute, [&] { return where(ignored, 0.0, class_weight.defined() ? class_weight : full_beside(x, {1, 1}, 1.0, compute)); });
   };
   if (in_forward) {
     const Tensor class_weight = weight_of_labels();

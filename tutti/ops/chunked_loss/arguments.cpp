@@ -33,6 +33,6 @@ LossAttrs checked_attrs(const Tensor& x, const Tensor& weight, DType logits, dou
 }
 
 Tensor as_column(const Tensor& t) { return reshape(t, {-1, 1}); }
-Tensor or_none(const Tensor& t, const Shape& sizes, DType dtype) { return t.defined() ? t : full(sizes, 0.0, dtype); }
+Tensor or_none(const Tensor& t, const Tensor& x, const Shape& sizes, DType dtype) { return t.defined() ? t : full_beside(x, sizes, 0.0, dtype); }
 
 }  // namespace tutti::chunked_loss

@@ -19,7 +19,7 @@ LossAttrs checked_attrs(const Tensor& x, const Tensor& weight, const Options& o,
 }
 
 Tensor as_column(const Tensor& t);
-// The place of an optional input that is absent is taken by a tensor without elements.
-Tensor or_none(const Tensor& t, const Shape& sizes, DType dtype);
+// The place of an optional input that is absent is taken by a tensor without elements, as an operand beside `x`.
+Tensor or_none(const Tensor& t, const Tensor& x, const Shape& sizes, DType dtype);
 
 }  // namespace tutti::chunked_loss

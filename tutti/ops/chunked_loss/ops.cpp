@@ -26,8 +26,8 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
   if (!loss.defined() && !lse.defined() && !mixed.defined()) return;
   const Tensor& statistics = call.outputs[kRowStatistics];
   const DType dtype = statistics.dtype();
-  const Tensor none = full({0, 1}, 0.0, dtype);
-  const auto or_zero = [&](const Tensor& t) { return t.defined() ? t : zeros({statistics.size(0), 1}, dtype); };
+  const Tensor none = full_beside(statistics, {0, 1}, 0.0, dtype);
+  const auto or_zero = [&](const Tensor& t) { return t.defined() ? t : full_beside(statistics, {statistics.size(0), 1}, 0.0, dtype); };
   const bool has_mix = !(call.inputs[kMix].size(1) == 0);
   LossAttrs attrs = call.attrs.as<LossAttrs>();
   attrs.needs = needs_of(call);

@@ -1,5 +1,6 @@
 #include "tutti/ops/engine/norm_facets.h"
 
+#include "tutti/ops/engine/row_ops.h"
 #include "tutti/ops/sum_to.h"
 
 namespace tutti::facets {
@@ -82,7 +83,7 @@ std::string weight_sharding(const OpCall& call) {
   const size_t cut = static_cast<size_t>(x.ndim() - call.attrs.as<WeightAttrs>().ndim);
   text += "->";
   for (int k = 0; k < call.op.num_outputs; ++k) text += fmt::format(" y[{}]", all.substr(cut));
-  return fmt::format("{} | sum{{{}}} |", text, all.substr(0, cut));
+  return fmt::format("{} | {} |", text, rows::tree_classes(x.extents(), weight_row_dims(call), weight_leaf(call)));
 }
 
 std::vector<Sample> norm_samples(std::string_view kinds, const Attrs& attrs) {

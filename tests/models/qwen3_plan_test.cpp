@@ -1,0 +1,143 @@
+// Qwen3 under its plan: losses and all gradients have the bits of one rank.
+#include "tutti/models/qwen3_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <optional>
+#include <stdexcept>
+
+#include "tests/support/message_of.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::models {
+namespace {
+
+// Leaves so small that the model below can be cut over four ranks.
+struct SmallLeaves {
+  codegen::ContractionLeafForTests contraction{4};
+  ClassLeafScope classes{8};
+  TokenGrainScope grain{2};
+};
+
+Qwen3Config small(bool tied) {
+  return {.flavor = "small", .dim = 20, .layers = 2, .heads = 8, .kv_heads = 4, .ffn_dim = 42, .vocab = 70, .tied_embeddings = tied, .head_dim = 6};
+}
+
+struct Run {
+  Qwen3Config config;
+  int ranks;
+  bool sequence = false;
+  DType dtype = DType::f32;
+  ForwardOptions forward = {};
+  double dropout = 0;
+  int32_t length = 8;
+};
+
+using Values = std::map<std::string, std::vector<float>>;
+
+std::vector<float> values(const Tensor& t) {
+  const NoGradScope no_grad;
+  const Tensor whole = to_contiguous(dist::is_dtensor(t) ? dist::full_tensor(t) : t);
+  return {whole.data<float>(), whole.data<float>() + whole.numel()};
+}
+
+// Two rows, the second of which holds two documents.
+Values losses_and_gradients(const Run& run, const dist::Mesh& mesh) {
+  seed_all(3);
+  Qwen3 model(run.config, ModelOptions{.max_positions = run.length, .dropout = run.dropout});
+  if (run.dtype != DType::f32) model.to(run.dtype);
+  if (mesh != nullptr) parallel::parallelize_module(model, mesh, qwen3_plan(run.config, run.sequence));
+  nn::initialize(model);
+  const int32_t vocab = static_cast<int32_t>(run.config.vocab), second = run.length + run.length / 2;
+  std::vector<int32_t> tokens, labels, positions, first;
+  for (int32_t i = 0; i < 2 * run.length; ++i) {
+    tokens.push_back((i * 29 + 5) % vocab);
+    labels.push_back(i == 3 ? static_cast<int32_t>(kIgnoreLabel) : (i * 17 + 1) % vocab);
+    first.push_back(i >= second ? second - run.length : 0);
+    positions.push_back(i % run.length - first.back());
+  }
+  TokenBatch batch{Tensor::of(tokens), Tensor::of(positions), Tensor::of(first), 2};
+  Tensor targets = Tensor::of(labels);
+  if (mesh != nullptr) batch = replicated(batch, mesh), targets = replicated(targets, mesh);
+  const DrawScope draws(1, 0);
+  const Tensor losses = model.losses(batch, targets, run.forward);
+  backward(losses, full_like(losses, 0.0625));
+  Values result{{"losses", values(losses)}};
+  for (const auto& [name, p] : model.named_parameters()) result[name] = values(p.grad());
+  return result;
+}
+
+void expect_the_bits_of_one_rank(const Run& run) {
+  const Values expected = losses_and_gradients(run, nullptr);
+  comm::run_ranks(run.ranks, [&](comm::ProcessGroup&) {
+    const Values seen = losses_and_gradients(run, dist::init_device_mesh("cpu", {run.ranks}, {.names = {"tp"}}));
+    for (const auto& [name, one] : expected) {
+      const std::vector<float>& here = seen.at(name);
+      if (here.size() != one.size() || std::memcmp(here.data(), one.data(), one.size() * sizeof(float)) != 0) throw std::logic_error(name + " has other bits than on one rank");
+    }
+  });
+}
+
+TEST(Qwen3Plan, HasTheLossesAndGradientsOfOneRank) {
+  const SmallLeaves leaves;
+  for (const int ranks : {2, 4}) {
+    for (const bool sequence : {false, true}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) expect_the_bits_of_one_rank({small(true), ranks, sequence, dtype});
+    }
+  }
+}
+
+TEST(Qwen3Plan, HasThemWithAHeadOfItsOwn) {
+  const SmallLeaves leaves;
+  for (const bool sequence : {false, true}) expect_the_bits_of_one_rank({small(false), 4, sequence});
+}
+
+TEST(Qwen3Plan, HasThemWithCheckpointsDropoutAndTheLossInChunks) {
+  const SmallLeaves leaves;
+  for (const bool sequence : {false, true}) {
+    expect_the_bits_of_one_rank({small(true), 2, sequence, DType::f32, {.checkpoint_blocks = true}});
+    expect_the_bits_of_one_rank({small(true), 2, sequence, DType::bf16, {.checkpoint_blocks = true, .loss_max_bytes = 1 << 20}, 0.25});
+    expect_the_bits_of_one_rank({small(true), 4, sequence, DType::f32, {.loss_max_bytes = 1 << 20}, 0.25});
+  }
+}
+
+// With the leaves of the contract.
+TEST(Qwen3Plan, HasThemInAFlavorThatIsLegalForFourRanks) {
+  const TokenGrainScope grain(16);
+  for (const bool sequence : {false, true}) expect_the_bits_of_one_rank({qwen3_config("tiny-tp4"), 4, sequence, DType::f32, {}, 0, 32});
+}
+
+TEST(Qwen3Plan, KnowsTheLargestDegreeOfEveryFlavor) {
+  const std::pair<const char*, int64_t> rows[] = {{"tiny", 1}, {"tiny-tp4", 4}, {"quickstart", 1}, {"quickstart-tp4", 4}, {"debugmodel", 4}, {"0.6B", 8}, {"32B", 8}};
+  for (const auto& [flavor, largest] : rows) {
+    EXPECT_EQ(largest_tensor_parallel_degree(qwen3_config(flavor)), largest) << flavor;
+    EXPECT_NO_THROW(check_tensor_parallel(qwen3_config(flavor), largest));
+    EXPECT_THROW(check_tensor_parallel(qwen3_config(flavor), 2 * largest), UsageError) << flavor;
+    Qwen3 model(qwen3_config(flavor), 8);
+    EXPECT_GE(parallel::largest_parallel_degree(model, qwen3_plan(qwen3_config(flavor))), largest) << flavor;
+  }
+  EXPECT_LT(parameter_count(qwen3_config("quickstart-tp4")), 3'000'000);
+}
+
+TEST(Qwen3Plan, RefusesDegreesThatWouldHaveOtherBits) {
+  const auto says = [](const char* flavor, int64_t degree, int64_t tokens) { return message_of([&] { check_tensor_parallel(qwen3_config(flavor), degree, tokens); }); };
+  EXPECT_EQ(says("debugmodel", 8, 0),
+            "qwen3 debugmodel: tensor parallelism over 8 ranks would not have the bits of one rank; expected a power of two up to 4, for degrees are bounded by the sum over 2048 classes of "
+            "the vocabulary, whose leaves have 512 (4)");
+  EXPECT_EQ(says("debugmodel", 3, 0), "qwen3 debugmodel: tensor parallelism over 3 ranks would not have the bits of one rank; expected a power of two up to 4");
+  EXPECT_NE(says("quickstart", 2, 0).find("up to 1, for degrees are bounded by 3 key/value heads (1)"), std::string::npos) << says("quickstart", 2, 0);
+  EXPECT_NE(says("debugmodel", 4, 256).find("the sum over 256 tokens of a batch, which sequence parallelism cuts, whose leaves have 128 (2)"), std::string::npos) << says("debugmodel", 4, 256);
+}
+
+}  // namespace
+}  // namespace tutti::models

@@ -1,0 +1,78 @@
+#include "tutti/models/qwen3_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/core/error.h"
+#include "tutti/core/tree_cut.h"
+#include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/sum_to.h"
+
+namespace tutti::models {
+
+using parallel::ColwiseParallel, parallel::PrepareModuleInput, parallel::PrepareModuleOutput, parallel::RowwiseParallel, parallel::SequenceParallel;
+
+parallel::ParallelPlan qwen3_plan(const Qwen3Config& config, bool sequence_parallel) {
+  // The stream of activations between the layers, [T, D].
+  const Placement stream = sequence_parallel ? dist::shard(0) : dist::replicate();
+  const std::string layer = "model.layers.*.";
+  parallel::ParallelPlan plan{
+      {"model.embed_tokens", RowwiseParallel{.output_layouts = stream}},
+      {layer + "self_attn.q_proj", ColwiseParallel{}},
+      {layer + "self_attn.k_proj", ColwiseParallel{}},
+      {layer + "self_attn.v_proj", ColwiseParallel{}},
+      {layer + "self_attn.o_proj", RowwiseParallel{.output_layouts = stream}},
+      {layer + "mlp.gate_proj", ColwiseParallel{}},
+      {layer + "mlp.up_proj", ColwiseParallel{}},
+      {layer + "mlp.down_proj", RowwiseParallel{.output_layouts = stream}},
+  };
+  if (!config.tied_embeddings) plan.push_back({"lm_head", ColwiseParallel{}});
+  if (!sequence_parallel) return plan;
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) plan.push_back({layer + norm, SequenceParallel{.sequence_dim = 0}});
+  plan.push_back({"model.norm", SequenceParallel{.sequence_dim = 0}});
+  // One gather in front of all the products of a layer, and one in front of the head.
+  for (const char* module : {"self_attn", "mlp"}) plan.push_back({layer + module, PrepareModuleInput{.desired_input_layouts = {dist::replicate()}}});
+  plan.push_back({"model", PrepareModuleOutput{}});
+  return plan;
+}
+
+std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& c, int64_t tokens) {
+  const int64_t leaf = codegen::contraction_leaf(), classes = std::max<int64_t>(class_leaf(), leaf);
+  const auto sum = [](const std::string& what, int64_t size, int64_t of_leaf) {
+    return DegreeLimit{fmt::format("the sum over {} {}, whose leaves have {}", size, what, of_leaf), largest_cut(size, of_leaf)};
+  };
+  std::vector<DegreeLimit> limits{
+      {fmt::format("{} key/value head{}", c.kv_heads, c.kv_heads == 1 ? "" : "s"), int64_t{1} << std::countr_zero(static_cast<uint64_t>(c.kv_heads))},
+      sum("elements of the query heads", c.heads * c.head_dim, leaf),
+      sum("elements of the key heads", c.kv_heads * c.head_dim, leaf),
+      sum("hidden features", c.ffn_dim, leaf),
+      sum("classes of the vocabulary", c.vocab, classes),
+  };
+  if (tokens > 0) limits.push_back(sum("tokens of a batch, which sequence parallelism cuts", tokens, token_grain()));
+  return limits;
+}
+
+int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens) {
+  const std::vector<DegreeLimit> limits = tensor_parallel_limits(config, tokens);
+  return std::min_element(limits.begin(), limits.end(), [](const DegreeLimit& a, const DegreeLimit& b) { return a.largest < b.largest; })->largest;
+}
+
+void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens) {
+  const int64_t largest = largest_tensor_parallel_degree(config, tokens);
+  if (degree >= 1 && std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= largest) return;
+  std::string bounds;
+  for (const DegreeLimit& limit : tensor_parallel_limits(config, tokens)) {
+    if (limit.largest < degree) bounds += fmt::format("{}{} ({})", bounds.empty() ? "" : ", ", limit.what, limit.largest);
+  }
+  throw UsageError(fmt::format("qwen3 {}: tensor parallelism over {} ranks would not have the bits of one rank; expected a power of two up to {}{}{}", config.flavor, degree, largest,
+                               bounds.empty() ? "" : ", for degrees are bounded by ", bounds));
+}
+
+Tensor replicated(const Tensor& t, const dist::Mesh& mesh) { return dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); }
+
+TokenBatch replicated(const TokenBatch& batch, const dist::Mesh& mesh) {
+  return {replicated(batch.tokens, mesh), replicated(batch.positions, mesh), replicated(batch.first_key, mesh), batch.rows};
+}
+
+}  // namespace tutti::models

@@ -1,0 +1,210 @@
+#include "tutti/parallel/tensor_parallel.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
+
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/core/error.h"
+#include "tutti/core/tree_cut.h"
+#include "tutti/nn/embedding.h"
+#include "tutti/nn/linear.h"
+#include "tutti/nn/module_call.h"
+#include "tutti/parallel/loss_parallel.h"
+#include "tutti/runtime/numerics.h"
+
+namespace tutti::parallel {
+namespace {
+
+bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] != '*') return !name.empty() && name[0] == pattern[0] && matches(pattern.substr(1), name.substr(1));
+  for (size_t n = 0;; ++n) {
+    if (matches(pattern.substr(1), name.substr(n))) return true;
+    if (n == name.size() || name[n] == '.') return false;
+  }
+}
+
+struct Styled {
+  std::string name;
+  nn::Module* module;
+  const ParallelStyle* style;
+};
+
+std::vector<Styled> styled_modules(nn::Module& module, const ParallelPlan& plan) {
+  std::vector<Styled> result;
+  const std::vector<nn::NamedModule> modules = module.named_modules();
+  for (const PlanEntry& entry : plan) {
+    const size_t before = result.size();
+    for (const nn::NamedModule& m : modules) {
+      if (matches(entry.pattern, m.name)) result.push_back({m.name, m.module, &entry.style});
+    }
+    if (result.size() > before) continue;
+    std::vector<std::string> names;
+    for (const nn::NamedModule& m : modules) {
+      if (!m.name.empty()) names.push_back(m.name);
+    }
+    throw UsageError("parallelize_module: " + unknown_name_message("module pattern", entry.pattern, names));
+  }
+  return result;
+}
+
+// How a style places the parameters of a module, and the sum that this cuts.
+struct Division {
+  struct Placed {
+    nn::Parameter parameter;
+    Placement placement;
+  };
+  std::vector<Placed> parameters = {};
+  int64_t summed = 0;  // elements of a contraction that is cut; 0: none
+  const char* what = "";
+};
+
+Division division_of(const Styled& s) {
+  const bool colwise = std::holds_alternative<ColwiseParallel>(*s.style), rowwise = std::holds_alternative<RowwiseParallel>(*s.style);
+  if (!colwise && !rowwise) return {};
+  if (auto* linear = dynamic_cast<nn::Linear*>(s.module)) {
+    Division d;
+    d.parameters.push_back({linear->weight, dist::shard(colwise ? 0 : 1)});
+    if (linear->bias.defined()) d.parameters.push_back({linear->bias, colwise ? dist::shard(0) : dist::replicate()});
+    d.summed = linear->weight.sizes()[colwise ? 0 : 1];
+    d.what = colwise ? "output features, over which the gradient of its input is summed" : "input features, over which its result is summed";
+    return d;
+  }
+  if (auto* table = dynamic_cast<nn::Embedding*>(s.module)) {
+    TUTTI_CHECK(!table->is_sparse(), "parallelize_module: '{}' is an Embedding with sparse gradients, which distributed tensors do not have; make it without EmbeddingOptions::sparse", s.name);
+    return {.parameters = {{table->weight, dist::shard(colwise ? 1 : 0)}}};
+  }
+  throw UsageError(fmt::format("parallelize_module: {} divides nn::Linear and nn::Embedding, and '{}' is neither; name the modules inside it, or use SequenceParallel or PrepareModuleInput",
+                               name_of(*s.style), s.name));
+}
+
+int64_t largest_degree(const std::vector<Styled>& styled) {
+  int64_t largest = std::numeric_limits<int64_t>::max() / 2 + 1;
+  for (const Styled& s : styled) {
+    const Division d = division_of(s);
+    if (d.summed > 0) largest = std::min(largest, largest_cut(d.summed, codegen::contraction_leaf()));
+  }
+  return largest;
+}
+
+// The placements of parameters by identity. UsageError where the numbers of ranks or two styles do not fit.
+std::map<const void*, Placement> placements_of_plan(const std::vector<Styled>& styled, int64_t ranks) {
+  struct By {
+    Placement placement;
+    std::string name;
+  };
+  std::map<const void*, By> placed;
+  for (const Styled& s : styled) {
+    const Division d = division_of(s);
+    const bool is_legal = d.summed == 0 || (std::has_single_bit(static_cast<uint64_t>(ranks)) && ranks <= largest_cut(d.summed, codegen::contraction_leaf()));
+    TUTTI_CHECK(is_legal || numerics_mode() == NumericsMode::fast,
+                "parallelize_module: {} of '{}' cuts its {} {}, over {} ranks; that sum is a tree with leaves of {}, which can be cut over powers of two up to {}. The largest legal degree "
+                "of the whole plan is {}; divide the other ranks over data, or use fast numerics",
+                name_of(*s.style), s.name, d.summed, d.what, ranks, codegen::contraction_leaf(), largest_cut(d.summed, codegen::contraction_leaf()), largest_degree(styled));
+    for (const Division::Placed& p : d.parameters) {
+      const auto [it, is_new] = placed.try_emplace(p.parameter.identity(), By{p.placement, s.name});
+      TUTTI_CHECK(is_new || it->second.placement == p.placement, "parallelize_module: the plan places one parameter as {} in '{}' and as {} in '{}'; give both modules styles that agree",
+                  tutti::to_string(it->second.placement), it->second.name, tutti::to_string(p.placement), s.name);
+    }
+  }
+  std::map<const void*, Placement> result;
+  for (const auto& [identity, by] : placed) result[identity] = by.placement;
+  return result;
+}
+
+// ---- moving activations ---------------------------------------------------------------------------------------------
+
+Tensor moved(const Tensor& t, const dist::Mesh& mesh, const std::optional<Placement>& as_is, const std::optional<Placement>& wanted) {
+  Tensor placed = t;
+  if (!dist::is_dtensor(t)) {
+    if (!as_is) return t;
+    placed = dist::from_local(t, mesh, {*as_is});
+  }
+  return wanted ? dist::redistribute(placed, {*wanted}) : placed;
+}
+
+Tensor given(const Tensor& t, bool as_part) { return as_part ? dist::to_local(t) : t; }
+
+void hook_input(nn::Module& module, const dist::Mesh& mesh, const PrepareModuleInput& prepare, const std::string& name) {
+  module.forward_hooks().before([=](const nn::Module&, std::vector<Tensor>& inputs) {
+    const size_t named = std::max(prepare.input_layouts.size(), prepare.desired_input_layouts.size());
+    TUTTI_CHECK(named <= inputs.size(), "the plan of '{}' places {} inputs, and its forward was called with {} tensors", name, named, inputs.size());
+    const auto at = [](const std::vector<std::optional<Placement>>& layouts, size_t i) { return i < layouts.size() ? layouts[i] : std::nullopt; };
+    for (size_t i = 0; i < named; ++i) {
+      if (!inputs[i].defined()) continue;
+      inputs[i] = moved(inputs[i], mesh, at(prepare.input_layouts, i), at(prepare.desired_input_layouts, i));
+      if (prepare.use_local_output && dist::is_dtensor(inputs[i])) inputs[i] = dist::to_local(inputs[i]);
+    }
+  });
+}
+
+void hook_output(nn::Module& module, const dist::Mesh& mesh, const PrepareModuleOutput& prepare) {
+  module.forward_hooks().after([=](const nn::Module&, const Tensor& output) {
+    const Tensor placed = moved(output, mesh, prepare.output_layouts, prepare.desired_output_layouts);
+    return given(placed, prepare.use_local_output && dist::is_dtensor(placed));
+  });
+}
+
+struct Hooks {
+  const Styled& s;
+  const dist::Mesh& mesh;
+
+  void operator()(const ColwiseParallel& style) const {
+    hook_input(*s.module, mesh, {.input_layouts = {style.input_layouts}, .desired_input_layouts = {dist::replicate()}}, s.name);
+    hook_output(*s.module, mesh, {.desired_output_layouts = style.output_layouts, .use_local_output = style.use_local_output});
+  }
+  void operator()(const RowwiseParallel& style) const {
+    const bool is_table = dynamic_cast<nn::Embedding*>(s.module) != nullptr;
+    const Placement desired = is_table ? dist::replicate() : dist::shard(-1);
+    hook_input(*s.module, mesh, {.input_layouts = {style.input_layouts.value_or(desired)}, .desired_input_layouts = {desired}}, s.name);
+    hook_output(*s.module, mesh, {.desired_output_layouts = style.output_layouts, .use_local_output = style.use_local_output});
+  }
+  void operator()(const SequenceParallel& style) const {
+    const Placement cut = dist::shard(style.sequence_dim);
+    hook_input(*s.module, mesh, {.input_layouts = {cut}, .desired_input_layouts = {cut}}, s.name);
+    hook_output(*s.module, mesh, {.desired_output_layouts = cut, .use_local_output = style.use_local_output});
+  }
+  void operator()(const PrepareModuleInput& style) const { hook_input(*s.module, mesh, style, s.name); }
+  void operator()(const PrepareModuleOutput& style) const { hook_output(*s.module, mesh, style); }
+  void operator()(const PrepareModuleInputOutput& style) const {
+    hook_input(*s.module, mesh, style.input, s.name);
+    hook_output(*s.module, mesh, style.output);
+  }
+};
+
+}  // namespace
+
+std::string_view name_of(const ParallelStyle& style) {
+  constexpr std::string_view names[] = {"ColwiseParallel", "RowwiseParallel", "SequenceParallel", "PrepareModuleInput", "PrepareModuleOutput", "PrepareModuleInputOutput"};
+  return names[style.index()];
+}
+
+void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const ParallelPlan& plan) {
+  TUTTI_CHECK(mesh->ndim() == 1, "parallelize_module: {} has {} dims; expected one, take mesh->slice({{\"tp\"}})", mesh->to_string(), mesh->ndim());
+  TUTTI_CHECK(mesh->has_coordinate(), "parallelize_module: rank {} is not in {}; call it on the ranks of the mesh only", mesh->rank(), mesh->to_string());
+  const std::vector<Styled> styled = styled_modules(module, plan);
+  const std::map<const void*, Placement> placements = placements_of_plan(styled, mesh->size());
+  std::vector<std::pair<nn::Parameter, Tensor>> masters;
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    const auto it = placements.find(parameter.identity());
+    const dist::Placements here{it == placements.end() ? dist::replicate() : it->second};
+    if (!parameter.is_materialized()) {
+      masters.emplace_back(parameter, dist::empty(to_shape(parameter.sizes()), mesh, here, parameter.dtype()));
+      continue;
+    }
+    TUTTI_CHECK(!dist::is_dtensor(parameter.master()), "parallelize_module: parameter '{}' is {} already; its values must be in one tensor", name, describe(parameter.master()));
+    masters.emplace_back(parameter, dist::distribute_tensor(parameter.master(), mesh, here, {.src_data_rank = -1}));
+  }
+  enable_loss_parallel();
+  for (const auto& [parameter, master] : masters) parameter.set_master(master);
+  for (const auto& [name, buffer, persistent] : module.named_buffers()) buffer.set(dist::distribute_tensor(buffer.use(), mesh, {}, {.src_data_rank = -1}));
+  for (const Styled& s : styled) std::visit(Hooks{s, mesh}, *s.style);
+}
+
+void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const ParallelStyle& style) { parallelize_module(module, mesh, ParallelPlan{{"", style}}); }
+
+int64_t largest_parallel_degree(nn::Module& module, const ParallelPlan& plan) { return largest_degree(styled_modules(module, plan)); }
+
+}  // namespace tutti::parallel
