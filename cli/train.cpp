@@ -44,10 +44,10 @@ train::Config resolve(const TrainFlags& flags) {
   for (const std::string& flag : flags.overrides) train::apply_override(config, flag);
   if (!flags.data.empty()) config.data.paths = flags.data;
   if (config.run.name.empty()) config.run.name = std::filesystem::path(flags.config).stem().string();
-  train::data_degrees(config.parallelism, flags.ranks);
+  const train::DataDegrees degrees = train::data_degrees(config.parallelism, flags.ranks);
   train::validate(config);
   train::build_model(config);
-  parallel::shards_of_rank(config.numerics.virtual_shards, 0, flags.ranks);
+  parallel::shards_of_rank(config.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
   return config;
 }
 

@@ -13,6 +13,10 @@
 #include "tutti/models/token_batch.h"
 #include "tutti/nn/module.h"
 
+namespace tutti::parallel {
+struct PlanEntry;
+}
+
 namespace tutti::models {
 
 class LanguageModel : public nn::Module {
@@ -28,6 +32,11 @@ class LanguageModel : public nn::Module {
   virtual double training_flops_per_token(int64_t sequence_length) const = 0;
   // The elements per token that backward keeps at the least, such as the input of each block.
   virtual int64_t kept_elements_per_token() const = 0;
+
+  // How ranks divide the model (parallel/tensor_parallel.h), and UsageError where that many could not with the bits of one; `tokens` of a batch are
+  // cut by sequence parallelism, 0: it is off.
+  virtual std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const = 0;
+  virtual void check_tensor_parallel(int64_t degree, int64_t tokens) const = 0;
 };
 
 struct ModelOptions {

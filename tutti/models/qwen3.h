@@ -50,6 +50,10 @@ class Qwen3 final : public LanguageModel {
   double training_flops_per_token(int64_t sequence_length) const override { return models::training_flops_per_token(config_, sequence_length); }
   int64_t kept_elements_per_token() const override { return config_.layers * config_.dim; }
 
+  // As qwen3_plan.h says.
+  std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const override;
+  void check_tensor_parallel(int64_t degree, int64_t tokens) const override;
+
   const Qwen3Config& config() const { return config_; }
 
  private:

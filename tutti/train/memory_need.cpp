@@ -19,8 +19,9 @@ MemoryNeed least_memory(const Config& config) {
   const int64_t logits = config.training.loss_max_bytes == 0 ? 2 * 4 * model->vocab_size() : 0;
   // A gradient in f32; and master and moments in f32 and the copy that forward reads when that is in another dtype, of which a rank may have a part.
   const int64_t degree = config.parallelism.data_parallel_shard_degree, parts = degree == -1 ? config.numerics.virtual_shards : degree;
-  const int64_t divided = 4 * (1 + moments) + (item == 4 ? 0 : item), count = model->parameter_count();
-  return {.parameters = 4 * count + divided * count / parts, .shard = tokens * (logits + item * model->kept_elements_per_token())};
+  const int64_t tensor = config.parallelism.tensor_parallel_degree;
+  const int64_t divided = 4 * (1 + moments) + (item == 4 ? 0 : item), count = model->parameter_count() / tensor;
+  return {.parameters = 4 * count + divided * count / parts, .shard = tokens * (logits + item * model->kept_elements_per_token()) / tensor};
 }
 
 void check_memory(const Config& config, int64_t available) {
