@@ -18,6 +18,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/config_toml.h"
+#include "tutti/train/data_degrees.h"
 #include "tutti/train/metrics.h"
 
 extern char** environ;
@@ -195,6 +196,28 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
       {"killed-then-fsdp-three-ranks", ranks(2), {}, divided(ranks(3), 3)},
       {"killed-then-one-rank", ranks(4), {}, with(ranks(1, "2"), {"--training.compile=true"})},
   };
+  // Tensor parallelism, where the model allows it.
+  const auto products = [](Words flags, int degree) {
+    flags.push_back(fmt::format("--parallelism.tensor_parallel_degree={}", degree));
+    return flags;
+  };
+  const auto why_not_products = [&](int degree) -> std::string {
+    train::Config config = configuration_of(problem);
+    config.parallelism.tensor_parallel_degree = degree;
+    try {
+      train::check_tensor_parallel(config);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  rows.push_back({.name = "tp-two-ranks", .flags = products(ranks(2), 2), .variables = {}, .why_not = why_not_products(2)});
+  rows.push_back({.name = "dp-two-by-tp-two", .flags = products(ranks(4), 2), .variables = {}, .why_not = why_not_products(2)});
+  rows.push_back({.name = "killed-tp-then-three-ranks", .flags = products(ranks(2), 2), .variables = {}, .resumed_with = ranks(3), .why_not = why_not_products(2)});
+  if (problem.all) {
+    rows.push_back({.name = "tp-four-ranks-gloo", .flags = with(products(ranks(4), 4), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_not_products(4)});
+    rows.push_back({.name = "tp-two-ranks-without-sequence", .flags = with(products(ranks(2), 2), {"--parallelism.enable_sequence_parallel=false"}), .variables = {}, .why_not = why_not_products(2)});
+  }
   // Without TUTTI_CPU the best instruction set is used: the other one is the row.
   if (codegen::cpu_target() == codegen::CpuTarget::avx512) rows.push_back({"avx2", ranks(1), {"TUTTI_CPU=avx2"}});
   else rows.push_back({.name = "avx512", .flags = ranks(1), .variables = {"TUTTI_CPU=avx512"}, .why_not = "no AVX-512 on this processor, or TUTTI_CPU=avx2"});

@@ -15,10 +15,10 @@ train::Config resolved_config(const std::string& file, const std::vector<std::st
   for (const std::string& flag : overrides) train::apply_override(config, flag);
   if (!data.empty()) config.data.paths = data;
   if (config.run.name.empty()) config.run.name = std::filesystem::path(file).stem().string();
-  train::data_degrees(config.parallelism, ranks);
+  const train::DataDegrees degrees = train::data_degrees(config.parallelism, ranks);
   train::validate(config);
   train::build_model(config);
-  parallel::shards_of_rank(config.numerics.virtual_shards, 0, static_cast<int>(ranks));
+  parallel::shards_of_rank(config.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
   return config;
 }
 

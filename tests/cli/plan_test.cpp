@@ -96,6 +96,8 @@ TEST_F(Plan, SaysWhatIsWrong) {
   EXPECT_NE(error("-n 16").find("16 data-parallel ranks cannot share 8 virtual shards"), std::string::npos) << work.read("err.txt");
   EXPECT_NE(error("-n 4 --ranks-per-host 8").find("--ranks-per-host 8 is more than the 4 ranks of -n"), std::string::npos);
   EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=3").find("do not fit 4 ranks"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(error("-n 2 --model.flavor=tiny-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2").find("this version plans no step of ranks that divide the model"), std::string::npos)
+      << work.read("err.txt");
   EXPECT_NE(error("--model.flavor=none").find("none"), std::string::npos);
 }
 

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"EmptyData", QUICKSTART "--data empty.txt", 2, {"empty.txt"}},
                     Wrong{"ImpossibleSizes", QUICKSTART "--training.global_batch_tokens=100", 2, {"global_batch_tokens"}},
                     Wrong{"TooManyRanks", QUICKSTART "--data corpus.jsonl -n 9", 2, {"9 data-parallel ranks cannot share 8 virtual shards", "at most 8 ranks"}},
-                    Wrong{"UnsupportedDegree", QUICKSTART "--parallelism.tensor_parallel_degree=2", 2, {"tensor_parallel_degree", "version"}},
+                    Wrong{"UnsupportedDegree", QUICKSTART "--parallelism.context_parallel_degree=2", 2, {"context_parallel_degree", "version"}},
                     Wrong{"UnknownFlavor", QUICKSTART "--data corpus.jsonl --model.flavor=quikstart", 2, {"did you mean 'quickstart'"}},
                     Wrong{"BatchBeyondAllMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=9223372036854775807", 2, {"global_batch_tokens", "expected 1 to"}},
                     Wrong{"ShardBeyondMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=1073741824", 2, {"virtual_shards", "GiB of memory"}},

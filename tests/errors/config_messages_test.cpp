@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "tests/support/message_of.h"
 #include "tutti/core/error.h"
 #include "tutti/train/config_toml.h"
 #include "tutti/train/data_degrees.h"
@@ -86,9 +87,9 @@ TEST(ConfigMessages, AnUnknownChoiceNamesTheNearest) {
 }
 
 TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
-  EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = 2\n"),
-            "a.toml:2:26: parallelism.tensor_parallel_degree: 2 is not supported yet by this version; expected 1");
-  EXPECT_EQ(toml_complaint("[parallelism]\ntensor_parallel_degree = -1\n"), "(no error)");
+  EXPECT_EQ(toml_complaint("[parallelism]\ncontext_parallel_degree = 2\n"),
+            "a.toml:2:27: parallelism.context_parallel_degree: 2 is not supported yet by this version; expected 1");
+  EXPECT_EQ(toml_complaint("[parallelism]\ncontext_parallel_degree = -1\n"), "(no error)");
   EXPECT_EQ(flag_complaint("--runtime.symm_backend=cuda"),
             "--runtime.symm_backend: \"cuda\" is not supported yet by this version; expected \"native\"");
 }
@@ -147,6 +148,14 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.data_parallel_replicate_degree = 4, c.parallelism.data_parallel_shard_degree = 4; }),
             "parallelism.data_parallel_replicate_degree x data_parallel_shard_degree = 4 x 4 is more than numerics.virtual_shards = 8; every rank needs at least one shard "
             "of the batch");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.tensor_parallel_degree = 2; }),
+            "parallelism.tensor_parallel_degree = 2: qwen3 quickstart: tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for degrees are "
+            "bounded by 3 key/value heads (1), the sum over 96 elements of the key heads, whose leaves have 128 (1)");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.tensor_parallel_degree = 2, c.parallelism.data_parallel_shard_degree = 2; }),
+            "parallelism.tensor_parallel_degree = 2 and data_parallel_shard_degree = 2: this version divides parameters over ranks of one kind; set data_parallel_shard_degree = 1, "
+            "ranks that are left hold replicas");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.tensor_parallel_degree = 2, c.training.compile = true; }),
+            "parallelism.tensor_parallel_degree = 2 and training.compile = true: this version does not compile a divided model; set training.compile = false");
 }
 
 // Keys that other trainers have under other names.
@@ -167,6 +176,9 @@ TEST(ConfigMessages, DegreesMustMultiplyToTheRanks) {
     }
   };
   EXPECT_EQ(degrees(-1, 1, 4), "4 x 1");
+  EXPECT_EQ(data_degrees({.tensor_parallel_degree = 2}, 6).replicate, 3);
+  EXPECT_EQ(message_of([] { data_degrees({.tensor_parallel_degree = 4}, 6); }),
+            "parallelism.tensor_parallel_degree = 4 does not divide 6 ranks; start a multiple of 4 ranks, or set another degree");
   EXPECT_EQ(degrees(1, -1, 6), "1 x 6");
   EXPECT_EQ(degrees(-1, 3, 6), "2 x 3");
   EXPECT_EQ(degrees(2, 2, 4), "2 x 2");

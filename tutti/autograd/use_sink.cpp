@@ -1,6 +1,7 @@
 #include "tutti/autograd/use_sink.h"
 
 #include "tutti/ops/engine/dispatch.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::autograd {
 namespace {
@@ -44,7 +45,7 @@ constexpr OpDef kDeliverFinished{
 }  // namespace
 
 void deliver_use(UseSink& sink, int32_t leaf, int32_t position, const Tensor& grad) {
-  apply(kDeliverUse, {&grad, 1}, Attrs::of(DeliveryAttrs{&sink, leaf, position}), {});
+  apply(kDeliverUse, {&inside_of(grad), 1}, Attrs::of(DeliveryAttrs{&sink, leaf, position}), {});
 }
 
 void deliver_finished(UseSink& sink, int32_t leaf) { apply(kDeliverFinished, {}, Attrs::of(DeliveryAttrs{&sink, leaf, 0}), {}); }

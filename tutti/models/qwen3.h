@@ -49,6 +49,10 @@ class Qwen3 final : public LanguageModel {
   int64_t vocab_size() const override { return config_.vocab; }
   double training_flops_per_token(int64_t sequence_length) const override { return models::training_flops_per_token(config_, sequence_length); }
 
+  // As qwen3_plan.h says.
+  std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const override;
+  void check_tensor_parallel(int64_t degree, int64_t tokens) const override;
+
   const Qwen3Config& config() const { return config_; }
 
  private:

@@ -69,6 +69,9 @@ void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t to
                                bounds.empty() ? "" : ", for degrees are bounded by ", bounds));
 }
 
+std::vector<parallel::PlanEntry> Qwen3::tensor_parallel_plan(bool sequence_parallel) const { return qwen3_plan(config_, sequence_parallel); }
+void Qwen3::check_tensor_parallel(int64_t degree, int64_t tokens) const { models::check_tensor_parallel(config_, degree, tokens); }
+
 Tensor replicated(const Tensor& t, const dist::Mesh& mesh) { return dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); }
 
 TokenBatch replicated(const TokenBatch& batch, const dist::Mesh& mesh) {

@@ -42,13 +42,24 @@ std::vector<int64_t> shards_of(int64_t count, int rank, int ranks, Schedule sche
   return mine;
 }
 
+// The first of the ranks that have the same part of a tensor counts it.
+bool counts_here(const Tensor& gradient) {
+  const dist::Part& part = dist::part_of(gradient, "Shards");
+  for (int m = 0; m < part.mesh->ndim(); ++m) {
+    if (part.spec->placements()[static_cast<size_t>(m)].is_replicate() && part.mesh->coordinate()[static_cast<size_t>(m)] != 0) return false;
+  }
+  return true;
+}
+
 // Each rank squares a slice of what it has of each gradient, and the bins are added as integers (numerics contract, N7).
 ExactSum squares_of_slices(const std::vector<Tensor>& gradients, const Keepers& keepers, int rank, int ranks) {
   std::vector<Tensor> slices;
   for (size_t p = 0; p < gradients.size(); ++p) {
     if (!gradients[p].defined()) continue;
     const bool is_cut = keepers.of(p).is_cut();
-    const Tensor dense = to_contiguous(is_cut ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
+    const bool is_placed = dist::is_dtensor(gradients[p]);
+    if (is_placed && !is_cut && !counts_here(gradients[p])) continue;
+    const Tensor dense = to_contiguous(is_placed ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
     const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), keepers.replica(), keepers.replicas()) : comm::slice_of(dense.numel(), rank, ranks);
     slices.push_back(dense.view_as({own.end - own.begin}, {1}, dense.offset() + own.begin));
   }
@@ -56,10 +67,23 @@ ExactSum squares_of_slices(const std::vector<Tensor>& gradients, const Keepers& 
 }
 
 // The distributed tensor of which this rank has `part`, in f32.
-Tensor placed_like(const StoragePlacement& placement, const Tensor& part) {
-  dist::SpecFields fields = placement.spec->fields();
+Tensor placed_like(const dist::DTensorSpec& spec, const dist::Mesh& mesh, const Tensor& part) {
+  dist::SpecFields fields = spec.fields();
   fields.dtype = DType::f32;
-  return dist::wrap(part, dist::DTensorSpec::of(std::move(fields)), placement.mesh);
+  return dist::wrap(part, dist::DTensorSpec::of(std::move(fields)), mesh);
+}
+
+// The mesh over which leaves are distributed tensors; null: none is.
+dist::Mesh mesh_of_leaves(const std::vector<Tensor>& leaves) {
+  dist::Mesh mesh;
+  for (const Tensor& leaf : leaves) {
+    if (!dist::is_dtensor(leaf)) continue;
+    const dist::Part& part = dist::part_of(leaf, "Shards");
+    TUTTI_CHECK(part.mesh->ndim() == 1 && (mesh == nullptr || mesh->id() == part.mesh->id()), "Shards: a parameter is {} on {}; expected one mesh of one dim for all", describe(leaf),
+                part.mesh->to_string());
+    mesh = part.mesh;
+  }
+  return mesh;
 }
 
 // Two order-free sums in one call.
@@ -89,7 +113,7 @@ Overlap parse_overlap(std::string_view text) {
 
 Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule, Overlap overlap)
     : group_(group), ranks_(group == nullptr ? 1 : group->size()), count_(checked_count(count)), schedule_(schedule),
-      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), keepers_(parameters_, group), overlap_(overlap),
+      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), keepers_(parameters_, group), mesh_(mesh_of_leaves(parameters_)), overlap_(overlap),
       tree_(parameters) {
   TUTTI_CHECK(overlap == Overlap::none || schedule == Schedule::once_a_step,
               "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, or the schedule once_a_step");
@@ -298,11 +322,17 @@ ShardSums Shards::finish() {
   for (size_t p = 0; p < parameters_.size(); ++p) {
     Tensor& gradient = sums.gradients[p];
     if (!gradient.defined()) continue;
-    if (const StoragePlacement* placement = storage_placement_of(parameters_[p])) gradient = placed_like(*placement, gradient);
+    if (const StoragePlacement* placement = storage_placement_of(parameters_[p])) gradient = placed_like(*placement->spec, placement->mesh, gradient);
+    else if (dist::is_dtensor(parameters_[p])) gradient = placed_like(*dist::part_of(parameters_[p], "Shards").spec, mesh_, gradient);
     gradient = autograd::apply_leaf_hooks(parameters_[p], gradient);
   }
   sums.squares = squares_of_slices(sums.gradients, keepers_, rank_in(group_), ranks_);
   if (ranks_ > 1) meet(layout, [&] { add_over_ranks(*group_, loss, sums.squares); });
+  if (mesh_ != nullptr && mesh_->size() > 1) {  // whose ranks have the same loss
+    auto words = sums.squares.words();
+    mesh_->group()->all_reduce_values<int64_t>(words);
+    sums.squares.set_words(words);
+  }
   sums.loss = loss.value();
   return sums;
 }

@@ -19,6 +19,9 @@
 //
 // Each rank gets the part that it stores of the gradient of a parameter that fully_shard() has taken, as a distributed tensor like the master.
 //
+// Where parameters are distributed tensors over a mesh of one dim, as parallelize_module() makes them, its ranks make the same calls with the same rows, and
+// `group` are the ranks that have the same parts.
+//
 // Hooks of parameters run in finish(), once a step and in the order of the parameters, on the sum over shards, ranks and uses. The grad
 // of the parameters stays as it is, and so their post-accumulate hooks do not run: a program that wants them calls
 // autograd::accumulate_grad() with the results.
@@ -132,6 +135,7 @@ class Shards {
   const std::vector<int64_t> mine_;
   const std::vector<Tensor> parameters_;
   const Keepers keepers_;
+  const dist::Mesh mesh_;  // of the ranks that divide parameters which are distributed tensors (tensor_parallel.h); null: none
   size_t max_input_buffers_ = kInputBuffers;
   comm::NodePlan plan_;                  // of once_a_step
   std::optional<RoundExchange> rounds_;  // of every_round, when there are several ranks

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/core/error.h"
+#include "tutti/train/data_degrees.h"
 
 namespace tutti::train {
 
@@ -39,6 +40,7 @@ void validate(const Config& config) {
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
+  check_tensor_parallel(config);
 }
 
 }  // namespace tutti::train

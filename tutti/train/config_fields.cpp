@@ -124,8 +124,9 @@ std::vector<Field> make_fields() {
        .doc = "ranks over which parameters, gradients and optimizer state are divided (FSDP); they share the batch, too. -1: the ranks that "
               "data_parallel_replicate_degree leaves. The numbers are the same",
        .unit = "ranks", .rule = {.min = 1, .also = -1}},
-      {TUTTI_KEY(parallelism, tensor_parallel_degree), .doc = "ranks over which each matrix product is divided", .unit = "ranks",
-       .rule = degree_one()},
+      {TUTTI_KEY(parallelism, tensor_parallel_degree),
+       .doc = "ranks over which each matrix product is divided: a power of two that the model allows; they read the same rows. The numbers are the same", .unit = "ranks",
+       .rule = at_least(1)},
       {TUTTI_KEY(parallelism, context_parallel_degree), .doc = "ranks over which each sequence is divided", .unit = "ranks",
        .rule = degree_one()},
       {TUTTI_KEY(parallelism, pipeline_parallel_degree), .doc = "ranks over which the layers are divided", .unit = "ranks",
@@ -133,7 +134,7 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "ranks over which the experts are divided", .unit = "ranks",
        .rule = degree_one()},
       {TUTTI_KEY(parallelism, enable_sequence_parallel),
-       .doc = "with tensor parallelism, divide norms along the sequence", .unit = ""},
+       .doc = "with tensor parallelism, divide norms, dropout and residuals by tokens. The numbers are the same", .unit = ""},
       {TUTTI_KEY(parallelism, fsdp_reshard_after_forward),
        .doc = "with divided parameters, where ranks do not share memory and training.compile is false: whether a rank gives whole parameters back between forward "
               "and backward; default: those of the repeated blocks",

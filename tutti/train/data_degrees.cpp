@@ -6,7 +6,11 @@
 
 namespace tutti::train {
 
-DataDegrees data_degrees(const ParallelismConfig& config, int64_t ranks) {
+DataDegrees data_degrees(const ParallelismConfig& config, int64_t all_ranks) {
+  const int64_t tensor = config.tensor_parallel_degree;
+  TUTTI_CHECK(all_ranks % tensor == 0, "parallelism.tensor_parallel_degree = {} does not divide {} rank{}; start a multiple of {} ranks, or set another degree", tensor, all_ranks,
+              all_ranks == 1 ? "" : "s", tensor);
+  const int64_t ranks = all_ranks / tensor;
   const int64_t replicate = config.data_parallel_replicate_degree, shard = config.data_parallel_shard_degree;
   TUTTI_CHECK(replicate != -1 || shard != -1,
               "parallelism.data_parallel_replicate_degree and data_parallel_shard_degree are both -1; one of them can be the rest of the {} ranks: give the other a number, such as "
@@ -20,8 +24,8 @@ DataDegrees data_degrees(const ParallelismConfig& config, int64_t ranks) {
   TUTTI_CHECK(is_open ? ranks % given == 0 : given == ranks,
               "parallelism.data_parallel_replicate_degree = {} and data_parallel_shard_degree = {} do not fit {} rank{}: {}", replicate, shard, ranks, ranks == 1 ? "" : "s",
               is_open ? fmt::format("expected one of {}", divisors) : fmt::format("their product is {}; set one of them to -1, or start {} ranks", given, given));
-  if (replicate == -1) return {ranks / shard, shard};
-  return {replicate, shard == -1 ? ranks / replicate : shard};
+  if (replicate == -1) return {ranks / shard, shard, tensor};
+  return {replicate, shard == -1 ? ranks / replicate : shard, tensor};
 }
 
 }  // namespace tutti::train

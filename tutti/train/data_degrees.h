@@ -1,4 +1,4 @@
-// How many data-parallel ranks hold replicas, and over how many parameters are divided.
+// How many data-parallel ranks hold replicas, over how many parameters are divided, and how many tensor-parallel ranks each of them is.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,14 @@
 namespace tutti::train {
 
 struct DataDegrees {
-  int64_t replicate = 1, shard = 1;
+  int64_t replicate = 1, shard = 1, tensor = 1;
+  int64_t data() const { return replicate * shard; }  // ranks that share the batch
 };
-// What parallelism.data_parallel_replicate_degree and ..._shard_degree say for `ranks` ranks; one of them may be -1, which is the rest. UsageError,
-// with the degrees that are possible, when they do not multiply to the ranks, and when both are -1.
+// What parallelism.data_parallel_replicate_degree, ..._shard_degree and tensor_parallel_degree say for `ranks` ranks; one of the first two may be -1,
+// which is the rest. UsageError, with the degrees that are possible, when they do not multiply to the ranks, and when both are -1.
 DataDegrees data_degrees(const ParallelismConfig& config, int64_t ranks);
+
+// UsageError, naming the keys, for a degree of tensor parallelism that would have other bits than one rank, and for what cannot be combined with it.
+void check_tensor_parallel(const Config& config);
 
 }  // namespace tutti::train

@@ -10,11 +10,12 @@
 #include "tutti/models/language_model.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/train/batch.h"
+#include "tutti/train/tensor_ranks.h"
 
 namespace tutti::train {
 
 double bits_per_byte(models::LanguageModel& model, const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows,
-                     const models::ForwardOptions& options, comm::ProcessGroup* group) {
+                     const models::ForwardOptions& options, comm::ProcessGroup* group, const dist::Mesh& mesh) {
   NoGradScope no_grad;
   const nn::EvalScope evaluating(model);
   rows = std::min(rows, data.validation_row_count());
@@ -26,7 +27,7 @@ double bits_per_byte(models::LanguageModel& model, const TokenDataset& data, con
   for (int64_t row = rows * rank / ranks; row < rows * (rank + 1) / ranks; row += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, rows * (rank + 1) / ranks - row);
     const TokenRows batch = data.validation_rows(row, count);
-    const Tensor losses = model.losses(to_batch(batch), labels_of(batch), options);
+    const Tensor losses = losses_of(model, to_batch(batch), labels_of(batch), options, mesh);
     nats.add({losses.data<float>(), static_cast<size_t>(losses.numel())});
     for (const int32_t label : batch.labels) {
       if (label != kIgnoreLabel) nbytes += tokenizer.text_nbytes(label);

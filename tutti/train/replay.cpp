@@ -94,7 +94,8 @@ std::vector<std::string> prepare_replay(const ReplayPlan& plan, const fs::path& 
   std::vector<std::string> overrides = recorded_settings(plan);
   for (const std::string& flag : {fmt::format("--run.dir={}", folder.string()), fmt::format("--run.name={}", kName), std::string("--checkpoint.keep_latest=-1"),
                                   std::string("--metrics.tensorboard=false"), std::string("--metrics.report=false"),
-                                  std::string("--parallelism.data_parallel_replicate_degree=-1"), std::string("--parallelism.data_parallel_shard_degree=1")})
+                                  std::string("--parallelism.data_parallel_replicate_degree=-1"), std::string("--parallelism.data_parallel_shard_degree=1"),
+                                  std::string("--parallelism.tensor_parallel_degree=1")})
     overrides.push_back(flag);
   return overrides;
 }

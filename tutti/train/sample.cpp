@@ -11,6 +11,7 @@
 #include "tutti/models/language_model.h"
 #include "tutti/train/batch.h"
 #include "tutti/train/run_model.h"
+#include "tutti/train/tensor_ranks.h"
 
 namespace tutti::train {
 namespace {
@@ -56,7 +57,7 @@ std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer
   const PhiloxKey key = philox_key(hash64("sample", options.seed));
   for (int64_t t = 0; t < options.max_tokens; ++t) {
     const size_t seen = std::min(tokens.size(), static_cast<size_t>(options.context));
-    const Tensor logits = model.forward(context_of(std::span(tokens).last(seen)), options.forward);
+    const Tensor logits = logits_of(model, context_of(std::span(tokens).last(seen)), options.forward, options.mesh);
     const int64_t vocab = logits.extent(1);
     const auto block = philox4x32({static_cast<uint32_t>(t), 0, 0, 0}, key);
     const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * vocab, std::min(vocab, tokenizer.vocab_size()), options,

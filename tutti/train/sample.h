@@ -1,11 +1,17 @@
 // Sampling of text from a model.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/token_batch.h"
 #include "tutti/train/config.h"
+
+namespace tutti::dist {
+class DeviceMesh;
+using Mesh = std::shared_ptr<const DeviceMesh>;
+}  // namespace tutti::dist
 
 namespace tutti::train {
 
@@ -16,6 +22,7 @@ struct SampleOptions {
   uint64_t seed = 1;
   int64_t context = 256;     // the maximum number of tokens that the model sees
   models::ForwardOptions forward = {};
+  dist::Mesh mesh = {};      // of the ranks that divide the model (tensor_ranks.h), which make the same call
 };
 
 // The options with which a run samples its sample.txt.

@@ -40,7 +40,7 @@ std::string mib(double bytes) { return fmt::format("{:.1f}", bytes / (1 << 20));
 
 std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group) {
   const DataDegrees degrees = data_degrees(config, group == nullptr ? 1 : group->size());
-  if (degrees.shard == 1) return std::nullopt;
+  if (degrees.shard == 1 || degrees.tensor > 1) return std::nullopt;
   parallel::FullyShardOptions options;
   options.mesh = degrees.replicate == 1 ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
                                         : dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard}, {.names = {"dp_replicate", "dp_shard"}});

@@ -4,6 +4,7 @@
 #include "tutti/graph/compile.h"
 #include "tutti/models/language_model.h"
 #include "tutti/runtime/trace/trace_context.h"
+#include "tutti/train/tensor_ranks.h"
 
 template <>
 struct tutti::graph::Fields<tutti::models::TokenBatch> {
@@ -12,9 +13,9 @@ struct tutti::graph::Fields<tutti::models::TokenBatch> {
 
 namespace tutti::train {
 
-ShardStep::ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget) {
-  const auto step = [&model, &sink, forward](const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) {
-    const Tensor losses = model.losses(batch, labels, forward);
+ShardStep::ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget, const dist::Mesh& mesh) {
+  const auto step = [&model, &sink, forward, mesh](const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) {
+    const Tensor losses = losses_of(model, batch, labels, forward, mesh);
     backward(losses, scale, {.sink = &sink});
     return detach(losses);
   };

@@ -2,19 +2,26 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "tutti/autograd/use_sink.h"
 #include "tutti/graph/compiled.h"
 #include "tutti/models/token_batch.h"
 
+namespace tutti::dist {
+class DeviceMesh;
+using Mesh = std::shared_ptr<const DeviceMesh>;
+}  // namespace tutti::dist
+
 namespace tutti::train {
 
 class ShardStep {
  public:
   // `model` and `sink`, which gets the gradients of its parameters use by use, must outlive this. activation_memory_budget: see
-  // CompileOptions; used if compiled.
-  ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget = 1.0);
+  // CompileOptions; used if compiled. `mesh`: of the ranks that divide the model (tensor_ranks.h).
+  ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget = 1.0,
+            const dist::Mesh& mesh = {});
 
   // labels: i32 [tokens]. scale: f32 [tokens], the cotangent of each token's loss. Returns the losses, one per token, 0 where the label
   // is ignored. The bits are the same, compiled or not.

@@ -253,7 +253,9 @@ StepPlanner::~StepPlanner() = default;
 StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, data_degrees(state_->config_.parallelism, ranks), is_shared); }
 
 StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
-  TUTTI_CHECK(degrees.replicate * degrees.shard == ranks, "a plan of {} x {} data ranks for {}", degrees.replicate, degrees.shard, ranks);
+  TUTTI_CHECK(degrees.tensor == 1, "this version plans no step of ranks that divide the model: parallelism.tensor_parallel_degree = {}; with 1 the plan is that of a rank that has all of it",
+              degrees.tensor);
+  TUTTI_CHECK(degrees.data() == ranks, "a plan of {} x {} data ranks for {}", degrees.replicate, degrees.shard, ranks);
   parallel::shards_of_rank(state_->config_.numerics.virtual_shards, 0, static_cast<int>(ranks));
   StepPlan plan{.ranks = ranks, .degrees = degrees, .is_shared = is_shared};
   for (int64_t r = 0; r < std::min(ranks, kPlannedRanks); ++r) plan.of_ranks.push_back(state_->memory(plan, r));
@@ -265,8 +267,11 @@ StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
 
 void check_memory(const Config& config, int64_t ranks, int64_t local_ranks, bool is_shared, int64_t available) {
   constexpr double kTrust = 0.9;
-  const StepPlan plan = StepPlanner(config).plan(ranks, is_shared);
-  const int64_t needed = plan.host_bytes(local_ranks);
+  // Ranks that divide a model take together at least what one with all of it does.
+  DataDegrees degrees = data_degrees(config.parallelism, ranks);
+  const int64_t parts = std::exchange(degrees.tensor, 1);
+  const StepPlan plan = StepPlanner(config).plan(degrees.data(), degrees, is_shared);
+  const int64_t needed = parts > local_ranks ? plan.host_bytes(1) * local_ranks / parts : plan.host_bytes(local_ranks / parts);
   if (kTrust * static_cast<double>(needed) <= static_cast<double>(available)) return;
   const RankMemory& most = plan.largest();
   const auto part = [&](MemoryCategory category) { return gib(most.by_category[static_cast<size_t>(category)]); };

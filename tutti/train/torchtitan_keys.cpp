@@ -50,7 +50,7 @@ constexpr Translation kTranslations[] = {
     {"metrics", "enable_wandb", "set metrics.tensorboard; metrics.jsonl holds every step for other programs"},
     {"parallelism", "data_parallel_type", "set parallelism.data_parallel_shard_degree"},
     {"parallelism", "pipeline_parallel_schedule", "leave it out: pipelines are not in this version"},
-    {"parallelism", "enable_async_tensor_parallel", "leave it out: tensor parallelism is not in this version"},
+    {"parallelism", "enable_async_tensor_parallel", "leave it out: the reductions of tensor parallelism are not asynchronous in this version"},
     {"parallelism", "fsdp_reshard_after_forward_policy", "set parallelism.fsdp_reshard_after_forward"},
     {"job", "", "set run.dir and run.name"},
     {"experimental", "", "leave it out"},

@@ -31,6 +31,7 @@
 #include "tutti/train/signals.h"
 #include "tutti/train/step_plan.h"
 #include "tutti/train/step_profiler.h"
+#include "tutti/train/tensor_ranks.h"
 
 namespace tutti::train {
 namespace {
@@ -61,7 +62,8 @@ class Trainer {
         data_(std::move(data.corpus), *tokenizer_,
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
-        model_(build_model(config)), sharded_(shard_model(*model_, config.parallelism, group_)),
+        model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
+        sharded_(shard_model(*model_, config.parallelism, group_)),
         optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
@@ -72,11 +74,11 @@ class Trainer {
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
     nn::initialize(*model_);
-    shards_.emplace(config.numerics.virtual_shards, group_, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
+    shards_.emplace(config.numerics.virtual_shards, data_group_, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
-                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0);
+                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh);
     if (config.training.compile) optimizer_->compile();
     if (config.checkpoint.async) saver_.emplace(group_);
     inputs_ = std::move(data.inputs);
@@ -102,6 +104,8 @@ class Trainer {
   std::unique_ptr<Tokenizer> tokenizer_;
   TokenDataset data_;
   std::unique_ptr<models::LanguageModel> model_;
+  const TensorRanks tensor_;         // where the model is divided over ranks
+  comm::ProcessGroup* const data_group_;  // the ranks that share the batch
   std::optional<parallel::ShardedModule> sharded_;  // where parameters are divided over ranks
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
@@ -196,7 +200,7 @@ double Trainer::validate() {
                                                     : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
   std::optional<parallel::UnshardedScope> whole;  // ranks read unequally often
   if (sharded_) whole.emplace(*sharded_);
-  return bits_per_byte(*model_, data_, *tokenizer_, rows, forward_, group_);
+  return bits_per_byte(*model_, data_, *tokenizer_, rows, forward_, data_group_, tensor_.mesh);
 }
 
 void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
@@ -247,6 +251,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
     if (sharded_) log->note(describe_mesh(*sharded_, config_, ranks_));
+    if (tensor_.mesh != nullptr) log->note(describe_tensor_ranks(*model_, config_.parallelism, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
@@ -290,16 +295,21 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   const bool samples = state_.step >= config_.training.steps && config_.validation.sample_tokens > 0;
   std::optional<parallel::UnshardedScope> whole;  // rank 0 reads alone
   if (samples && sharded_) whole.emplace(*sharded_);
+  std::string text;
+  if (samples && (log || (tensor_.mesh != nullptr && data_group_->rank() == 0))) {  // the ranks that divide the model of rank 0 sample with it
+    SampleOptions sampling = sample_options(config_);
+    sampling.mesh = tensor_.mesh;
+    text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sampling);
+  }
   if (log) {
     if (samples) {
-      const std::string text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sample_options(config_));
       log->sample(state_.step, text);
       log->note("sample: " + displayable(text));
     }
     if (memory_.peak_bytes > 0) {
       auto rows = memory_rows(memory_);
       const bool is_shared = !sharded_ || sharded_->is_shared();
-      rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
+      if (tensor_.mesh == nullptr) rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
       log->set_memory(rows);
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }

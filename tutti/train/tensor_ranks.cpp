@@ -1,0 +1,65 @@
+#include "tutti/train/tensor_ranks.h"
+
+#include "tutti/core/error.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/parallel/tensor_parallel.h"
+#include "tutti/train/run_model.h"
+
+namespace tutti::train {
+namespace {
+
+Tensor replicated(const Tensor& t, const dist::Mesh& mesh) { return dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); }
+models::TokenBatch replicated(const models::TokenBatch& batch, const dist::Mesh& mesh) {
+  return {replicated(batch.tokens, mesh), replicated(batch.positions, mesh), replicated(batch.first_key, mesh), batch.rows};
+}
+
+}  // namespace
+
+TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group) {
+  const DataDegrees degrees = data_degrees(config, group == nullptr ? 1 : group->size());
+  if (degrees.tensor == 1) return {};
+  const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.replicate, degrees.tensor}, {.names = {"dp_replicate", "tp"}});
+  TensorRanks ranks{all->slice({"tp"}), all->group("dp_replicate")};
+  parallel::parallelize_module(model, ranks.mesh, model.tensor_parallel_plan(config.enable_sequence_parallel));
+  return ranks;
+}
+
+void check_tensor_parallel(const Config& config) {
+  const ParallelismConfig& p = config.parallelism;
+  if (p.tensor_parallel_degree == 1) return;
+  TUTTI_CHECK(p.data_parallel_shard_degree == 1,
+              "parallelism.tensor_parallel_degree = {} and data_parallel_shard_degree = {}: this version divides parameters over ranks of one kind; set data_parallel_shard_degree = 1, "
+              "ranks that are left hold replicas", p.tensor_parallel_degree, p.data_parallel_shard_degree);
+  TUTTI_CHECK(!config.training.compile, "parallelism.tensor_parallel_degree = {} and training.compile = true: this version does not compile a divided model; set training.compile = false",
+              p.tensor_parallel_degree);
+  if (config.numerics.mode != "strict") return;
+  const TokenGrainScope grain(config.numerics.token_grain);
+  const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
+  try {
+    build_model(config)->check_tensor_parallel(p.tensor_parallel_degree, p.enable_sequence_parallel ? tokens : 0);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("parallelism.tensor_parallel_degree = {}: {}", p.tensor_parallel_degree, error.what()));
+  }
+}
+
+std::string describe_tensor_ranks(const models::LanguageModel& model, const ParallelismConfig& config, int64_t ranks) {
+  const DataDegrees degrees = data_degrees(config, ranks);
+  int64_t stored = 0;
+  for (const nn::NamedParameter& p : model.named_parameters()) stored += p.parameter.stored().numel();
+  const auto mib = [](int64_t numel) { return static_cast<double>(numel) * 4 / (1 << 20); };
+  return fmt::format("mesh {}tp {}: rank 0 stores {:.1f} MiB of {:.1f} MiB of the parameters", degrees.replicate > 1 ? fmt::format("dp_replicate {} x ", degrees.replicate) : "",
+                     degrees.tensor, mib(stored), mib(model.parameter_count()));
+}
+
+Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels, const models::ForwardOptions& options, const dist::Mesh& mesh) {
+  if (mesh == nullptr) return model.losses(batch, labels, options);
+  return dist::full_tensor(model.losses(replicated(batch, mesh), replicated(labels, mesh), options));
+}
+
+Tensor logits_of(const models::LanguageModel& model, const models::TokenBatch& batch, const models::ForwardOptions& options, const dist::Mesh& mesh) {
+  if (mesh == nullptr) return model.forward(batch, options);
+  return dist::full_tensor(model.forward(replicated(batch, mesh), options));
+}
+
+}  // namespace tutti::train
