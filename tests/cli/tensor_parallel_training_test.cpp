@@ -51,6 +51,7 @@ constexpr Layout kLayouts[] = {
     {"Dp2Tp2", "-n 4 --parallelism.tensor_parallel_degree=2"},
     {"Dp3Tp2", "-n 6 --parallelism.tensor_parallel_degree=2"},
     {"Dp2Tp2EveryRound", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"},
+    {"Dp2Tp2Overlapped", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_overlap=backward --runtime.progress_thread=true"},
     {"Dp2Tp2Gloo", "-n 4 --parallelism.tensor_parallel_degree=2 --runtime.transport=gloo"},
     {"Tp4Threads", "-n 4 --parallelism.tensor_parallel_degree=4 --runtime.transport=threads"},
     {"Tp2Recomputed", "-n 2 --parallelism.tensor_parallel_degree=2 --activation_checkpoint.mode=full --training.loss_max_bytes=1048576"},
