@@ -138,7 +138,7 @@ std::vector<Sample> samples(Make make) {
     for (const Extents& sizes : {Extents{5, 7}, Extents{3, 33}, Extents{2, 1300}, Extents{1, 1}, Extents{0, 4}}) {
       const Tensor labels = column(4, sizes[0], DType::i64, 0, static_cast<double>(2 * sizes[1]));
       if (sizes[0] > 1) facets::write_int64(labels, 1, kIgnoreLabel);
-      list.push_back({fmt::format("{}_{}", name_of(dtype), list.size()), make(sizes, dtype, labels), Attrs::of(ShardAttrs{sizes[1] / 2})});
+      list.push_back({fmt::format("{}_{}", name_of(dtype), list.size()), make(sizes, dtype, labels), Attrs::of(ShardAttrs{sizes[1] / 2, 2 * sizes[1]})});
     }
   }
   return list;

@@ -6,6 +6,7 @@
 
 #include "tutti/graph/node_call.h"
 #include "tutti/graph/passes/attach.h"
+#include "tutti/graph/passes/live_peak.h"
 #include "tutti/graph/passes/min_cut.h"
 
 namespace tutti::graph {
@@ -48,7 +49,7 @@ class Partitioner {
     if (std::find(read_late_.begin(), read_late_.end(), true) == read_late_.end()) return {};
     find_classes();
     choose();
-    rewrite();
+    rewrite(graph_);
     return statistics_;
   }
 
@@ -162,6 +163,42 @@ class Partitioner {
     const double budget = options_.activation_memory_budget;
     statistics_.kept_bytes = cut({});
     if (budget >= 1) return;
+    if (backward_.runs_later) statistics_.kept_bytes = cut(costly_for(budget, statistics_.kept_bytes));
+    else choose_by_peak(budget);
+  }
+
+  // Recomputing more keeps less, but what is recomputed lives as well: a long chain from its beginning takes as much as keeping it. Where forward and
+  // backward run in one call, the budget from the given one up whose graph needs the least memory is taken, so a smaller budget never needs more.
+  void choose_by_peak(double budget) {
+    constexpr int kLevels = 8;  // others are multiples of 1 / kLevels, so that two calls compare the same ones
+    std::vector<double> levels{budget};
+    for (int i = 1; i < kLevels; ++i) {
+      if (static_cast<double>(i) / kLevels > budget) levels.push_back(static_cast<double>(i) / kLevels);
+    }
+    const int64_t most = statistics_.kept_bytes;
+    std::vector<Side> best = side_;
+    int64_t least_peak = peak();
+    for (const double level : levels) {
+      const int64_t kept = cut(costly_for(level, most)), needed = peak();
+      if (needed > least_peak || (needed == least_peak && kept >= statistics_.kept_bytes)) continue;
+      least_peak = needed;
+      best = side_;
+      statistics_.kept_bytes = kept;
+    }
+    side_ = std::move(best);
+  }
+
+  // The memory that the graph needs with the current sides.
+  int64_t peak() {
+    Graph rewritten = graph_;
+    rewrite(rewritten);
+    std::fill(copy_.begin(), copy_.end(), -1);
+    statistics_.recomputed = 0;
+    return live_peak(rewritten);
+  }
+
+  // The costly nodes to recompute, so that no more is kept than the part `budget` of what lies between the least and `most`.
+  std::set<size_t> costly_for(double budget, int64_t most) {
     std::vector<std::pair<double, size_t>> candidates;  // work per byte freed, node
     for (size_t n = 0; n < class_.size(); ++n) {
       if (class_[n] != Recompute::costly) continue;
@@ -173,7 +210,7 @@ class Partitioner {
       for (size_t i = 0; i < count; ++i) nodes.insert(candidates[i].second);
       return nodes;
     };
-    const int64_t most = statistics_.kept_bytes, least = cut(first(candidates.size()));
+    const int64_t least = cut(first(candidates.size()));
     const int64_t target = least + static_cast<int64_t>(budget * static_cast<double>(most - least));
     // The fewest that are enough, then without those that the dearer ones made needless.
     size_t low = 0, high = candidates.size();
@@ -187,15 +224,15 @@ class Partitioner {
       chosen.erase(candidates[i].second);
       if (cut(chosen) > target) chosen.insert(candidates[i].second);
     }
-    statistics_.kept_bytes = cut(chosen);
+    return chosen;
   }
 
-  void rewrite() {
+  void rewrite(Graph& graph) {
     std::vector<Node> nodes;
-    nodes.reserve(graph_.nodes.size());
+    nodes.reserve(graph.nodes.size());
     std::vector<Value> forward_end;
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      Node node = graph_.nodes[n];
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      Node node = graph.nodes[n];
       if (!late_[n]) {
         if (!node.outputs.empty()) forward_end = {node.outputs[0]};
         nodes.push_back(std::move(node));
@@ -206,22 +243,22 @@ class Partitioner {
         if (made_late_.contains(v.buffer)) after.push_back(v);
       }
       if (after.empty() && !backward_.runs_later) after = forward_end;
-      for (Value& v : node.inputs) v.buffer = again(v.buffer, after, nodes);
+      for (Value& v : node.inputs) v.buffer = again(graph, v.buffer, after, nodes);
       nodes.push_back(std::move(node));
     }
-    graph_.nodes = std::move(nodes);
+    graph.nodes = std::move(nodes);
   }
 
   // The buffer where the backward finds what `buffer` holds; appends what computes it again.
-  int32_t again(int32_t buffer, const std::vector<Value>& after, std::vector<Node>& nodes) {
+  int32_t again(Graph& graph, int32_t buffer, const std::vector<Value>& after, std::vector<Node>& nodes) {
     const auto b = static_cast<size_t>(buffer);
     if (!is_early(buffer) || side_[b] != Side::sink) return buffer;
     if (copy_[b] >= 0) return copy_[b];
-    Node node = graph_.nodes[static_cast<size_t>(maker_[b])];
-    for (Value& v : node.inputs) v.buffer = again(v.buffer, after, nodes);
+    Node node = graph.nodes[static_cast<size_t>(maker_[b])];
+    for (Value& v : node.inputs) v.buffer = again(graph, v.buffer, after, nodes);
     for (Value& v : node.outputs) {
-      copy_[static_cast<size_t>(v.buffer)] = static_cast<int32_t>(graph_.buffers.size());
-      graph_.buffers.push_back(graph_.buffers[static_cast<size_t>(v.buffer)]);
+      copy_[static_cast<size_t>(v.buffer)] = static_cast<int32_t>(graph.buffers.size());
+      graph.buffers.push_back(graph.buffers[static_cast<size_t>(v.buffer)]);
       v.buffer = copy_[static_cast<size_t>(v.buffer)];
     }
     node.after = after;
