@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"UnsupportedDegree", QUICKSTART "--parallelism.context_parallel_degree=2", 2, {"context_parallel_degree", "version"}},
                     Wrong{"UnknownFlavor", QUICKSTART "--data corpus.jsonl --model.flavor=quikstart", 2, {"did you mean 'quickstart'"}},
                     Wrong{"BatchBeyondAllMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=9223372036854775807", 2, {"global_batch_tokens", "expected 1 to"}},
-                    Wrong{"ShardBeyondMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=1073741824", 2, {"virtual_shards", "GiB of memory"}},
+                    Wrong{"ShardBeyondMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=1073741824", 2, {"virtual_shards", "GiB a rank for parameters"}},
                     Wrong{"ProductOfNothing", "bench gemm --m 0", 2, {"not in range"}},
                     Wrong{"UnknownBench", "bench ops --only nosuchop", 2, {"nosuchop"}},
                     Wrong{"CpuTimeOfThreads", "bench ops --cpu-time --threads 2", 2, {"--cpu-time is that of one thread", "use --threads 1"}},

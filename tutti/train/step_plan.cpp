@@ -12,7 +12,6 @@
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
 #include "tutti/runtime/size_class.h"
-#include "tutti/train/batch.h"
 #include "tutti/train/run_model.h"
 #include "tutti/train/shard_model.h"
 #include "tutti/train/shard_step.h"
@@ -113,15 +112,15 @@ const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int6
   if (const auto known = known_.find({begin, end}); known != known_.end()) return known->second;
   const auto model = build_model(config_);
   const int64_t length = config_.data.sequence_length, tokens = config_.training.global_batch_tokens / config_.numerics.virtual_shards;
-  TokenRows rows;
-  rows.count = tokens / length;
-  rows.sequence_length = length;
-  for (auto* const column : {&rows.inputs, &rows.positions, &rows.labels}) column->assign(static_cast<size_t>(tokens), 0);
-  const models::TokenBatch batch = to_batch(rows);
-  const Tensor labels = labels_of(rows);
   for (const nn::NamedBuffer& buffer : model->named_buffers()) buffer.buffer.use();  // tables, which no op computes
 
   const FakeScope fake;
+  const auto column = [&] {
+    const MemoryCategoryScope category(MemoryCategory::data);
+    return fake.empty({tokens}, DType::i32);
+  };
+  const models::TokenBatch batch{column(), column(), column(), tokens / length};
+  const Tensor labels = column();
   std::vector<Tensor> leaves;
   {
     const MemoryCategoryScope category(MemoryCategory::parameters);
@@ -140,7 +139,6 @@ const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int6
   Shards made{.at_peak = fake.statistics().at_peak_by_category, .layout = tree.layout()};
   made.at_peak[static_cast<size_t>(MemoryCategory::parameters)] = 0;
   made.at_peak[static_cast<size_t>(MemoryCategory::workspace)] += config_.training.loss_max_bytes;
-  made.at_peak[static_cast<size_t>(MemoryCategory::data)] += 4 * block_bytes(kF32 * tokens);
   tree.clear();
   return known_.emplace(std::pair{begin, end}, std::move(made)).first->second;
 }
