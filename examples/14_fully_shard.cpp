@@ -9,6 +9,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/hash.h"
+#include "tutti/dist/dtensor.h"
 #include "tutti/nn/activation.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/linear.h"
@@ -17,6 +18,7 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/parallel/fully_shard.h"
 #include "tutti/parallel/shards.h"
+#include "tutti/runtime/rank_context.h"
 
 using namespace tutti;
 
@@ -34,7 +36,7 @@ struct Model final : nn::Module {
   }
   Tensor forward(Tensor x) const {
     for (const nn::Child<Block>& block : *blocks) x = block(x);
-    return sum(head(x), {1});
+    return sum(head(x), {.dims = {1}});
   }
   nn::Child<nn::ModuleList<Block>> blocks{this, "blocks"};
   nn::Child<nn::Linear> head{this, "head", kWidth, 1};
@@ -53,7 +55,7 @@ std::string train(comm::ProcessGroup& group) {
   for (int step = 1; step <= 30; ++step) {
     for (const int64_t s : shards.mine()) {
       const Tensor x = uniform({kRows, kWidth}, random_key("rows", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(s)), -1.0, 1.0);
-      const Tensor error = sub(model.forward(x), sin(sum(x, {1})));
+      const Tensor error = sub(model.forward(x), sin(sum(x, {.dims = {1}})));
       const Tensor losses = mul(error, error);
       backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.sink = shards.sink()});
       shards.add(losses);

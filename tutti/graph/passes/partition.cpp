@@ -170,16 +170,12 @@ class Partitioner {
   // Recomputing more keeps less, but what is recomputed lives as well: a long chain from its beginning takes as much as keeping it. Where forward and
   // backward run in one call, the budget from the given one up whose graph needs the least memory is taken, so a smaller budget never needs more.
   void choose_by_peak(double budget) {
-    constexpr int kLevels = 8;  // others are multiples of 1 / kLevels, so that two calls compare the same ones
-    std::vector<double> levels{budget};
-    for (int i = 1; i < kLevels; ++i) {
-      if (static_cast<double>(i) / kLevels > budget) levels.push_back(static_cast<double>(i) / kLevels);
-    }
+    constexpr int kLevels = 8;  // in multiples of 1 / kLevels, so that all calls compare the same ones
     const int64_t most = statistics_.kept_bytes;
     std::vector<Side> best = side_;
     int64_t least_peak = peak();
-    for (const double level : levels) {
-      const int64_t kept = cut(costly_for(level, most)), needed = peak();
+    for (auto level = static_cast<int>(budget * kLevels); level < kLevels; ++level) {
+      const int64_t kept = cut(costly_for(static_cast<double>(level) / kLevels, most)), needed = peak();
       if (needed > least_peak || (needed == least_peak && kept >= statistics_.kept_bytes)) continue;
       least_peak = needed;
       best = side_;

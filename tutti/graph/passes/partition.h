@@ -14,7 +14,8 @@ struct PartitionOptions {
   //      can recompute the rest (a minimum cut);
   //   0: recompute as much as possible, including matrix products and attention;
   //   between: of the costly ops, those that free the most bytes for their work are recomputed until the budget is met.
-  // Where forward and backward run in one call, more is kept than the budget says if less recomputation takes less memory in all.
+  // Where forward and backward run in one call, the budget counts in eighths, rounded down, and more is kept if less recomputation takes less memory in
+  // all.
   double activation_memory_budget = 1.0;
 };
 
