@@ -92,26 +92,26 @@ struct StepPlanner::State {
   double sent_gradients(const StepPlan& plan);
   double sent_parameters(const StepPlan& plan) const;
 
-  const Config config_;
-  std::vector<PlannedParameter> parameters_;
-  std::map<std::pair<int64_t, int64_t>, Shards> known_;
+  const Config config;
+  std::vector<PlannedParameter> parameters;
+  std::map<std::pair<int64_t, int64_t>, Shards> known;
 };
 
-StepPlanner::State::State(const Config& config) : config_(config) {
+StepPlanner::State::State(const Config& config) : config(config) {
   const auto model = build_model(config);
   std::vector<std::string> blocks;
   for (const nn::NamedModule& block : repeated_blocks(*model)) blocks.push_back(block.name + ".");
   for (const nn::NamedParameter& p : model->named_parameters()) {
     const auto block = std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
-    parameters_.push_back({p.parameter.sizes(), p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin())});
+    parameters.push_back({p.parameter.sizes(), p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin())});
   }
 }
 
 // Runs the program itself on fake tensors.
 const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int64_t end) {
-  if (const auto known = known_.find({begin, end}); known != known_.end()) return known->second;
-  const auto model = build_model(config_);
-  const int64_t length = config_.data.sequence_length, tokens = config_.training.global_batch_tokens / config_.numerics.virtual_shards;
+  if (const auto before = known.find({begin, end}); before != known.end()) return before->second;
+  const auto model = build_model(config);
+  const int64_t length = config.data.sequence_length, tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
   for (const nn::NamedBuffer& buffer : model->named_buffers()) buffer.buffer.use();  // tables, which no op computes
 
   const FakeScope fake;
@@ -130,7 +130,7 @@ const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int6
     }
   }
   parallel::GradientTree tree(leaves);
-  const ShardStep step(*model, tree, forward_options(config_), false);
+  const ShardStep step(*model, tree, forward_options(config), false);
   for (int64_t s = begin; s < end; ++s) {
     tree.begin(s);
     step.run(batch, labels, full(labels.sizes(), 1.0));
@@ -138,16 +138,16 @@ const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int6
   }
   Shards made{.at_peak = fake.statistics().at_peak_by_category, .layout = tree.layout()};
   made.at_peak[static_cast<size_t>(MemoryCategory::parameters)] = 0;
-  made.at_peak[static_cast<size_t>(MemoryCategory::workspace)] += config_.training.loss_max_bytes;
+  made.at_peak[static_cast<size_t>(MemoryCategory::workspace)] += config.training.loss_max_bytes;
   tree.clear();
-  return known_.emplace(std::pair{begin, end}, std::move(made)).first->second;
+  return known.emplace(std::pair{begin, end}, std::move(made)).first->second;
 }
 
 int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank) const {
   const int64_t shards = plan.degrees.shard;
   int64_t masters = 0, pages = 0, root = 0;
   std::vector<int64_t> blocks;
-  for (const PlannedParameter& p : parameters_) {
+  for (const PlannedParameter& p : parameters) {
     const bool is_copied = p.use_dtype != DType::f32;
     const int64_t copy = numel_of(p.sizes) * itemsize(p.use_dtype);
     if (shards == 1) {
@@ -162,25 +162,25 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
   if (shards == 1) return masters;
   if (plan.is_shared) return masters + pages / shards;
   // The peak is where backward begins: the last block has been gathered, and the one before it is on its way.
-  const bool keeps_all = config_.training.compile || config_.parallelism.fsdp_reshard_after_forward == "never" || blocks.empty();
+  const bool keeps_all = config.training.compile || config.parallelism.fsdp_reshard_after_forward == "never" || blocks.empty();
   const int64_t block = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
   return masters + (keeps_all ? pages : std::min(pages, root + 2 * block) + block / shards);
 }
 
 // What gradients take while ranks exchange them.
 int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) {
-  const auto [begin, end] = shards_of(config_, rank, plan.ranks);
+  const auto [begin, end] = shards_of(config, rank, plan.ranks);
   const parallel::UseLayout& layout = shards(begin, end).layout;
   const int64_t sets = set_bytes(layout, true);
   const auto nodes = std::ssize(comm::maximal_nodes(begin, end));
   if (plan.ranks == 1) return sets + set_bytes(layout, false);  // uses that are added
   const int64_t ranks = plan.ranks, all_nodes = [&] {
     int64_t count = 0;
-    for (int64_t r = 0; r < ranks && !is_every_round(config_); ++r) {
-      const auto range = parallel::shards_of_rank(config_.numerics.virtual_shards, static_cast<int>(r), static_cast<int>(ranks));
+    for (int64_t r = 0; r < ranks && !is_every_round(config); ++r) {
+      const auto range = parallel::shards_of_rank(config.numerics.virtual_shards, static_cast<int>(r), static_cast<int>(ranks));
       count += std::ssize(comm::maximal_nodes(range.begin, range.end));
     }
-    return is_every_round(config_) ? ranks : count;
+    return is_every_round(config) ? ranks : count;
   }();
   int64_t most = 0;  // beside the gradients that wait: what is copied together, what comes in, and what is finished of a large parameter
   for (const parallel::GradientBucket& bucket : parallel::buckets_of(layout, parallel::Keepers(layout.size(), static_cast<int>(rank), static_cast<int>(ranks)))) {
@@ -192,12 +192,12 @@ int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) 
 }
 
 RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
-  const auto [begin, end] = shards_of(config_, rank, plan.ranks);
+  const auto [begin, end] = shards_of(config, rank, plan.ranks);
   const Shards& program = shards(begin, end);
   RankMemory memory{.by_category = program.at_peak};
   int64_t kept = 0;  // this rank's slices of the rounds before
-  if (is_every_round(config_) && plan.ranks > 1) {
-    const int64_t last_round = (config_.numerics.virtual_shards - 1) / plan.ranks;
+  if (is_every_round(config) && plan.ranks > 1) {
+    const int64_t last_round = (config.numerics.virtual_shards - 1) / plan.ranks;
     if (last_round > 0) kept = most_nodes(0, last_round * plan.ranks) * set_bytes(program.layout, true) / plan.ranks;
     of(memory, MemoryCategory::gradients) += kept;
   }
@@ -207,16 +207,16 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     of(memory, MemoryCategory::gradients) = exchange;
   }
   of(memory, MemoryCategory::parameters) = parameter_memory(plan, rank);
-  const int64_t moments = config_.optimizer.name == "adamw" ? 2 : 1;
-  for (const PlannedParameter& p : parameters_) of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, rank % plan.degrees.shard, plan.degrees.shard));
+  const int64_t moments = config.optimizer.name == "adamw" ? 2 : 1;
+  for (const PlannedParameter& p : parameters) of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, rank % plan.degrees.shard, plan.degrees.shard));
   return memory;
 }
 
 // By the rank that brings the most nodes. What others add and hand out is a slice of each gradient for every rank, or for every replica of a part.
 double StepPlanner::State::sent_gradients(const StepPlan& plan) {
   if (plan.ranks == 1) return 0;
-  const int64_t shards_in_all = config_.numerics.virtual_shards;
-  const auto [begin, end] = shards_of(config_, 0, plan.ranks);
+  const int64_t shards_in_all = config.numerics.virtual_shards;
+  const auto [begin, end] = shards_of(config, 0, plan.ranks);
   double elements = 0, uses = 0;
   for (const auto& of_parameter : shards(begin, end).layout) {
     if (of_parameter.empty()) continue;
@@ -225,7 +225,7 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
     uses += numel * static_cast<double>(of_parameter.size());
   }
   int64_t nodes = (shards_in_all + plan.ranks - 1) / plan.ranks;
-  if (!is_every_round(config_)) {
+  if (!is_every_round(config)) {
     nodes = 0;
     for (const auto& of_rank : parallel::consecutive_shards(shards_in_all, static_cast<int>(plan.ranks))) nodes = std::max(nodes, std::ssize(of_rank));
   }
@@ -237,10 +237,10 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
 // Blocks that a rank gives back between forward and backward are gathered twice for each shard, other parameters once a step.
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
-  const bool keeps_all = config_.training.compile || config_.parallelism.fsdp_reshard_after_forward == "never";
-  const int64_t rounds = (config_.numerics.virtual_shards + plan.ranks - 1) / plan.ranks;
+  const bool keeps_all = config.training.compile || config.parallelism.fsdp_reshard_after_forward == "never";
+  const int64_t rounds = (config.numerics.virtual_shards + plan.ranks - 1) / plan.ranks;
   int64_t bytes = 0;
-  for (const PlannedParameter& p : parameters_) bytes += numel_of(p.sizes) * itemsize(p.use_dtype) * (keeps_all || p.block < 0 ? 1 : 2 * rounds);
+  for (const PlannedParameter& p : parameters) bytes += numel_of(p.sizes) * itemsize(p.use_dtype) * (keeps_all || p.block < 0 ? 1 : 2 * rounds);
   const auto shards = static_cast<double>(plan.degrees.shard);
   return static_cast<double>(bytes) * (shards - 1) / shards;
 }
@@ -248,13 +248,13 @@ double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
 StepPlanner::StepPlanner(const Config& config) : state_(std::make_unique<State>(config)) {}
 StepPlanner::~StepPlanner() = default;
 
-StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, data_degrees(state_->config_.parallelism, ranks), is_shared); }
+StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, data_degrees(state_->config.parallelism, ranks), is_shared); }
 
 StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
   TUTTI_CHECK(degrees.tensor == 1, "this version plans no step of ranks that divide the model: parallelism.tensor_parallel_degree = {}; with 1 the plan is that of a rank that has all of it",
               degrees.tensor);
   TUTTI_CHECK(degrees.data() == ranks, "a plan of {} x {} data ranks for {}", degrees.replicate, degrees.shard, ranks);
-  parallel::shards_of_rank(state_->config_.numerics.virtual_shards, 0, static_cast<int>(ranks));
+  parallel::shards_of_rank(state_->config.numerics.virtual_shards, 0, static_cast<int>(ranks));
   StepPlan plan{.ranks = ranks, .degrees = degrees, .is_shared = is_shared};
   for (int64_t r = 0; r < std::min(ranks, kPlannedRanks); ++r) plan.of_ranks.push_back(state_->memory(plan, r));
 
