@@ -41,6 +41,7 @@ TEST_P(DividedLayout, HasTheRunOfOneRank) {
   ASSERT_EQ(train("one", GetParam().shared).status, 0) << work.read("err.txt");
   ASSERT_EQ(train("many", GetParam().flags + std::string(" ") + GetParam().shared).status, 0) << work.read("err.txt");
   EXPECT_NE(work.read("err.txt").find("tp "), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find(" + parameters "), std::string::npos) << work.read("err.txt");  // of the peak memory
   expect_equal_runs("one", "many");
 }
 

@@ -12,6 +12,7 @@
 #include "tutti/nn/linear.h"
 #include "tutti/nn/module_call.h"
 #include "tutti/parallel/loss_parallel.h"
+#include "tutti/runtime/allocator.h"
 #include "tutti/runtime/numerics.h"
 
 namespace tutti::parallel {
@@ -186,6 +187,7 @@ void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const Parall
   TUTTI_CHECK(mesh->has_coordinate(), "parallelize_module: rank {} is not in {}; call it on the ranks of the mesh only", mesh->rank(), mesh->to_string());
   const std::vector<Styled> styled = styled_modules(module, plan);
   const std::map<const void*, Placement> placements = placements_of_plan(styled, mesh->size());
+  const MemoryCategoryScope category(MemoryCategory::parameters);
   std::vector<std::pair<nn::Parameter, Tensor>> masters;
   for (const auto& [name, parameter] : module.named_parameters()) {
     const auto it = placements.find(parameter.identity());
