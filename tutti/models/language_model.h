@@ -31,10 +31,10 @@ class LanguageModel : public nn::Module {
   // Training FLOPs per token: 6 per parameter that is multiplied with it, plus those of attention.
   virtual double training_flops_per_token(int64_t sequence_length) const = 0;
 
-  // How ranks divide the model (parallel/tensor_parallel.h), and UsageError where that many could not with the bits of one; `tokens` of a batch are
-  // cut by sequence parallelism, 0: it is off.
+  // How ranks divide the model (parallel/tensor_parallel.h), and UsageError where that many could not with the bits of one; `tokens` of a batch, of which
+  // `grain` form a leaf, are cut by sequence parallelism, 0: it is off.
   virtual std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const = 0;
-  virtual void check_tensor_parallel(int64_t degree, int64_t tokens) const = 0;
+  virtual void check_tensor_parallel(int64_t degree, int64_t tokens, int64_t grain) const = 0;
 };
 
 struct ModelOptions {

@@ -51,7 +51,7 @@ class Qwen3 final : public LanguageModel {
 
   // As qwen3_plan.h says.
   std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const override;
-  void check_tensor_parallel(int64_t degree, int64_t tokens) const override;
+  void check_tensor_parallel(int64_t degree, int64_t tokens, int64_t grain) const override;
 
   const Qwen3Config& config() const { return config_; }
 

@@ -7,7 +7,6 @@
 #include "tutti/core/error.h"
 #include "tutti/core/tree_cut.h"
 #include "tutti/ops/cross_entropy.h"
-#include "tutti/ops/sum_to.h"
 
 namespace tutti::models {
 
@@ -37,7 +36,7 @@ parallel::ParallelPlan qwen3_plan(const Qwen3Config& config, bool sequence_paral
   return plan;
 }
 
-std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& c, int64_t tokens) {
+std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& c, int64_t tokens, int64_t grain) {
   const int64_t leaf = codegen::contraction_leaf(), classes = std::max<int64_t>(class_leaf(), leaf);
   const auto sum = [](const std::string& what, int64_t size, int64_t of_leaf) {
     return DegreeLimit{fmt::format("the sum over {} {}, whose leaves have {}", size, what, of_leaf), largest_cut(size, of_leaf)};
@@ -49,20 +48,20 @@ std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& c, int64_t to
       sum("hidden features", c.ffn_dim, leaf),
       sum("classes of the vocabulary", c.vocab, classes),
   };
-  if (tokens > 0) limits.push_back(sum("tokens of a batch, which sequence parallelism cuts", tokens, token_grain()));
+  if (tokens > 0) limits.push_back(sum("tokens of a batch, which sequence parallelism cuts", tokens, grain));
   return limits;
 }
 
-int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens) {
-  const std::vector<DegreeLimit> limits = tensor_parallel_limits(config, tokens);
+int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens, int64_t grain) {
+  const std::vector<DegreeLimit> limits = tensor_parallel_limits(config, tokens, grain);
   return std::min_element(limits.begin(), limits.end(), [](const DegreeLimit& a, const DegreeLimit& b) { return a.largest < b.largest; })->largest;
 }
 
-void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens) {
-  const int64_t largest = largest_tensor_parallel_degree(config, tokens);
+void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens, int64_t grain) {
+  const int64_t largest = largest_tensor_parallel_degree(config, tokens, grain);
   if (degree >= 1 && std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= largest) return;
   std::string bounds;
-  for (const DegreeLimit& limit : tensor_parallel_limits(config, tokens)) {
+  for (const DegreeLimit& limit : tensor_parallel_limits(config, tokens, grain)) {
     if (limit.largest < degree) bounds += fmt::format("{}{} ({})", bounds.empty() ? "" : ", ", limit.what, limit.largest);
   }
   throw UsageError(fmt::format("qwen3 {}: tensor parallelism over {} ranks would not have the bits of one rank; expected a power of two up to {}{}{}", config.flavor, degree, largest,
@@ -70,7 +69,7 @@ void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t to
 }
 
 std::vector<parallel::PlanEntry> Qwen3::tensor_parallel_plan(bool sequence_parallel) const { return qwen3_plan(config_, sequence_parallel); }
-void Qwen3::check_tensor_parallel(int64_t degree, int64_t tokens) const { models::check_tensor_parallel(config_, degree, tokens); }
+void Qwen3::check_tensor_parallel(int64_t degree, int64_t tokens, int64_t grain) const { models::check_tensor_parallel(config_, degree, tokens, grain); }
 
 Tensor replicated(const Tensor& t, const dist::Mesh& mesh) { return dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tutti/models/qwen3.h"
+#include "tutti/ops/sum_to.h"
 #include "tutti/parallel/tensor_parallel.h"
 
 namespace tutti::models {
@@ -23,11 +24,11 @@ struct DegreeLimit {
   std::string what;  // "3 key/value heads"
   int64_t largest;   // a power of two
 };
-// `tokens`: those of a batch, which sequence parallelism cuts; 0: it is off.
-std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& config, int64_t tokens = 0);
-int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens = 0);
+// `tokens`: those of a batch, which sequence parallelism cuts, 0: it is off. `grain`: so many of them form a leaf of a sum over tokens.
+std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& config, int64_t tokens = 0, int64_t grain = token_grain());
+int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens = 0, int64_t grain = token_grain());
 // UsageError, naming what bounds it and the largest legal degree, unless that many ranks can divide the model with the bits of one rank.
-void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens = 0);
+void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens = 0, int64_t grain = token_grain());
 
 // The batch, or labels, which every rank of the mesh has, as distributed tensors.
 Tensor replicated(const Tensor& t, const dist::Mesh& mesh);

@@ -2,7 +2,6 @@
 
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
-#include "tutti/ops/sum_to.h"
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/train/run_model.h"
 
@@ -34,10 +33,9 @@ void check_tensor_parallel(const Config& config) {
   TUTTI_CHECK(!config.training.compile, "parallelism.tensor_parallel_degree = {} and training.compile = true: this version does not compile a divided model; set training.compile = false",
               p.tensor_parallel_degree);
   if (config.numerics.mode != "strict") return;
-  const TokenGrainScope grain(config.numerics.token_grain);
   const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
   try {
-    build_model(config)->check_tensor_parallel(p.tensor_parallel_degree, p.enable_sequence_parallel ? tokens : 0);
+    build_model(config)->check_tensor_parallel(p.tensor_parallel_degree, p.enable_sequence_parallel ? tokens : 0, config.numerics.token_grain);
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("parallelism.tensor_parallel_degree = {}: {}", p.tensor_parallel_degree, error.what()));
   }
