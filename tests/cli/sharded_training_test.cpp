@@ -2,33 +2,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/cli/support/program.h"
+#include "tests/cli/support/layout_runs.h"
 
 namespace tutti::test {
 namespace {
 
-
-struct Sharded : testing::Test {
-  Sharded() { work.write("corpus.jsonl", synthetic_corpus(20, 200)); }
-  Output train(const std::string& name, const std::string& more) {
-    return work.tutti("train " TUTTI_SOURCE_DIR "/configs/quickstart.toml --data corpus.jsonl --data.tokenizer=byte --model.flavor=tiny --training.steps=6 "
-                      "--training.global_batch_tokens=512 --data.sequence_length=32 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=2 --validation.every=3 "
-                      "--validation.steps=1 --validation.sample_tokens=8 --run.name=" + name + " " + more);
-  }
-  void expect_equal_runs(const std::string& a, const std::string& b) {
-    for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
-    const auto validated = [&](const std::string& run) {
-      const std::string lines = work.read("runs/" + run + "/metrics.jsonl"), key = "\"val_bits_per_byte\":";
-      const size_t at = lines.rfind(key);
-      return at == std::string::npos ? std::string() : lines.substr(at, lines.find_first_of(",}", at) - at);
-    };
-    EXPECT_NE(validated(a), "");
-    EXPECT_EQ(validated(a), validated(b)) << b;
-    EXPECT_EQ(work.digest(a), work.digest(b)) << b;
-    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-      EXPECT_TRUE(work.read("runs/" + a + "/checkpoint/step-6/" + file) == work.read("runs/" + b + "/checkpoint/step-6/" + file)) << b << " " << file;
-  }
-  Workplace work;
+struct Sharded : LayoutRuns {
+  Sharded() : LayoutRuns(6, "--model.flavor=tiny") {}
 };
 
 struct Layout {

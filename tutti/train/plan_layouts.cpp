@@ -41,7 +41,7 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
   StepPlanner planner(config);
   std::vector<PlannedLayout> layouts;
   for (int64_t shard = 1; shard <= ranks; ++shard) {
-    if (ranks % shard == 0) layouts.push_back(planned(planner, ranks, {ranks / shard, shard}, is_shared));
+    if (ranks % shard == 0) layouts.push_back(planned(planner, ranks, {ranks / shard, shard, config.parallelism.tensor_parallel_degree}, is_shared));
   }
   std::stable_sort(layouts.begin(), layouts.end(), [](const PlannedLayout& a, const PlannedLayout& b) {
     if (!a.plan || !b.plan) return a.plan.has_value() && !b.plan.has_value();

@@ -20,8 +20,8 @@ std::vector<nn::NamedModule> repeated_blocks(nn::Module& model);
 // Collective; before optimizers are made and values are drawn.
 std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group);
 
-// "mesh dp_shard 4: rank 0 stores 1.9 MiB of the parameters and sends at least 5.8 MiB a step; the ranks read one copy of 7.7 MiB". A second use of a
-// parameter, as of a tied embedding, sends its gradient again.
+// "mesh dp_shard 4: rank 0 stores 1.9 MiB of the parameters, a rank sends up to 6.9 MiB a step; the ranks read one copy of 7.7 MiB": the bytes are those of
+// the plan (step_plan.h).
 std::string describe_mesh(const parallel::ShardedModule& sharded, const Config& config, int64_t ranks);
 
 }  // namespace tutti::train
