@@ -53,6 +53,10 @@ JSON_READ = re.compile(r'::(parse|accept|sax_parse|from_(cbor|msgpack|ubjson|bso
 # Caches have one door too (runtime/cache_folder.h), which alone knows where they are.
 CACHE_DOOR = "tutti/runtime/cache_folder.cpp"
 CACHE_PLACE = re.compile(r'getenv\("(TUTTI_CACHE_DIR|XDG_CACHE_HOME|HOME)"\)|variable\("(TUTTI_CACHE_DIR|XDG_CACHE_HOME|HOME)"\)')
+# A test file that reads these is given them when the build is configured, by what stands in the file itself (cmake/TuttiRoom.cmake): a
+# header would have them only where its includer happens to read them too.
+PLACES = re.compile(r"TUTTI_(SOURCE|BINARY)_DIR")
+PLACES_HEADER = "tests/support/number_cases.h"  # which the build looks for by name
 INCLUDE = re.compile(r'#include "tutti/([a-z_]+)[/.]([^"]*)"')
 
 
@@ -106,6 +110,9 @@ def main(root: pathlib.Path) -> int:
                 why = fault_inside(room, relative.parts[2:], tuple(match.group(2).split("/")))
                 if why:
                     wrong.append(f"{relative}:{number}: {why}")
+    for path in sorted((root / "tests").rglob("*.h")):
+        if PLACES.search(path.read_text()) and str(path.relative_to(root)) != PLACES_HEADER:
+            wrong.append(f"{path.relative_to(root)}: a header reads TUTTI_SOURCE_DIR or TUTTI_BINARY_DIR; move the code to a .cpp file")
     for room, floors in FLOORS.items():
         for name in " ".join(floors).split():
             if not (root / "tutti" / room / name).is_dir() and not list((root / "tutti" / room).glob(f"{name}.*")):

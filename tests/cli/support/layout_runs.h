@@ -15,11 +15,8 @@ struct LayoutRuns : testing::Test {
     work.write("corpus.jsonl", synthetic_corpus(20, 200));
     this->flags += " --validation.every=" + std::to_string(steps / 2);
   }
-  Output train(const std::string& name, const std::string& more) {
-    return work.tutti("train " TUTTI_SOURCE_DIR "/configs/quickstart.toml --data corpus.jsonl --data.tokenizer=byte --training.steps=" + last +
-                      " --training.global_batch_tokens=512 --data.sequence_length=32 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=2 "
-                      "--validation.steps=1 --validation.sample_tokens=8 --run.name=" + name + " " + flags + " " + more);
-  }
+  // Trains the run `name` of the quickstart with the flags `more`.
+  Output train(const std::string& name, const std::string& more) const;
   // Losses, gradient norms, validation, sample, and the bytes of the last checkpoint.
   void expect_equal_runs(const std::string& a, const std::string& b) {
     for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
