@@ -63,7 +63,7 @@ class Trainer {
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
-        sharded_(shard_model(*model_, config.parallelism, group_)),
+        sharded_(shard_model(*model_, config.parallelism, group_, tensor_)),
         optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
@@ -250,8 +250,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
-    if (sharded_) log->note(describe_mesh(*sharded_, config_, ranks_));
     if (tensor_.mesh != nullptr) log->note(describe_tensor_ranks(*model_, config_.parallelism, ranks_));
+    else if (sharded_) log->note(describe_mesh(*sharded_, config_, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
