@@ -53,6 +53,14 @@ constexpr Layout kLayouts[] = {
      "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --activation_checkpoint.mode=full --runtime.transport=gloo"},
     {"Fsdp2Tp2Bf16Dropout", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2", "--training.mixed_precision_param=bfloat16 --model.dropout=0.1"},
     {"Fsdp2Tp2SavedInBackground", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
+    {"Tp2Compiled", "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true"},
+    {"Tp4CompiledBf16Dropout", "-n 4 --parallelism.tensor_parallel_degree=4 --training.compile=true", "--training.mixed_precision_param=bfloat16 --model.dropout=0.1"},
+    {"Dp3Tp2CompiledRecomputed", "-n 6 --parallelism.tensor_parallel_degree=2 --training.compile=true --activation_checkpoint.mode=full"},
+    {"Fsdp2Tp2Compiled", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true"},
+    {"Fsdp2Tp2CompiledOverlapped",
+     "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true --parallelism.data_parallel_overlap=backward"},
+    {"Fsdp2Tp2CompiledGloo", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true --runtime.transport=gloo"},
+    {"Tp2CompiledThreads", "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true --runtime.transport=threads"},
     {"Tp2SavedInBackground", "-n 2 --parallelism.tensor_parallel_degree=2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
 };
 

@@ -27,6 +27,10 @@ void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist
   const dist::Part& placed = dist::part_of(master, "fully_shard");
   TUTTI_CHECK(placed.mesh->ndim() == 1 && !placed.spec->has_partial() && placed.spec->placements()[0].pieces() == 1,
               "fully_shard: parameter '{}' is {} already; expected a plain tensor, or a part on one dim as parallelize_module() makes it", p.name, describe(master));
+  for (const std::string& name : mesh->names()) {
+    TUTTI_CHECK(std::ranges::count(placed.mesh->names(), name) == 0, "fully_shard: parameter '{}' is divided over {} already; give another dim of the same mesh, such as mesh->slice({{\"dp_shard\"}})",
+                p.name, placed.mesh->to_string());
+  }
   stored.mesh = dist::concatenate({mesh, placed.mesh});
   const int tensor_dim = mesh->ndim();
   dist::SpecFields fields = placed.spec->fields();

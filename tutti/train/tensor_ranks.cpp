@@ -28,8 +28,6 @@ TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& 
 void check_tensor_parallel(const Config& config) {
   const ParallelismConfig& p = config.parallelism;
   if (p.tensor_parallel_degree == 1) return;
-  TUTTI_CHECK(!config.training.compile, "parallelism.tensor_parallel_degree = {} and training.compile = true: this version does not compile a divided model; set training.compile = false",
-              p.tensor_parallel_degree);
   if (config.numerics.mode != "strict") return;
   const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
   try {
