@@ -37,16 +37,6 @@ void check_tensor_parallel(const Config& config) {
   }
 }
 
-std::string describe_tensor_ranks(const models::LanguageModel& model, const ParallelismConfig& config, int64_t ranks) {
-  const DataDegrees degrees = data_degrees(config, ranks);
-  int64_t stored = 0;
-  for (const nn::NamedParameter& p : model.named_parameters()) stored += p.parameter.stored().numel();
-  const auto mib = [](int64_t numel) { return static_cast<double>(numel) * 4 / (1 << 20); };
-  const auto dim = [](const char* name, int64_t degree) { return degree > 1 ? fmt::format("{} {} x ", name, degree) : ""; };
-  return fmt::format("mesh {}{}tp {}: rank 0 stores {:.1f} MiB of {:.1f} MiB of the parameters", dim("dp_replicate", degrees.replicate), dim("dp_shard", degrees.shard), degrees.tensor,
-                     mib(stored), mib(model.parameter_count()));
-}
-
 Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels, const models::ForwardOptions& options, const dist::Mesh& mesh) {
   if (mesh == nullptr) return model.losses(batch, labels, options);
   return dist::full_tensor(model.losses(replicated(batch, mesh), replicated(labels, mesh), options));

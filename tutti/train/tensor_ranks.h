@@ -27,9 +27,6 @@ struct TensorRanks {
 // Divides the model as configured; does nothing where the degree is 1. Collective; before optimizers are made and values are drawn.
 TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group);
 
-// "mesh dp_shard 2 x tp 2: rank 0 stores 1.9 MiB of 7.7 MiB of the parameters".
-std::string describe_tensor_ranks(const models::LanguageModel& model, const ParallelismConfig& config, int64_t ranks);
-
 // Losses and logits as plain tensors, whole on every rank of the mesh, from a batch that each of them has. Null: the model is not divided.
 Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels, const models::ForwardOptions& options, const dist::Mesh& mesh);
 Tensor logits_of(const models::LanguageModel& model, const models::TokenBatch& batch, const models::ForwardOptions& options, const dist::Mesh& mesh);

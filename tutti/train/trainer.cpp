@@ -250,8 +250,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
-    if (tensor_.mesh != nullptr) log->note(describe_tensor_ranks(*model_, config_.parallelism, ranks_));
-    else if (sharded_) log->note(describe_mesh(*sharded_, config_, ranks_));
+    if (sharded_ || tensor_.mesh != nullptr) log->note(describe_mesh(*model_, sharded_, config_, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
@@ -309,7 +308,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (memory_.peak_bytes > 0) {
       auto rows = memory_rows(memory_);
       const bool is_shared = !sharded_ || sharded_->is_shared();
-      if (tensor_.mesh == nullptr) rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
+      rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
       log->set_memory(rows);
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }
