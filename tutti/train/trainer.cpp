@@ -151,7 +151,9 @@ StepRecord Trainer::train_step() {
   const auto begin = Clock::now();
   StepRecord record{.step = state_.step + 1};
   const TraceSpan span(TraceCategory::annotation, TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
+  const RankContext& rank = RankContext::current();
   RankContext::current().allocator().reset_peak();
+  const int64_t flops_before = rank.product_flops, sent_before = rank.sent_bytes;
   const int64_t valid = run_shards(state_.next_row, &record.data_ms);
 
   const auto reduce = Clock::now();
@@ -192,6 +194,8 @@ StepRecord Trainer::train_step() {
   }
   if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
   record.memory_peak_bytes = memory.peak_bytes;
+  record.product_flops = rank.product_flops - flops_before;
+  record.sent_bytes = rank.sent_bytes - sent_before;
   return record;
 }
 
