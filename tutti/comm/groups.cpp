@@ -47,7 +47,7 @@ std::string chosen_transport(const GroupOptions& options) {
   return !options.transport.empty() || chosen == nullptr ? options.transport : chosen;
 }
 
-// Those of a group of members of `parent`.
+// A group whose members come from `parent` has the transport that was named for it.
 GroupOptions inherited(const GroupOptions& options, const ProcessGroup& parent) {
   GroupOptions own = options;
   if (own.transport.empty()) own.transport = parent.named_transport;

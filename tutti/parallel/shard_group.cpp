@@ -12,6 +12,7 @@
 #include "tutti/parallel/storage_placement.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::parallel {
 
@@ -297,7 +298,7 @@ void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
 
 void ShardGroup::after_forward(const Tensor& output) {
   is_finished_.clear();
-  if (is_shared() || !reshards_ || output.storage()->state() == StorageState::traced) return;
+  if (is_shared() || !reshards_ || inside_of(output).storage()->state() == StorageState::traced) return;
   if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
   reshard();
   if (requires_grad(output)) {

@@ -1,6 +1,7 @@
 #include "tutti/train/step_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -265,12 +266,15 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
     elements += numel;
     uses += numel * static_cast<double>(of_parameter.size());
   }
+  const auto ranks = static_cast<double>(plan.degrees.data());
+  // Replicas in a tree over ranks add each use by itself, as all_reduce.
+  if (!is_every_round(config) && plan.degrees.shard == 1 && std::has_single_bit(static_cast<uint64_t>(plan.degrees.data()))) return 2 * kF32 * uses * (ranks - 1) / ranks;
   int64_t nodes = (shards_in_all + plan.degrees.data() - 1) / plan.degrees.data();
   if (!is_every_round(config)) {
     nodes = 0;
     for (const auto& of_rank : parallel::consecutive_shards(shards_in_all, static_cast<int>(plan.degrees.data()))) nodes = std::max(nodes, std::ssize(of_rank));
   }
-  const auto ranks = static_cast<double>(plan.degrees.data()), keepers = plan.degrees.shard == 1 ? ranks : static_cast<double>(plan.degrees.replicate);
+  const double keepers = plan.degrees.shard == 1 ? ranks : static_cast<double>(plan.degrees.replicate);
   const double kept = elements / static_cast<double>(plan.degrees.shard);
   return kF32 * (static_cast<double>(nodes) * uses * (ranks - 1) / ranks + kept * (keepers - 1) / keepers);
 }
