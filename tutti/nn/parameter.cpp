@@ -12,7 +12,6 @@
 #include "tutti/ops/random.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/tensor/tensor_slot.h"
-#include "tutti/tensor/wrapper.h"
 
 namespace tutti::nn {
 namespace {
@@ -273,7 +272,7 @@ Tensor Buffer::use() const { return read_slot(std::shared_ptr<const TensorSlot>(
 void Buffer::set(Tensor value) const {
   State& s = state();
   TUTTI_CHECK(value.defined(), "buffer '{}' cannot hold an undefined tensor", s.name);
-  TUTTI_CHECK(inside_of(value).storage()->state() != StorageState::traced,
+  TUTTI_CHECK(value.storage()->state() != StorageState::traced,
               "buffer '{}' cannot hold {}, which exists only while compile() traces the function; write into its tensor (copy_), or return the value and set it after the call",
               s.name, describe(value));
   const std::lock_guard lock(s.mutex);
