@@ -131,7 +131,8 @@ std::string excess_of(const LayoutResult& result, const LayoutResult& base, cons
   const train::DataDegrees degrees = train::data_degrees(config.parallelism, ranks);
   const int64_t shards = config.numerics.virtual_shards;
   const double share = static_cast<double>((shards + degrees.data() - 1) / degrees.data()) / static_cast<double>(shards * degrees.tensor);
-  const double again = config.activation_checkpoint.mode == "none" ? 1.0 : 4.0 / 3.0;  // forward twice
+  const bool computes_again = config.activation_checkpoint.mode != "none" || config.training.loss_max_bytes > 0;  // forward, or the logits
+  const double again = computes_again ? 4.0 / 3.0 : 1.0;
   const auto flops = static_cast<double>(result.product_flops), most_flops = static_cast<double>(base.product_flops) * share * again;
   const auto mib = [](auto bytes) { return static_cast<double>(bytes) / (1 << 20); };
   if (flops > kTrust * most_flops) return fmt::format("rank 0 computes {:.2f} GFLOP in its matrix products, and its share is {:.2f}", flops / 1e9, most_flops / 1e9);

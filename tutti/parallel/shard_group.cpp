@@ -298,7 +298,8 @@ void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
 
 void ShardGroup::after_forward(const Tensor& output) {
   is_finished_.clear();
-  if (is_shared() || !reshards_ || inside_of(output).storage()->state() == StorageState::traced) return;
+  is_traced_ = inside_of(output).storage()->state() == StorageState::traced;
+  if (is_shared() || !reshards_ || is_traced_) return;
   if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
   reshard();
   if (requires_grad(output)) {
@@ -311,7 +312,7 @@ void ShardGroup::after_forward(const Tensor& output) {
 
 // Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next forward.
 void ShardGroup::finished(const Tensor& leaf) {
-  if (is_shared() || !reshards_) return;
+  if (is_shared() || !reshards_ || is_traced_) return;
   is_finished_.resize(parts_.size());
   bool all_are = true;
   for (size_t i = 0; i < parts_.size(); ++i) {

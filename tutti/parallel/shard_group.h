@@ -120,6 +120,9 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   std::unique_ptr<ParameterCopies> copies_;
   std::vector<Tensor> leaves_;        // what forward reads: the copies, or distributed tensors of which they are this rank's parts
   bool is_whole_ = false;
+  // Whether the last forward was traced: a compiled function reads all groups when it begins, so that one which is given back after its backward is
+  // gathered for the next call without a step between.
+  bool is_traced_ = false;
   std::vector<bool> is_finished_;  // per parameter, whether the backward that runs has its gradient
   // A gather on its way: the parts of all ranks as bytes, and the versions of this rank's parts when it began.
   struct Gather {
