@@ -8,6 +8,7 @@
 #include "tutti/nn/dropout.h"
 #include "tutti/nn/embedding.h"
 #include "tutti/nn/linear.h"
+#include "tutti/nn/moe.h"
 #include "tutti/nn/norm.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/attention.h"
@@ -44,13 +45,19 @@ const std::vector<Qwen3Config>& configs() {
       {.flavor = "8B", .dim = 4096, .layers = 36, .heads = 32, .kv_heads = 8, .ffn_dim = 12288, .vocab = 151936, .tied_embeddings = false},
       {.flavor = "14B", .dim = 5120, .layers = 40, .heads = 40, .kv_heads = 8, .ffn_dim = 17408, .vocab = 151936, .tied_embeddings = false},
       {.flavor = "32B", .dim = 5120, .layers = 64, .heads = 64, .kv_heads = 8, .ffn_dim = 25600, .vocab = 151936, .tied_embeddings = false},
+      // Mixtures of experts.
+      {.flavor = "tiny_moe", .dim = 32, .layers = 2, .heads = 2, .kv_heads = 1, .ffn_dim = 24, .vocab = 320, .tied_embeddings = true, .head_dim = 16, .experts = 6, .active_experts = 2},
+      {.flavor = "debugmodel_moe", .dim = 256, .layers = 8, .heads = 16, .kv_heads = 8, .ffn_dim = 768, .vocab = 2048, .tied_embeddings = true, .experts = 64, .active_experts = 8},
+      {.flavor = "30B-A3B", .dim = 2048, .layers = 48, .heads = 32, .kv_heads = 4, .ffn_dim = 768, .vocab = 151936, .tied_embeddings = false, .experts = 128, .active_experts = 8},
   };
   return table;
 }
 
-// Parameters of the matrix products of one block.
-int64_t block_products(const Qwen3Config& c) {
-  return c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + 3 * c.dim * c.ffn_dim;
+// Parameters of a model of which each block has so many feed-forward layers.
+int64_t count_with(const Qwen3Config& c, int64_t feed_forwards) {
+  const int64_t attention = c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads), norms = 2 * c.head_dim + 2 * c.dim;
+  const int64_t block = attention + norms + feed_forwards * 3 * c.dim * c.ffn_dim + c.experts * c.dim;
+  return c.layers * block + c.dim + c.vocab * c.dim * (c.tied_embeddings ? 1 : 2);
 }
 
 }  // namespace
@@ -68,14 +75,12 @@ std::vector<std::string> qwen3_flavors() {
   return names;
 }
 
-int64_t parameter_count(const Qwen3Config& c) {
-  const int64_t block = block_products(c) + 2 * c.head_dim + 2 * c.dim;
-  return c.layers * block + c.dim + c.vocab * c.dim * (c.tied_embeddings ? 1 : 2);
-}
+int64_t parameter_count(const Qwen3Config& c) { return count_with(c, c.experts > 0 ? c.experts : 1); }
+int64_t active_parameter_count(const Qwen3Config& c) { return count_with(c, c.experts > 0 ? c.active_experts : 1); }
 
 double training_flops_per_token(const Qwen3Config& c, int64_t sequence_length) {
   const int64_t looked_up = c.tied_embeddings ? 0 : c.vocab * c.dim;
-  return 6.0 * static_cast<double>(parameter_count(c) - looked_up) + 12.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
+  return 6.0 * static_cast<double>(active_parameter_count(c) - looked_up) + 12.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
 }
 
 namespace {
@@ -136,9 +141,35 @@ struct FeedForward final : nn::Module {
   nn::Child<nn::Dropout> dropout;
 };
 
+// The routing of Qwen3: softmax over all experts, weights of a token that add up to 1.
+nn::MoEOptions moe_options(const Qwen3Config& c) {
+  const nn::Init init = nn::Init::normal(c.init_std);
+  return {.dim = c.dim, .hidden_dim = c.ffn_dim,
+          .router = {.num_experts = c.experts, .top_k = c.active_experts, .score_func = nn::ScoreFunction::softmax, .route_norm = true, .init = init}, .init = init};
+}
+
+struct ExpertFeedForward final : nn::MoE {
+  ExpertFeedForward(const Qwen3Config& c, double dropout_p) : MoE(moe_options(c)), dropout(this, "dropout", dropout_p) {}
+  Tensor forward(const Tensor& x_TD) const { return dropout(MoE::forward(x_TD)); }
+
+  nn::Child<nn::Dropout> dropout;
+};
+
+// Either feed-forward layer of a block, as its submodule "mlp".
+struct Mlp {
+  Mlp(nn::Module* block, const Qwen3Config& c, double dropout_p) {
+    if (c.experts > 0) experts = std::make_unique<nn::Child<ExpertFeedForward>>(block, "mlp", c, dropout_p);
+    else dense = std::make_unique<nn::Child<FeedForward>>(block, "mlp", c, dropout_p);
+  }
+  Tensor operator()(const Tensor& x_TD) const { return dense != nullptr ? (*dense)(x_TD) : (*experts)(x_TD); }
+
+  std::unique_ptr<nn::Child<FeedForward>> dense;
+  std::unique_ptr<nn::Child<ExpertFeedForward>> experts;
+};
+
 struct Block final : nn::Module {
   Block(const Qwen3Config& c, double dropout_p)
-      : self_attn(this, "self_attn", c, dropout_p), mlp(this, "mlp", c, dropout_p),
+      : self_attn(this, "self_attn", c, dropout_p), mlp(this, c, dropout_p),
         input_layernorm(this, "input_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}),
         post_attention_layernorm(this, "post_attention_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}) {}
 
@@ -148,7 +179,7 @@ struct Block final : nn::Module {
   }
 
   nn::Child<Attention> self_attn;
-  nn::Child<FeedForward> mlp;
+  Mlp mlp;
   nn::Child<nn::RMSNorm> input_layernorm, post_attention_layernorm;
 };
 
