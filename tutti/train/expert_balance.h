@@ -17,8 +17,8 @@ namespace tutti::train {
 
 class ExpertBalance {
  public:
-  // Of the layers of experts of `model`, which must outlive this; `group` are the ranks that share the batch, null: one. A coefficient of 0 leaves biases as
-  // they are (optim/expert_balance.h).
+  // Balances the layers of experts of `model`, which must outlive this. `group`: the ranks that share the batch, null: one rank. A coefficient of 0 leaves the
+  // biases as they are (optim/expert_balance.h).
   ExpertBalance(nn::Module& model, double coefficient, comm::ProcessGroup* group);
   ~ExpertBalance();
 
