@@ -116,6 +116,22 @@ TEST_F(Experts, AreBalancedByTheirCoefficient) {
   EXPECT_NE(last("free").find("\"bias_max\":0,\"bias_min\":0"), std::string::npos) << last("free");
 }
 
+// A file with the names of published models holds the same model, biases of routers included.
+TEST_F(Experts, AreExportedAndReadUnderPublishedNames) {
+  ASSERT_EQ(train("run", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti("checkpoint export runs/run published.safetensors").status, 0) << work.read("err.txt");
+  const std::string file = work.read("published.safetensors");
+  for (const char* name : {"\"model.layers.1.mlp.experts.5.gate_proj.weight\"", "\"model.layers.0.mlp.experts.0.down_proj.weight\"", "\"model.layers.0.mlp.gate.weight\""})
+    EXPECT_NE(file.find(name), std::string::npos) << name;
+  EXPECT_EQ(file.find("experts.w1"), std::string::npos);
+  for (const std::string from : {"published.safetensors", "runs/run/checkpoint/step-6"}) {
+    const std::string name = from.starts_with("p") ? "from_published" : "from_checkpoint";
+    ASSERT_EQ(train(name, "-n 2 --parallelism.data_parallel_shard_degree=2 --checkpoint.initial_load_path=" + from).status, 0) << work.read("err.txt");
+  }
+  expect_equal("from_checkpoint", "from_published");
+  EXPECT_NE(work.metric("run", "loss_hex"), work.metric("from_published", "loss_hex"));
+}
+
 TEST_F(Experts, RefuseDegreesThatWouldDivideThem) {
   const Output tensor = train("tensor", "-n 2 --parallelism.tensor_parallel_degree=2");
   EXPECT_EQ(tensor.status, 2);

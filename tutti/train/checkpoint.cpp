@@ -137,6 +137,13 @@ void load_model(const fs::path& path, nn::Module& model) {
   nn::load(model, (fs::is_regular_file(path) ? path : resolve(path) / kModelFile).string());
 }
 
+void export_model(const fs::path& path, const fs::path& file) {
+  const SafetensorsFile from((resolve(path) / kModelFile).string());
+  nn::StateDict state;
+  for (const io::SafetensorsEntry& entry : from.entries()) state.emplace_back(entry.name, from.tensor(entry.name));
+  nn::save_published(state, file.string());
+}
+
 std::vector<DigestedTensor> digest_checkpoint(const fs::path& path) {
   const fs::path folder = resolve(path);
   std::vector<DigestedTensor> list;
