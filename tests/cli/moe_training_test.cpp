@@ -132,6 +132,29 @@ TEST_F(Experts, AreExportedAndReadUnderPublishedNames) {
   EXPECT_NE(work.metric("run", "loss_hex"), work.metric("from_published", "loss_hex"));
 }
 
+TEST_F(Experts, LoadsAreReportedAsTextAndAsAPage) {
+  ASSERT_EQ(train("run", "").status, 0) << work.read("err.txt");
+  const std::string page = work.read("runs/run/report.html");
+  EXPECT_NE(page.find("<h2>Loads of experts</h2>"), std::string::npos);
+  EXPECT_NE(page.find("aria-label=\"loads of experts at step 6\""), std::string::npos);
+  const Output text = work.tutti("report runs/run --experts");
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_EQ(text.out.substr(0, 7), "step 6\n");
+  const Output lines = work.tutti("report runs/run --experts --step 2 --json");
+  const std::string second = work.read("runs/run/metrics.jsonl");
+  for (const char* layer : {"{\"layer\":0,", "{\"layer\":1,"}) {
+    const size_t at = lines.out.find(layer);
+    ASSERT_NE(at, std::string::npos) << lines.out;
+    EXPECT_NE(second.find(lines.out.substr(at, lines.out.find('\n', at) - at)), std::string::npos) << lines.out;
+  }
+  EXPECT_EQ(work.tutti("report runs/run").out.substr(0, 12), "step 6: loss");
+  const Output missing = work.tutti("report runs/run --step 9");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("runs/run has no record of step 9; it has recorded steps 1 to 6"), std::string::npos) << missing.err;
+  const Output nothing = work.tutti("report corpus.jsonl");
+  EXPECT_NE(nothing.err.find("corpus.jsonl is not the folder of a run: it holds no metrics.jsonl"), std::string::npos) << nothing.err;
+}
+
 TEST_F(Experts, RefuseDegreesThatWouldDivideThem) {
   const Output tensor = train("tensor", "-n 2 --parallelism.tensor_parallel_degree=2");
   EXPECT_EQ(tensor.status, 2);
