@@ -24,7 +24,7 @@ HEAVY = {
     "llvm/Passes/": (2, "tutti/codegen/llvm/"),              # 9.6 s
     "llvm/": (30, "tutti/codegen/llvm/"),                    # precompiled once
     "CLI/": (29, "cli/"),                                    # 6 s, compiled in a few units
-    "nlohmann/": (19, ""),                                   # 2 to 4 s; the library writes with runtime/json_writer.h
+    "nlohmann/": (20, ""),                                   # 2 to 4 s; the library writes with runtime/json_writer.h
     "toml++/": (1, "tutti/train/"),                          # 4 s
     "mpi": (1, "tutti/comm/mpi/"),
     "regex": (0, ""),                                        # 3 s
@@ -42,7 +42,7 @@ GENERATED = "tutti/ops.h"  # all ops: for users and for tests, never for the lib
 MADE_BY_THE_BUILD = (GENERATED, "tutti/comm/collective_rows.h", "tutti/diagnose/collective_kind.h")
 # How many tests may read them; what is not here has no budget for tests.
 HEAVY_IN_TESTS = {
-    "nlohmann/": 26, "regex": 3, "random": 42, "future": 4, "mpi": 1, GENERATED: 42, "llvm/": 0, "CLI/": 0, "toml++/": 0, "iostream": 2,
+    "nlohmann/": 27, "regex": 3, "random": 42, "future": 4, "mpi": 1, GENERATED: 42, "llvm/": 0, "CLI/": 0, "toml++/": 0, "iostream": 2,
     "ranges": 0, "fmt/chrono.h": 0,
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
