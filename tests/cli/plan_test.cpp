@@ -62,6 +62,15 @@ constexpr Case kCases[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });
 
+// A fourth of the parameters' memory is on each of four ranks that divide them, and so for the optimizer.
+TEST_F(Plan, OfTheDebugModelOfExpertsDividesThem) {
+  const Output made = work.tutti("plan " TUTTI_SOURCE_DIR "/configs/qwen3_moe_debug.toml -n 4 --parallelism.data_parallel_shard_degree=4 --json");
+  ASSERT_EQ(made.status, 0) << made.err;
+  const nlohmann::json planned = nlohmann::json::parse(made.out.substr(0, made.out.find('\n')));
+  EXPECT_NEAR(planned["parameters_bytes"].get<double>(), 315'234'560.0, 0.02 * 315'234'560.0) << planned.dump();
+  EXPECT_NEAR(planned["optimizer_bytes"].get<double>(), 2 * 315'234'560.0, 0.02 * 2 * 315'234'560.0) << planned.dump();
+}
+
 // Nothing is allocated, and nothing is started.
 TEST_F(Plan, IsThereForAThousandRanksOfAModelThatFitsNowhere) {
   const nlohmann::json planned = plan("--model.flavor=32B -n 1024 --numerics.virtual_shards=1024 --training.global_batch_tokens=1048576 --parallelism.data_parallel_shard_degree=-1 "
