@@ -106,7 +106,11 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& offsets, const Te
   return positions.defined() ? call_op(kGroupedMm, attrs, a, b, offsets, positions) : call_op(kGroupedMm, attrs, a, b, offsets);
 }
 
-// Both gradients are grouped products of the cotangent again: what is 3-D contracts the ragged dim, what is 2-D keeps it.
+// As the weights of linear layers lie when they are multiplied.
+bool is_transposed_view(const Tensor& t) { return t.ndim() == 3 && t.strides()[1] == 1 && t.strides()[2] != 1; }
+
+// Both gradients are grouped products of the cotangent again: what is 3-D contracts the ragged dim, what is 2-D keeps it. The gradient of a 3-D operand lies as the
+// operand does, so that the sums over virtual shards, norms and optimizers walk through memory: the same products in the same order.
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   const Tensor& g = c.grads[0];
   if (!g.defined()) return;
@@ -116,8 +120,13 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
     const DType dtype = of.sizes.ndim() == 3 ? compute_dtype(of.dtype) : of.dtype;
     return product(a, b, c.inputs[2], positions, position_count, dtype);
   };
-  if (c.needs(0)) grads[0] = gradient(g, transpose(c.inputs[1], -1, -2), c.input_metas[0]);
-  if (c.needs(1)) grads[1] = gradient(transpose(c.inputs[0], -1, -2), g, c.input_metas[1]);
+  const auto turned = [](const Tensor& t) { return transpose(t, -1, -2); };
+  if (c.needs(0)) {
+    grads[0] = is_transposed_view(c.inputs[0]) ? turned(gradient(c.inputs[1], turned(g), c.input_metas[0])) : gradient(g, turned(c.inputs[1]), c.input_metas[0]);
+  }
+  if (c.needs(1)) {
+    grads[1] = is_transposed_view(c.inputs[1]) ? turned(gradient(turned(g), c.inputs[0], c.input_metas[1])) : gradient(turned(c.inputs[0]), g, c.input_metas[1]);
+  }
 }
 
 // Offsets count through the whole ragged dim, and a group is what they say: neither is cut.
