@@ -62,17 +62,22 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     return fmt::format("{} groups, largest {}x{}x{}: {}", groups.size(), p.m, p.n, p.k,
                        codegen::describe_gemm(p.m, p.n, p.k, p.a, p.b, p.c, trees.of(*largest)));
   });
-  // Large products take the threads one after the other, then small ones run side by side.
+  // Products that are a large part of the work take the threads one after the other; then the others run side by side, the larger ones first.
   constexpr double kWorthAllThreads = 1 << 21;
-  std::vector<size_t> small;
+  std::vector<std::pair<double, size_t>> work;
+  double all = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     const Product p = product_of(call, out, static_cast<int64_t>(g), groups[g]);
-    const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    if (work < kWorthAllThreads) small.push_back(g);
-    else multiply(g);
+    work.emplace_back(static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k), g);
+    all += work.back().first;
   }
-  ThreadPool::current().parallel_for(static_cast<int64_t>(small.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) multiply(small[static_cast<size_t>(i)]);
+  std::stable_sort(work.begin(), work.end(), [](const auto& x, const auto& y) { return x.first > y.first; });
+  ThreadPool& pool = ThreadPool::current();
+  const double large = std::max(kWorthAllThreads, all / (4.0 * pool.threads()));
+  size_t first_small = 0;
+  while (first_small < work.size() && work[first_small].first >= large) multiply(work[first_small++].second);
+  pool.parallel_for(static_cast<int64_t>(work.size() - first_small), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) multiply(work[first_small + static_cast<size_t>(i)].second);
   });
 }
 

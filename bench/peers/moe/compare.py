@@ -63,7 +63,7 @@ def print_rows(threads, ours, theirs):
         least, median = summary(rows)
         flops = rows[0]["gflops"] * rows[0]["min_us"]
         of_dense = lambda answers, least: f"{summary(answers[what, 'dense'])[0] / least:.2f}" if answers.get((what, "dense")) else ""
-        cells = [what, way, f"{rows[0]['max_over_mean']:.2f}" if way != "dense" else "", str(threads), f"{text_of(least)} ({text_of(median)})", f"{flops / least:.0f}", of_dense(ours, least)]
+        cells = [str(threads), what, way, f"{rows[0]['max_over_mean']:.2f}" if way != "dense" else "", f"{text_of(least)} ({text_of(median)})", f"{flops / least:.0f}", of_dense(ours, least)]
         peer = summary(theirs.get(case))
         cells += [f"{text_of(peer[0])} ({text_of(peer[1])})", f"{flops / peer[0]:.0f}", of_dense(theirs, peer[0]), f"{peer[0] / least:.2f}"] if peer else [""] * 4
         print("| " + " | ".join(cells) + " |", flush=True)
@@ -90,7 +90,7 @@ def main():
         if number == 0:
             about = f", PyTorch {peer.about['version']} as {peer.about['isa']}" if peer else ""
             print(f"\n{sizes['tokens']} tokens of {sizes['dim']} features, {sizes['top_k']} of {sizes['experts']} experts of {sizes['hidden_dim']}, {args.dtype}{about}; minimum (median)\n")
-            print("| what | load | max/mean | threads | Tutti | GFLOP/s | of dense | PyTorch | GFLOP/s | of dense | Tutti / PyTorch |\n|---|---|---|---|---|---|---|---|---|---|---|")
+            print("| threads | what | load | max/mean | Tutti | GFLOP/s | of dense | PyTorch | GFLOP/s | of dense | Tutti / PyTorch in rate |\n|---|---|---|---|---|---|---|---|---|---|---|")
         print_rows(threads, *measure(args, sizes, peer, threads))
         if peer:
             peer.end()
