@@ -1,5 +1,6 @@
 #include "bench/moe_bench.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>

@@ -1,6 +1,7 @@
 #include "tutti/nn/moe_router.h"
 
 #include <limits>
+#include <utility>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
