@@ -123,7 +123,7 @@ class Bench {
     Group module(problem_.saved_bytes);
     const parallel::ShardedModule sharded = parallel::fully_shard(module, {.mesh = mesh_});
     nn::initialize(module);
-    const train::NamedTensors tensors = train::parameters_of(module);
+    const train::NamedTensors tensors = train::tensors_of(module);
     namespace fs = std::filesystem;
     const fs::path folder = problem_.folder.empty() ? fs::temp_directory_path() : fs::path(problem_.folder);
     const fs::path file = folder / fmt::format("tutti-bench-fsdp-{}.safetensors", getpid()), plain = folder / fmt::format("tutti-bench-fsdp-{}.bin", getpid());

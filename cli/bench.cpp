@@ -70,6 +70,7 @@ void add_bench_compile(CLI::App& bench, Action& action);                        
 void add_bench_layouts(CLI::App& bench, Action& action);                          // bench_layouts.cpp
 void add_bench_loss(CLI::App& bench, Action& action);                             // bench_loss.cpp
 void add_bench_math(CLI::App& bench, Action& action);                             // bench_math.cpp
+void add_bench_moe(CLI::App& bench, Action& action);                              // bench_moe.cpp
 void add_bench_dtensor(CLI::App& bench, Action& action);  // bench_dtensor.cpp
 void add_bench_fsdp(CLI::App& bench, Action& action);  // bench_fsdp.cpp
 void add_bench_services(CLI::App& bench, Action& action, int argc, char** argv);  // bench_services.cpp
@@ -124,6 +125,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   add_bench_layouts(*verb, action);
   add_bench_loss(*verb, action);
   add_bench_math(*verb, action);
+  add_bench_moe(*verb, action);
   add_bench_dtensor(*verb, action);
   add_bench_fsdp(*verb, action);
   add_bench_services(*verb, action, argc, argv);

@@ -29,7 +29,7 @@ void add_checkpoint(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("checkpoint", "Look into checkpoints");
   verb->require_subcommand(1);
   struct Flags {
-    std::string path;
+    std::string path, file;
     bool digest = false, json = false;
   };
   auto flags = std::make_shared<Flags>();
@@ -50,6 +50,15 @@ void add_checkpoint(CLI::App& app, Action& action) {
       }
       if (flags->json) std::printf("%s\n", nlohmann::json{{"path", flags->path}, {"tensors", tensors.size()}, {"digest", train::digest_of(tensors)}}.dump().c_str());
       else std::printf("%s: %zu tensors, whole, digest %s\n", flags->path.c_str(), tensors.size(), train::digest_of(tensors).c_str());
+      return 0;
+    };
+  });
+  CLI::App* publish = verb->add_subcommand("export", "Write the model as one .safetensors file with the names of published models");
+  publish->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
+  publish->add_option("file", flags->file, "File to write, e.g. model.safetensors")->required();
+  publish->callback([flags, &action] {
+    action = [flags] {
+      train::export_model(flags->path, flags->file);
       return 0;
     };
   });

@@ -25,6 +25,7 @@ void add_tokenizer(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);
 void add_diff(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action, int argc, char** argv);
 void add_env(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);

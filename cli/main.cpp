@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   cli::add_checkpoint(app, action);
   cli::add_diff(app, action);
   cli::add_replay(app, action);
+  cli::add_report(app, action);
   cli::add_bench(app, action, argc, argv);
   cli::add_env(app, action);
   cli::add_trace(app, action);

@@ -18,7 +18,7 @@ def expect(status, words, script, *arguments):
         problems.append(f"{script} {' '.join(arguments)}: {', '.join(wrong)} in:\n{said}")
 
 
-for script in ("kernels/compare.py", "train/compare.py"):
+for script in ("kernels/compare.py", "train/compare.py", "moe/compare.py"):
     expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], script, "/nowhere/tutti")
     for threads in ("0", "1,x", "", "-2"):
         expect(2, [f"'{threads}' should be counts of at least 1"], script, tutti, f"--threads={threads}")
@@ -30,6 +30,8 @@ expect(1, ["no case has 'nothing like it'", "softmax, 16384 rows of 1024"], "ker
 expect(2, ["invalid choice: 'large'", "debugmodel"], "train/compare.py", tutti, "--model=large")
 expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "2017216 parameters", "| 1 | eager | ", "| 1 | compiled | "], "train/compare.py", tutti, "--model=quickstart", "--rows=1",
        "--sequence-length=16", "--threads=1", "--rounds=1", "--steps=1", "--python=/nowhere/python")
+expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "| 1 | rows | uneven | ", "| 1 | layer | dense | "], "moe/compare.py", tutti, "--tokens=32", "--dim=16", "--hidden-dim=8", "--experts=4",
+       "--top-k=2", "--threads=1", "--rounds=1", "--total-ms=1", "--python=/nowhere/python")
 if shutil.which("g++") and "avx2" in pathlib.Path("/proc/cpuinfo").read_text():  # what measures the rate of memory is built for that
     nowhere = [f"--{flag}=/nowhere" for flag in ("python", "mlx", "ggml")]
     words = ["PyTorch is missing: --python", "MLX is missing: --mlx", "ggml is missing: ", "| embedding, gradient, 4096 of 512 to 32000 | "]

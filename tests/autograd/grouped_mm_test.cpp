@@ -49,6 +49,18 @@ TEST(GroupedMmGradient, IsThatOfOneLinearLayerPerGroup) {
   }
 }
 
+// Optimizers read weight and gradient together.
+TEST(GroupedMmGradient, LiesAsTheWeightDoes) {
+  const Tensor x = sample_tensor(1, {12, 7}), weight = sample_tensor(2, {3, 5, 7}), offsets = Tensor::of<int64_t>({4, 4, 12});
+  requires_grad_(weight);
+  const Tensor with = sample_tensor(3, {12, 5});
+  for (const bool columns : {false, true}) {
+    const Tensor y = columns ? grouped_mm(transpose(transpose(weight, 1, 2), 1, 2), transpose(x, 0, 1), offsets) : grouped_mm(x, transpose(weight, 1, 2), offsets);
+    const Tensor loss[] = {sum(mul(columns ? transpose(y, 0, 1) : y, with))}, inputs[] = {weight};
+    EXPECT_TRUE(grad(loss, inputs)[0].is_contiguous()) << columns;
+  }
+}
+
 TEST(GroupedMmGradient, TakesThePositionsOfTheCall) {
   const Tensor x = sample_tensor(1, {6, 4}), w = sample_tensor(2, {2, 4, 3}), with = sample_tensor(3, {6, 3});
   requires_grad_(x);

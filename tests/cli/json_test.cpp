@@ -43,6 +43,7 @@ const Reading kReadings[] = {
     {"DiffOfStates", "runs/run/checkpoint/step-2/state.json", "diff runs/run/checkpoint/step-2 runs/run/checkpoint/step-2", false, kCannotTell},
     {"DiffOfWeights", "runs/run/checkpoint/step-2/model.safetensors", "diff runs/run runs/run", true, kCannotTell},
     {"DiffOfFiles", "other.jsonl", "diff runs/run/metrics.jsonl other.jsonl", false, kCannotTell},
+    {"ReportOfMetrics", "runs/run/metrics.jsonl", "report runs/run"},
     {"ReplayOfMetrics", "runs/run/metrics.jsonl", "replay runs/run --from 0", false, kCannotTell},
     {"ReplayOfAState", "runs/run/checkpoint/step-2/state.json", "replay runs/run --from 0", false, kCannotTell}};
 

@@ -61,9 +61,22 @@ constexpr Case kCases[] = {
     {"Fsdp2Tp2Gloo",
      "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo"},
     {"Tp2Compiled", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.compile=true"},
+    {"Experts", "--model.flavor=tiny_moe"},
+    {"ExpertsRecomputed", "--model.flavor=tiny_moe --activation_checkpoint.mode=full"},
+    {"ExpertsCompiled", "--model.flavor=tiny_moe --training.compile=true"},
+    {"ExpertsFsdp3Bf16", "-n 3 --model.flavor=tiny_moe --parallelism.data_parallel_shard_degree=3 --training.mixed_precision_param=bfloat16"},
     {"Large", "--model.flavor=debugmodel --training.global_batch_tokens=1024"},
 };
 INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });
+
+// A fourth of the parameters' memory is on each of four ranks that divide them, and so for the optimizer.
+TEST_F(Plan, OfTheDebugModelOfExpertsDividesThem) {
+  const Output made = work.tutti("plan " TUTTI_SOURCE_DIR "/configs/qwen3_moe_debug.toml -n 4 --parallelism.data_parallel_shard_degree=4 --json");
+  ASSERT_EQ(made.status, 0) << made.err;
+  const nlohmann::json planned = nlohmann::json::parse(made.out.substr(0, made.out.find('\n')));
+  EXPECT_NEAR(planned["parameters_bytes"].get<double>(), 315'234'560.0, 0.02 * 315'234'560.0) << planned.dump();
+  EXPECT_NEAR(planned["optimizer_bytes"].get<double>(), 2 * 315'234'560.0, 0.02 * 2 * 315'234'560.0) << planned.dump();
+}
 
 // Nothing is allocated, and nothing is started.
 TEST_F(Plan, IsThereForAThousandRanksOfAModelThatFitsNowhere) {

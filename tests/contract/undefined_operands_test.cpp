@@ -114,7 +114,8 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(add_in_order); PROBE(log); PROBE(log2); PROBE(log10); PROBE(log1p); PROBE(rsqrt); PROBE(reciprocal); PROBE(sin); PROBE(cos); PROBE(tan);
   PROBE(asin); PROBE(acos); PROBE(atan); PROBE(sinh); PROBE(cosh); PROBE(tanh); PROBE(asinh); PROBE(acosh); PROBE(atanh); PROBE(erf);
   PROBE(erfinv); PROBE(sigmoid); PROBE(lgamma); PROBE(signbit); PROBE(logical_not); PROBE(isnan); PROBE(isinf); PROBE(unfold);
-  PROBE(unfold_backward); PROBE(masked_fill); PROBE(kthvalue); PROBE(mode); PROBE(logcumsumexp); PROBE(decayed_cumsum);
+  PROBE(unfold_backward); PROBE(masked_fill); PROBE(kthvalue); PROBE(mode); PROBE(logcumsumexp); PROBE(decayed_cumsum); PROBE(sort_slots);
+  PROBE(dispatch_rows); PROBE(combine_rows);
   probe("cast", static_cast<Tensor (*)(const Tensor&, DType)>(cast));
   probe("sqrt", static_cast<Tensor (*)(const Tensor&)>(sqrt));
   probe("cat", static_cast<Tensor (*)(std::span<const Tensor>, int64_t)>(cat));

@@ -66,6 +66,21 @@ def attend(query, keys, values):
     return [math.fsum(w * v[i] for w, v in zip(weights, values)) / total for i in range(len(values[0]))]
 
 
+def gated(w, name, x):
+    gate, up = linear(x, w(f"{name}.gate_proj")), linear(x, w(f"{name}.up_proj"))
+    return linear([g / (1 + math.exp(-g)) * u for g, u in zip(gate, up)], w(f"{name}.down_proj"))
+
+
+def experts(config, w, x):
+    """The best experts by the softmax of the gate, weighted by their shares of the sum of the best."""
+    logits = linear(x, w("mlp.gate"))
+    exponentials = [math.exp(v - max(logits)) for v in logits]
+    best = sorted(range(config["experts"]), key=lambda e: (-exponentials[e], e))[:config["active_experts"]]
+    total = math.fsum(exponentials[e] for e in best)
+    outputs = [[exponentials[e] / total * v for v in gated(w, f"mlp.experts.{e}", x)] for e in best]
+    return [math.fsum(column) for column in zip(*outputs)]
+
+
 def block(config, weights, prefix, document):
     """x [tokens][dim] of one document, causal."""
     heads, kv_heads, dim = config["heads"], config["kv_heads"], config["head_dim"]
@@ -87,8 +102,7 @@ def block(config, weights, prefix, document):
             mixed += attend(queries[t][h], [k[shared] for k in keys[:t + 1]], [v[shared] for v in values[:t + 1]])
         h = add(x, linear(mixed, w("self_attn.o_proj")))
         n = rms_norm(h, w("post_attention_layernorm"), eps)
-        gate, up = linear(n, w("mlp.gate_proj")), linear(n, w("mlp.up_proj"))
-        out.append(add(h, linear([g / (1 + math.exp(-g)) * u for g, u in zip(gate, up)], w("mlp.down_proj"))))
+        out.append(add(h, experts(config, w, n) if "experts" in config else gated(w, "mlp", n)))
     return out
 
 

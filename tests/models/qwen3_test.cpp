@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(, Qwen3Sizes,
                          testing::Values(Published{"debugmodel", 31'987'968, 0.997}, Published{"0.6B", 596'049'920, 6.395},
                                          Published{"1.7B", 1'720'574'976, 13.142}, Published{"4B", 4'022'468'096, 31.383},
                                          Published{"8B", 8'190'735'360, 52.658}, Published{"14B", 14'768'307'200, 94.009},
-                                         Published{"32B", 32'762'123'264, 217.675}),
+                                         Published{"32B", 32'762'123'264, 217.675},
+                                         Published{"30B-A3B", 30'532'122'624, 27.915}, Published{"debugmodel_moe", 315'234'560, 1.111}),
                          [](const auto& info) {
                            std::string name = info.param.flavor;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -59,8 +60,15 @@ TEST(Qwen3, CountsTheParametersItHas) {
     Qwen3Config config = tiny();
     config.tied_embeddings = tied;
     EXPECT_EQ(Qwen3(config, 8).parameter_count(), parameter_count(config));
+    EXPECT_EQ(active_parameter_count(config), parameter_count(config));
+    config.experts = 5, config.active_experts = 2;
+    EXPECT_EQ(Qwen3(config, 8).parameter_count(), parameter_count(config));
+    EXPECT_EQ(parameter_count(config) - active_parameter_count(config), config.layers * 3 * 3 * config.dim * config.ffn_dim) << "3 experts that a token does not take";
   }
 }
+
+// 30.5 billion parameters, of which a token meets 3.3 billion.
+TEST(Qwen3, HasThePublishedActiveParameters) { EXPECT_EQ(active_parameter_count(qwen3_config("30B-A3B")), 3'353'032'704); }
 
 TEST(Qwen3, NamesParametersAsPublishedWeightsDo) {
   std::vector<std::string> names;
@@ -150,9 +158,14 @@ TEST(Qwen3, InitialisesByNameAndSeedOnly) {
   EXPECT_NE(first_values(1), first_values(2));
 }
 
-TEST(Qwen3, CheckpointedBlocksGiveTheSameGradients) {
+class Qwen3Blocks : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(WithExperts, Qwen3Blocks, testing::Values(0, 5));
+
+TEST_P(Qwen3Blocks, CheckpointedGiveTheSameGradients) {
   seed_all(1);
-  Qwen3 model(tiny(), 32);
+  Qwen3Config config = tiny();
+  config.experts = GetParam(), config.active_experts = 2;
+  Qwen3 model(config, 32);
   nn::initialize(model);
   const auto gradients = [&](bool checkpointed) {
     const Tensor logits = model.forward(batch_of(some_tokens(20), 2), {.checkpoint_blocks = checkpointed});
@@ -167,9 +180,11 @@ TEST(Qwen3, CheckpointedBlocksGiveTheSameGradients) {
   EXPECT_EQ(gradients(false), gradients(true));
 }
 
-TEST(Qwen3, ComputesInBf16WithF32Gradients) {
+TEST_P(Qwen3Blocks, ComputeInBf16WithF32Gradients) {
   seed_all(1);
-  Qwen3 model(tiny(), 32);
+  Qwen3Config config = tiny();
+  config.experts = GetParam(), config.active_experts = 2;
+  Qwen3 model(config, 32);
   model.to(DType::bf16);
   nn::initialize(model);
   const Tensor losses = cross_entropy(model.forward(batch_of(some_tokens(12), 1)), Tensor::of(some_tokens(12)));

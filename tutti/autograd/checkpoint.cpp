@@ -1,7 +1,10 @@
 #include "tutti/autograd/checkpoint.h"
 
+#include <utility>
+
 #include "tutti/autograd/anomaly.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/recomputing.h"
 #include "tutti/ops/keys_again.h"
 #include "tutti/runtime/trace/trace_context.h"
 #include "tutti/tensor/tensor_slot.h"
@@ -31,6 +34,19 @@ class NotedKeys final : public KeySource {
  private:
   std::vector<RandomKey>& keys_;
   KeySource* previous_;
+};
+
+thread_local bool recomputing = false;
+
+class RecomputeScope {
+ public:
+  RecomputeScope() : previous_(std::exchange(recomputing, true)) {}
+  ~RecomputeScope() { recomputing = previous_; }
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
+
+ private:
+  const bool previous_;
 };
 
 // A slot that a region read in its forward, and what it held.
@@ -77,6 +93,7 @@ struct CheckpointNode final : autograd::Node {
       EnableGradScope enable;
       MemoryCategoryScope category(MemoryCategory::activations);
       autograd::RegionScope region(order);
+      const RecomputeScope again;
       const KeysAgain same_keys(keys, "backward of checkpoint: the region");
       const ObservedSlots same_slots([this](const auto& slot, const Tensor& held) { check_slot(slot, held); });
       output = fn(leaves);
@@ -119,6 +136,8 @@ struct CheckpointNode final : autograd::Node {
 };
 
 }  // namespace
+
+bool is_recomputing() { return recomputing; }
 
 Tensor checkpoint(std::function<Tensor(std::span<const Tensor>)> fn, std::span<const Tensor> inputs) {
   if (!is_grad_enabled()) return fn(inputs);

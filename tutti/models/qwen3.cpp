@@ -1,6 +1,5 @@
 #include "tutti/models/qwen3.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "tutti/autograd/checkpoint.h"
@@ -8,6 +7,7 @@
 #include "tutti/nn/dropout.h"
 #include "tutti/nn/embedding.h"
 #include "tutti/nn/linear.h"
+#include "tutti/nn/moe.h"
 #include "tutti/nn/norm.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/attention.h"
@@ -24,60 +24,6 @@
 #include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::models {
-namespace {
-
-const std::vector<Qwen3Config>& configs() {
-  static const std::vector<Qwen3Config> table = {
-      // A model that trains in a second, to try out whatever surrounds training.
-      {.flavor = "tiny", .dim = 32, .layers = 2, .heads = 2, .kv_heads = 1, .ffn_dim = 64, .vocab = 320, .tied_embeddings = true, .head_dim = 16},
-      // The smallest that tensor parallelism divides over four ranks.
-      {.flavor = "tiny-tp4", .dim = 32, .layers = 2, .heads = 8, .kv_heads = 4, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true},
-      // A model that a laptop trains in minutes: the quickstart.
-      {.flavor = "quickstart", .dim = 192, .layers = 4, .heads = 6, .kv_heads = 3, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true,
-       .head_dim = 32},
-      // As large as the quickstart, and legal for tensor parallelism over four ranks.
-      {.flavor = "quickstart-tp4", .dim = 128, .layers = 4, .heads = 8, .kv_heads = 4, .ffn_dim = 512, .vocab = 2048, .tied_embeddings = true},
-      {.flavor = "debugmodel", .dim = 256, .layers = 8, .heads = 16, .kv_heads = 8, .ffn_dim = 3072, .vocab = 2048, .tied_embeddings = true},
-      {.flavor = "0.6B", .dim = 1024, .layers = 28, .heads = 16, .kv_heads = 8, .ffn_dim = 3072, .vocab = 151936, .tied_embeddings = true},
-      {.flavor = "1.7B", .dim = 2048, .layers = 28, .heads = 16, .kv_heads = 8, .ffn_dim = 6144, .vocab = 151936, .tied_embeddings = true},
-      {.flavor = "4B", .dim = 2560, .layers = 36, .heads = 32, .kv_heads = 8, .ffn_dim = 9728, .vocab = 151936, .tied_embeddings = true},
-      {.flavor = "8B", .dim = 4096, .layers = 36, .heads = 32, .kv_heads = 8, .ffn_dim = 12288, .vocab = 151936, .tied_embeddings = false},
-      {.flavor = "14B", .dim = 5120, .layers = 40, .heads = 40, .kv_heads = 8, .ffn_dim = 17408, .vocab = 151936, .tied_embeddings = false},
-      {.flavor = "32B", .dim = 5120, .layers = 64, .heads = 64, .kv_heads = 8, .ffn_dim = 25600, .vocab = 151936, .tied_embeddings = false},
-  };
-  return table;
-}
-
-// Parameters of the matrix products of one block.
-int64_t block_products(const Qwen3Config& c) {
-  return c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + 3 * c.dim * c.ffn_dim;
-}
-
-}  // namespace
-
-Qwen3Config qwen3_config(std::string_view flavor) {
-  for (const Qwen3Config& c : configs()) {
-    if (c.flavor == flavor) return c;
-  }
-  throw UsageError(unknown_name_message("qwen3 flavor", flavor, qwen3_flavors()));
-}
-
-std::vector<std::string> qwen3_flavors() {
-  std::vector<std::string> names;
-  for (const Qwen3Config& c : configs()) names.push_back(c.flavor);
-  return names;
-}
-
-int64_t parameter_count(const Qwen3Config& c) {
-  const int64_t block = block_products(c) + 2 * c.head_dim + 2 * c.dim;
-  return c.layers * block + c.dim + c.vocab * c.dim * (c.tied_embeddings ? 1 : 2);
-}
-
-double training_flops_per_token(const Qwen3Config& c, int64_t sequence_length) {
-  const int64_t looked_up = c.tied_embeddings ? 0 : c.vocab * c.dim;
-  return 6.0 * static_cast<double>(parameter_count(c) - looked_up) + 12.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
-}
-
 namespace {
 
 // A projection without bias whose weight [out, in] starts from a normal distribution.
@@ -136,9 +82,35 @@ struct FeedForward final : nn::Module {
   nn::Child<nn::Dropout> dropout;
 };
 
+// The routing of Qwen3: softmax over all experts, weights of a token that add up to 1.
+nn::MoEOptions moe_options(const Qwen3Config& c) {
+  const nn::Init init = nn::Init::normal(c.init_std);
+  return {.dim = c.dim, .hidden_dim = c.ffn_dim,
+          .router = {.num_experts = c.experts, .top_k = c.active_experts, .score_func = nn::ScoreFunction::softmax, .route_norm = true, .init = init}, .init = init};
+}
+
+struct ExpertFeedForward final : nn::MoE {
+  ExpertFeedForward(const Qwen3Config& c, double dropout_p) : MoE(moe_options(c)), dropout(this, "dropout", dropout_p) {}
+  Tensor forward(const Tensor& x_TD) const { return dropout(MoE::forward(x_TD)); }
+
+  nn::Child<nn::Dropout> dropout;
+};
+
+// Either feed-forward layer of a block, as its submodule "mlp".
+struct Mlp {
+  Mlp(nn::Module* block, const Qwen3Config& c, double dropout_p) {
+    if (c.experts > 0) experts = std::make_unique<nn::Child<ExpertFeedForward>>(block, "mlp", c, dropout_p);
+    else dense = std::make_unique<nn::Child<FeedForward>>(block, "mlp", c, dropout_p);
+  }
+  Tensor operator()(const Tensor& x_TD) const { return dense != nullptr ? (*dense)(x_TD) : (*experts)(x_TD); }
+
+  std::unique_ptr<nn::Child<FeedForward>> dense;
+  std::unique_ptr<nn::Child<ExpertFeedForward>> experts;
+};
+
 struct Block final : nn::Module {
   Block(const Qwen3Config& c, double dropout_p)
-      : self_attn(this, "self_attn", c, dropout_p), mlp(this, "mlp", c, dropout_p),
+      : self_attn(this, "self_attn", c, dropout_p), mlp(this, c, dropout_p),
         input_layernorm(this, "input_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}),
         post_attention_layernorm(this, "post_attention_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}) {}
 
@@ -148,7 +120,7 @@ struct Block final : nn::Module {
   }
 
   nn::Child<Attention> self_attn;
-  nn::Child<FeedForward> mlp;
+  Mlp mlp;
   nn::Child<nn::RMSNorm> input_layernorm, post_attention_layernorm;
 };
 

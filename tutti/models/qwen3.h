@@ -1,5 +1,5 @@
-// Qwen3, dense: a decoder with grouped-query attention, per-head norms on queries and keys, rotary positions and a gated
-// feed-forward layer. Source: the published configurations and weights of Qwen3.
+// Qwen3, dense or with a mixture of experts: a decoder with grouped-query attention, per-head norms on queries and keys, rotary positions and a gated
+// feed-forward layer, or experts that are such layers (nn/moe.h). Source: the published configurations and weights of Qwen3.
 //
 //   h = x + Attention(RmsNorm(x));  y = h + FeedForward(RmsNorm(h));  logits = Head(RmsNorm(y_last))
 //
@@ -7,39 +7,17 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "tutti/models/language_model.h"
+#include "tutti/models/qwen3_config.h"
 #include "tutti/nn/linear.h"
 
 namespace tutti::models {
 
-struct Qwen3Config {
-  std::string flavor;
-  int64_t dim, layers, heads, kv_heads, ffn_dim, vocab;
-  bool tied_embeddings;
-  int64_t head_dim = 128;
-  double rope_theta = 1e6;
-  double norm_eps = 1e-6;
-  double init_std = 0.02;
-};
-
-// The configuration of a flavor: 0.6B, 1.7B, 4B, 8B, 14B, 32B, and the small debugmodel, quickstart, quickstart-tp4, tiny and tiny-tp4. UsageError, listing
-// the flavors, for any other name.
-Qwen3Config qwen3_config(std::string_view flavor);
-std::vector<std::string> qwen3_flavors();
-
-// The number of parameters, computed without building the model.
-int64_t parameter_count(const Qwen3Config& config);
-// Training FLOPs per token: 6 per parameter, not counting an embedding that is only looked up, plus
-// 12 * layers * heads * head_dim * sequence_length for attention (as if it were not causal).
-double training_flops_per_token(const Qwen3Config& config, int64_t sequence_length);
-
 class Qwen3 final : public LanguageModel {
  public:
-  // UsageError when the head counts do not divide.
+  // UsageError when the head counts do not divide, and for numbers of experts that do not fit.
   Qwen3(const Qwen3Config& config, const ModelOptions& options);
   Qwen3(const Qwen3Config& config, int64_t max_positions) : Qwen3(config, ModelOptions{.max_positions = max_positions}) {}
   ~Qwen3() override;

@@ -12,7 +12,17 @@ namespace tutti::models {
 
 using parallel::ColwiseParallel, parallel::PrepareModuleInput, parallel::PrepareModuleOutput, parallel::RowwiseParallel, parallel::SequenceParallel;
 
+namespace {
+
+void check_has_no_experts(const Qwen3Config& config) {
+  TUTTI_CHECK(config.experts == 0, "qwen3 {}: this version does not divide mixtures of experts by tensor parallelism; use parallelism.tensor_parallel_degree = 1 and the ranks for data",
+              config.flavor);
+}
+
+}  // namespace
+
 parallel::ParallelPlan qwen3_plan(const Qwen3Config& config, bool sequence_parallel) {
+  check_has_no_experts(config);
   // The stream of activations between the layers, [T, D].
   const Placement stream = sequence_parallel ? dist::shard(0) : dist::replicate();
   const std::string layer = "model.layers.*.";
@@ -58,6 +68,7 @@ int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens
 }
 
 void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens, int64_t grain) {
+  if (degree > 1) check_has_no_experts(config);
   const int64_t largest = largest_tensor_parallel_degree(config, tokens, grain);
   if (degree >= 1 && std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= largest) return;
   std::string bounds;

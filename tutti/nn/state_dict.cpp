@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/safetensors.h"
 #include "tutti/nn/module.h"
+#include "tutti/nn/published_experts.h"
 #include "tutti/ops/copy.h"
 
 namespace tutti::nn {
@@ -114,19 +115,19 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
 
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
   const SafetensorsFile file(path);
+  const GroupedTensors tensors(file);
   std::vector<Offer> offers;
-  for (const auto& entry : file.entries()) {
-    const Tensor view = file.tensor(entry.name);
-    offers.push_back({entry.name, view.extents(), view.dtype(), describe(view)});
-  }
+  for (const GroupedTensors::Entry& entry : tensors.entries()) offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text});
   const std::vector<Target> targets = targets_of(module);
   LoadReport report = compare(targets, offers, options, path);
   NoGradScope no_grad;
   for (const Target& target : targets) {
-    if (file.contains(target.name)) take(target, file.tensor(target.name));
+    if (tensors.contains(target.name)) take(target, tensors.tensor(target.name));
   }
   return report;
 }
+
+void save_published(const StateDict& state, const std::string& path) { write_safetensors(path, published(state), {{"format", "pt"}}); }
 
 void save(const Module& module, const std::string& path) { write_safetensors(path, module.state_dict(), {{"format", "pt"}}); }
 

@@ -29,9 +29,12 @@ struct LoadReport {
 };
 
 // Loads the tensors of a .safetensors file by name, one at a time straight from the file's pages, and converts them to the dtypes
-// of the masters. Errors as Module::load_state_dict(), and those of SafetensorsFile. A module that failed to load is unchanged.
+// of the masters. Experts may stand under the names of published models (nn/published_experts.h). Errors as Module::load_state_dict(), and those of
+// SafetensorsFile. A module that failed to load is unchanged.
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options = {});
 // Writes the state dict of `module` as a .safetensors file, atomically.
 void save(const Module& module, const std::string& path);
+// The same of a state dict, with experts under the names of published models (nn/published_experts.h).
+void save_published(const StateDict& state, const std::string& path);
 
 }  // namespace tutti::nn

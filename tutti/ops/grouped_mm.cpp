@@ -62,17 +62,22 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     return fmt::format("{} groups, largest {}x{}x{}: {}", groups.size(), p.m, p.n, p.k,
                        codegen::describe_gemm(p.m, p.n, p.k, p.a, p.b, p.c, trees.of(*largest)));
   });
-  // Large products take the threads one after the other, then small ones run side by side.
+  // Products that are a large part of the work take the threads one after the other; then the others run side by side, the larger ones first.
   constexpr double kWorthAllThreads = 1 << 21;
-  std::vector<size_t> small;
+  std::vector<std::pair<double, size_t>> work;
+  double all = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     const Product p = product_of(call, out, static_cast<int64_t>(g), groups[g]);
-    const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    if (work < kWorthAllThreads) small.push_back(g);
-    else multiply(g);
+    work.emplace_back(static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k), g);
+    all += work.back().first;
   }
-  ThreadPool::current().parallel_for(static_cast<int64_t>(small.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) multiply(small[static_cast<size_t>(i)]);
+  std::stable_sort(work.begin(), work.end(), [](const auto& x, const auto& y) { return x.first > y.first; });
+  ThreadPool& pool = ThreadPool::current();
+  const double large = std::max(kWorthAllThreads, all / (4.0 * pool.threads()));
+  size_t first_small = 0;
+  while (first_small < work.size() && work[first_small].first >= large) multiply(work[first_small++].second);
+  pool.parallel_for(static_cast<int64_t>(work.size() - first_small), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) multiply(work[first_small + static_cast<size_t>(i)].second);
   });
 }
 
@@ -106,7 +111,11 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& offsets, const Te
   return positions.defined() ? call_op(kGroupedMm, attrs, a, b, offsets, positions) : call_op(kGroupedMm, attrs, a, b, offsets);
 }
 
-// Both gradients are grouped products of the cotangent again: what is 3-D contracts the ragged dim, what is 2-D keeps it.
+// As the weights of linear layers lie when they are multiplied.
+bool is_transposed_view(const Tensor& t) { return t.ndim() == 3 && t.strides()[1] == 1 && t.strides()[2] != 1; }
+
+// Both gradients are grouped products of the cotangent again: what is 3-D contracts the ragged dim, what is 2-D keeps it. The gradient of a 3-D operand lies as the
+// operand does, so that the sums over virtual shards, norms and optimizers walk through memory: the same products in the same order.
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   const Tensor& g = c.grads[0];
   if (!g.defined()) return;
@@ -116,8 +125,13 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
     const DType dtype = of.sizes.ndim() == 3 ? compute_dtype(of.dtype) : of.dtype;
     return product(a, b, c.inputs[2], positions, position_count, dtype);
   };
-  if (c.needs(0)) grads[0] = gradient(g, transpose(c.inputs[1], -1, -2), c.input_metas[0]);
-  if (c.needs(1)) grads[1] = gradient(transpose(c.inputs[0], -1, -2), g, c.input_metas[1]);
+  const auto turned = [](const Tensor& t) { return transpose(t, -1, -2); };
+  if (c.needs(0)) {
+    grads[0] = is_transposed_view(c.inputs[0]) ? turned(gradient(c.inputs[1], turned(g), c.input_metas[0])) : gradient(g, turned(c.inputs[1]), c.input_metas[0]);
+  }
+  if (c.needs(1)) {
+    grads[1] = is_transposed_view(c.inputs[1]) ? turned(gradient(turned(g), c.inputs[0], c.input_metas[1])) : gradient(turned(c.inputs[0]), g, c.input_metas[1]);
+  }
 }
 
 // Offsets count through the whole ragged dim, and a group is what they say: neither is cut.

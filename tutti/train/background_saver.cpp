@@ -50,7 +50,7 @@ void BackgroundSaver::save(const std::filesystem::path& folder, const nn::Module
   {
     const TraceSpan span(TraceCategory::annotation, "checkpoint: copy");
     const MemoryCategoryScope category(MemoryCategory::workspace);
-    copy_all(model_, parameters_of(model));
+    copy_all(model_, tensors_of(model));
     copy_all(optimizer_, state_of(optimizer));
   }
   folder_ = folder / fmt::format("step-{}", state.step);

@@ -71,7 +71,7 @@ void prune(const fs::path& folder, int64_t keep_latest) {
 
 void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
                      int64_t keep_latest, comm::ProcessGroup* group) {
-  save_tensors(folder, parameters_of(model), state_of(optimizer), state, keep_latest, group);
+  save_tensors(folder, tensors_of(model), state_of(optimizer), state, keep_latest, group);
 }
 
 void save_tensors(const fs::path& folder, const NamedTensors& model, const NamedTensors& optimizer, const TrainState& state, int64_t keep_latest,
@@ -120,13 +120,13 @@ TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model,
     saved = read_state(step_folder);
     parameters.emplace((step_folder / kModelFile).string());
     moments.emplace((step_folder / kOptimizerFile).string());
-    check_content(*parameters, parameters_of(model));
+    check_content(*parameters, tensors_of(model));
     check_content(*moments, state_of(optimizer));
   });
   check_digests(step_folder, saved.digests, group);
   for (const nn::NamedParameter& p : model.named_parameters()) p.parameter.will_change();
   on_all_ranks(group, [&] {
-    read_tensors(*parameters, parameters_of(model));
+    read_tensors(*parameters, tensors_of(model));
     read_tensors(*moments, state_of(optimizer));
   });
   optimizer.set_steps_taken(saved.train.optimizer_steps);
@@ -135,6 +135,13 @@ TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model,
 
 void load_model(const fs::path& path, nn::Module& model) {
   nn::load(model, (fs::is_regular_file(path) ? path : resolve(path) / kModelFile).string());
+}
+
+void export_model(const fs::path& path, const fs::path& file) {
+  const SafetensorsFile from((resolve(path) / kModelFile).string());
+  nn::StateDict state;
+  for (const io::SafetensorsEntry& entry : from.entries()) state.emplace_back(entry.name, from.tensor(entry.name));
+  nn::save_published(state, file.string());
 }
 
 std::vector<DigestedTensor> digest_checkpoint(const fs::path& path) {

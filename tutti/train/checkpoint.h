@@ -34,6 +34,9 @@ SavedState read_state(const std::filesystem::path& step_folder);
 TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer, comm::ProcessGroup* group = nullptr);
 // Loads only the parameters, from a step folder or a .safetensors file, whose dtypes may be others than f32. Errors as nn::load().
 void load_model(const std::filesystem::path& path, nn::Module& model);
+// Writes the model of a run folder's newest checkpoint, or of a step folder, as a .safetensors file with the names of published models: those of the
+// checkpoint, but for experts (nn/published_experts.h).
+void export_model(const std::filesystem::path& path, const std::filesystem::path& file);
 
 struct DigestedTensor {
   std::string name;

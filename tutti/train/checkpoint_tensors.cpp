@@ -129,11 +129,14 @@ struct FileTensor {
 
 }  // namespace
 
-NamedTensors parameters_of(const nn::Module& model) {
+NamedTensors tensors_of(const nn::Module& model) {
   NamedTensors list;
   for (const nn::NamedParameter& p : model.named_parameters()) {
     p.parameter.materialize();
     list.emplace_back(p.name, detach(p.parameter.master()));
+  }
+  for (const nn::NamedBuffer& b : model.named_buffers()) {
+    if (b.persistent) list.emplace_back(b.name, b.buffer.use());
   }
   return list;
 }

@@ -23,7 +23,8 @@ namespace tutti::train {
 // Tensors under their names; distributed ones stand for the part that this rank stores.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-NamedTensors parameters_of(const nn::Module& model);
+// The masters of all parameters, and all persistent buffers, which are the same on every rank.
+NamedTensors tensors_of(const nn::Module& model);
 NamedTensors state_of(const optim::Optimizer& optimizer);
 
 // Writes a file, all ranks together: of a distributed tensor each writes what it stores, and of others an equal share of the rows, which must then

@@ -14,6 +14,7 @@ struct ModelConfig {
   std::string name = "qwen3";
   std::string flavor = "quickstart";
   double dropout = 0.0;
+  double load_balance_coeff = 1e-3;
 };
 
 struct DataConfig {

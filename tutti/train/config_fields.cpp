@@ -47,6 +47,9 @@ std::vector<Field> make_fields() {
        .doc = "probability with which training drops an element of what an attention or feed-forward layer adds. The masks depend "
               "on seed, step and virtual shard, not on the number of ranks",
        .unit = "", .rule = between(0, 1), .resuming = kFixed},
+      {TUTTI_KEY(model, load_balance_coeff),
+       .doc = "by how much a step moves the bias of an expert's router toward equal loads, in a model with experts; 0: not at all", .unit = "", .rule = at_least(0),
+       .resuming = kFixed},
 
       {TUTTI_KEY(data, paths),
        .doc = "text files, folders and globs; .jsonl, gzip and dictzip are recognised. Between two starts of a run the "
@@ -131,7 +134,7 @@ std::vector<Field> make_fields() {
        .rule = degree_one()},
       {TUTTI_KEY(parallelism, pipeline_parallel_degree), .doc = "ranks over which the layers are divided", .unit = "ranks",
        .rule = degree_one()},
-      {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "ranks over which the experts are divided", .unit = "ranks",
+      {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "ranks over which the experts are divided (docs/moe.md)", .unit = "ranks",
        .rule = degree_one()},
       {TUTTI_KEY(parallelism, enable_sequence_parallel),
        .doc = "with tensor parallelism, divide norms, dropout and residuals by tokens. The numbers are the same", .unit = ""},

@@ -41,6 +41,11 @@ std::string to_json(const StepRecord& r) {
       json_number(r.tokens_per_s), json_number(r.tflops), r.mfu ? json_number(*r.mfu) : "null", json_number(r.step_ms),
       json_number(r.data_ms), json_number(r.comm_ms), r.memory_peak_bytes, r.product_flops, r.sent_bytes);
   if (r.val_bits_per_byte) line += fmt::format(R"(,"val_bits_per_byte":{})", json_number(*r.val_bits_per_byte));
+  if (!r.experts.empty()) {
+    line += R"(,"experts":[)";
+    for (const ExpertLoad& load : r.experts) line += (&load == r.experts.data() ? "" : ",") + to_json(load);
+    line += "]";
+  }
   return line + "}";
 }
 
@@ -78,6 +83,9 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
                     .sent_bytes = newer("sent_bytes")};
   if (!json.at("mfu").is_null()) record.mfu = number("mfu");
   if (json.find("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
+  if (const auto experts = json.find("experts")) {
+    for (const auto& [_, load] : *experts) record.experts.push_back(expert_load_in(load));
+  }
   return record;
 }
 

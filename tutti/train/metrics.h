@@ -2,7 +2,7 @@
 //
 // Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent;
 // null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, product_flops, sent_bytes, and val_bits_per_byte on
-// steps that were validated. The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
+// steps that were validated. A model with experts adds `experts`, a list with an object for each layer of them (expert_load.h). The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
 // NaN and infinity are null in JSON; the hex value tells which.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tutti/core/numerics_version.h"
+#include "tutti/train/expert_load.h"
 
 namespace tutti::train {
 
@@ -35,6 +36,7 @@ struct StepRecord {
   int64_t product_flops = 0;  // of matrix products, attention included
   int64_t sent_bytes = 0;     // given to transports for other ranks
   std::optional<double> val_bits_per_byte = std::nullopt;
+  std::vector<ExpertLoad> experts = {};  // by layer of experts
 };
 
 // C hex float, as printf("%a"): "0x1.8p+1".

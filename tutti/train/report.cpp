@@ -8,6 +8,7 @@
 
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/train/config_fields.h"
+#include "tutti/train/expert_plot.h"
 #include "tutti/train/report_style.h"
 #include "tutti/train/status_line.h"
 #include "tutti/train/svg_plot.h"
@@ -153,10 +154,10 @@ std::string render_report(const Report& report) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>{} - Tutti</title><style>{}</style></head>\n<body><header><h1>{}</h1>"
-      "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n<div class=\"facts\">{}{}{}</div>\n{}</main></body>"
+      "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}\n<div class=\"facts\">{}{}{}</div>\n{}</main></body>"
       "</html>\n",
       title, kReportStyle, title, escape_html(report.config.model.name), escape_html(report.config.model.flavor),
-      tiles(report), plots(report), samples(report.samples), facts("Model", report.model),
+      tiles(report), plots(report), render_expert_loads(report.records), samples(report.samples), facts("Model", report.model),
       facts("Machine", report.machine), facts("Peak memory of a step, rank 0", report.memory), configuration(report.config));
 }
 

@@ -37,6 +37,12 @@ padding:3px 12px 3px 0;vertical-align:top;white-space:nowrap}td{padding:3px 0;ov
 font-variant-numeric:tabular-nums}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:0 14px}
 .facts table{display:block;padding:10px 16px}
+.experts{text-align:center;margin-top:14px}.experts figcaption{color:var(--dim);font-size:13px;margin-bottom:8px}.experts input{margin:0 1px;accent-color:var(--main)}
+.frames>div{display:none}.frames p{margin:6px 0;font-variant-numeric:tabular-nums}.experts svg{max-height:480px}.experts svg path{stroke:none}
+.scale{display:flex;flex-wrap:wrap;justify-content:center;gap:4px 14px;font-size:12.5px;color:var(--dim)}.scale b{display:inline-block;width:12px;height:12px;margin-right:5px;
+vertical-align:-1px}
+.heat0{fill:#000;background:#000}.heat1{fill:#2c4a86;background:#2c4a86}.heat2{fill:#4f7cc4;background:#4f7cc4}.heat3{fill:#93b4e6;background:#93b4e6}
+.heat4{fill:#d9d9d2;background:#d9d9d2}.heat5{fill:#f0b37e;background:#f0b37e}.heat6{fill:#df7a34;background:#df7a34}.heat7{fill:#a63a12;background:#a63a12}
 .config table{table-layout:fixed}.config th{width:50%}
 .config{columns:2 460px;column-gap:14px;padding-bottom:48px}.config section{break-inside:avoid;padding:12px 16px;
 margin-bottom:14px}

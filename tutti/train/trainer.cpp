@@ -19,6 +19,7 @@
 #include "tutti/train/batch.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/evaluate.h"
+#include "tutti/train/expert_balance.h"
 #include "tutti/train/lr_schedule.h"
 #include "tutti/train/machine.h"
 #include "tutti/train/memory_report.h"
@@ -64,7 +65,7 @@ class Trainer {
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
         sharded_(shard_model(*model_, config.parallelism, group_, tensor_)),
-        optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
+        experts_(*model_, config.model.load_balance_coeff, data_group_), optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
@@ -107,6 +108,7 @@ class Trainer {
   const TensorRanks tensor_;         // where the model is divided over ranks
   comm::ProcessGroup* const data_group_;  // the ranks that share the batch
   std::optional<parallel::ShardedModule> sharded_;  // where parameters are divided over ranks
+  ExpertBalance experts_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
@@ -154,6 +156,7 @@ StepRecord Trainer::train_step() {
   const RankContext& rank = RankContext::current();
   RankContext::current().allocator().reset_peak();
   const int64_t flops_before = rank.product_flops, sent_before = rank.sent_bytes;
+  experts_.begin_step();
   const int64_t valid = run_shards(state_.next_row, &record.data_ms);
 
   const auto reduce = Clock::now();
@@ -171,6 +174,7 @@ StepRecord Trainer::train_step() {
   TUTTI_CHECK_ENV(std::isfinite(loss) && std::isfinite(norm),
                   "step {}: the loss is {} and the gradient norm {}; the parameters were not changed. Lower optimizer.lr, "
                   "or lengthen lr_scheduler.warmup_steps", record.step, loss, norm);
+  record.experts = experts_.finish_step();
   record.lr = config_.optimizer.lr * schedule_.factor(record.step);
   optimizer_->step(sums.gradients, record.lr, optim::clip_scale(norm, config_.training.max_norm));
 

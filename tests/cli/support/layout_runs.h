@@ -15,8 +15,8 @@ struct LayoutRuns : testing::Test {
     work.write("corpus.jsonl", synthetic_corpus(20, 200));
     this->flags += " --validation.every=" + std::to_string(steps / 2);
   }
-  // Trains the run `name` of the quickstart with the flags `more`.
-  Output train(const std::string& name, const std::string& more) const;
+  // Trains the run `name` of the quickstart with the flags `more`, behind `shell` (program.h).
+  Output train(const std::string& name, const std::string& more, const std::string& shell = "") const;
   // Losses, gradient norms, validation, sample, and the bytes of the last checkpoint.
   void expect_equal_runs(const std::string& a, const std::string& b) {
     for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;

@@ -1,0 +1,186 @@
+// Training a mixture of experts: the losses, gradient norms, loads and checkpoints of one rank in every layout of data ranks, resumed across layouts.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/cli/support/layout_runs.h"
+
+namespace tutti::test {
+namespace {
+
+struct Experts : LayoutRuns {
+  Experts() : LayoutRuns(6, "--model.flavor=tiny_moe --optimizer.lr=1e-2 --numerics.token_grain=16") {}
+  std::string loads(const std::string& run) const {
+    std::string all;
+    for (const std::string& tokens : work.metric(run, "experts")) all += tokens + "\n";
+    return all;
+  }
+  void expect_equal(const std::string& a, const std::string& b) {
+    expect_equal_runs(a, b);
+    EXPECT_NE(loads(a), "");
+    EXPECT_EQ(loads(a), loads(b)) << b;
+  }
+};
+
+struct Layout {
+  const char *name, *flags;
+};
+
+struct ExpertsLayout : Experts, testing::WithParamInterface<Layout> {};
+
+TEST_P(ExpertsLayout, HasTheRunOfOneRank) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("many", GetParam().flags).status, 0) << work.read("err.txt");
+  expect_equal("one", "many");
+}
+
+constexpr Layout kLayouts[] = {
+    {"Dp2", "-n 2"},
+    {"Dp3", "-n 3"},
+    {"Dp3EveryRound", "-n 3 --parallelism.data_parallel_schedule=every_round"},
+    {"Fsdp2", "-n 2 --parallelism.data_parallel_shard_degree=2"},
+    {"Fsdp3", "-n 3 --parallelism.data_parallel_shard_degree=3"},
+    {"Fsdp8MoreRanksThanExperts", "-n 8 --parallelism.data_parallel_shard_degree=8"},
+    {"Fsdp3Gloo", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
+    {"Fsdp3GlooAlwaysRecomputed",
+     "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=always --activation_checkpoint.mode=full"},
+    {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+    {"Hsdp2x2Compiled", "-n 4 --parallelism.data_parallel_shard_degree=2 --training.compile=true"},
+    {"RankThreads", "-n 3 --runtime.transport=threads"},
+    {"Compiled", "--training.compile=true"},
+    {"Recomputed", "--activation_checkpoint.mode=full"},
+    {"CompiledRecomputed", "-n 2 --training.compile=true --activation_checkpoint.mode=full"},
+    {"CompiledWithinABudget", "--training.compile=true --activation_checkpoint.mode=memory_budget --activation_checkpoint.memory_budget=0"},
+    {"LossInChunks", "--training.loss_max_bytes=90000"},
+    {"Overlapped", "-n 2 --parallelism.data_parallel_overlap=backward"},
+    {"SavedInBackground", "-n 2 --checkpoint.async=true --checkpoint.every=2"},
+};
+INSTANTIATE_TEST_SUITE_P(On, ExpertsLayout, testing::ValuesIn(kLayouts), [](const auto& param) { return std::string(param.param.name); });
+
+TEST_F(Experts, InBf16HaveTheRunOfOneRank) {
+  const std::string bf16 = " --training.mixed_precision_param=bfloat16";
+  ASSERT_EQ(train("one", bf16).status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> rows[] = {{"dp2", "-n 2"},
+                                                      {"fsdp3", "-n 3 --parallelism.data_parallel_shard_degree=3"},
+                                                      {"compiled", "-n 2 --training.compile=true"},
+                                                      {"recomputed", "--activation_checkpoint.mode=full"}};
+  for (const auto& [name, flags] : rows) {
+    ASSERT_EQ(train(name, flags + bf16).status, 0) << work.read("err.txt");
+    expect_equal("one", name);
+  }
+}
+
+TEST_F(Experts, HaveTheSameRunOnAnyThreadsAndInstructionSet) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> rows[] = {{"threads", "TUTTI_THREADS=3"}, {"avx2", "TUTTI_CPU=avx2"}};
+  for (const auto& [name, variables] : rows) {
+    ASSERT_EQ(train(name, "", variables).status, 0) << work.read("err.txt");
+    expect_equal("one", name);
+  }
+}
+
+// The biases of the routers are part of a checkpoint.
+TEST_F(Experts, GoOnInAnyOtherLayout) {
+  ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> rows[] = {
+      {"-n 4 --parallelism.data_parallel_shard_degree=4", "-n 1"},
+      {"-n 1", "-n 3 --parallelism.data_parallel_shard_degree=3 --training.compile=true"},
+      {"-n 3 --activation_checkpoint.mode=full", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+  };
+  for (size_t i = 0; i < std::size(rows); ++i) {
+    const std::string name = fmt::format("resumed_{}", i);
+    ASSERT_EQ(train(name, std::string(rows[i].first) + " --stop-at 3").status, 0) << work.read("err.txt");
+    ASSERT_EQ(train(name, rows[i].second).status, 0) << work.read("err.txt");
+    expect_equal("whole", name);
+  }
+  const Output refused = train("whole", "--model.load_balance_coeff=0.1 --training.steps=7");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("model.load_balance_coeff: 0.001 -> 0.1"), std::string::npos) << refused.err;
+}
+
+// Validation and samples between steps count no tokens: the loads of a step are those of its own batch.
+TEST_F(Experts, CountTheTokensOfTrainingOnly) {
+  ASSERT_EQ(train("validated", "--validation.every=1").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("plain", "--validation.every=0").status, 0) << work.read("err.txt");
+  EXPECT_EQ(loads("validated"), loads("plain"));
+  EXPECT_EQ(work.digest("validated"), work.digest("plain"));
+}
+
+TEST_F(Experts, AreBalancedByTheirCoefficient) {
+  ASSERT_EQ(train("balanced", "--model.load_balance_coeff=0.05").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("free", "--model.load_balance_coeff=0").status, 0) << work.read("err.txt");
+  const auto last = [&](const std::string& run) { return work.metric(run, "experts").back(); };
+  EXPECT_NE(last("balanced"), last("free"));
+  EXPECT_NE(last("free").find("\"bias_max\":0,\"bias_min\":0"), std::string::npos) << last("free");
+}
+
+// A file with the names of published models holds the same model, biases of routers included.
+TEST_F(Experts, AreExportedAndReadUnderPublishedNames) {
+  ASSERT_EQ(train("run", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti("checkpoint export runs/run published.safetensors").status, 0) << work.read("err.txt");
+  const std::string file = work.read("published.safetensors");
+  for (const char* name : {"\"model.layers.1.mlp.experts.5.gate_proj.weight\"", "\"model.layers.0.mlp.experts.0.down_proj.weight\"", "\"model.layers.0.mlp.gate.weight\""})
+    EXPECT_NE(file.find(name), std::string::npos) << name;
+  EXPECT_EQ(file.find("experts.w1"), std::string::npos);
+  for (const std::string from : {"published.safetensors", "runs/run/checkpoint/step-6"}) {
+    const std::string name = from.starts_with("p") ? "from_published" : "from_checkpoint";
+    ASSERT_EQ(train(name, "-n 2 --parallelism.data_parallel_shard_degree=2 --checkpoint.initial_load_path=" + from).status, 0) << work.read("err.txt");
+  }
+  expect_equal("from_checkpoint", "from_published");
+  EXPECT_NE(work.metric("run", "loss_hex"), work.metric("from_published", "loss_hex"));
+}
+
+TEST_F(Experts, LoadsAreReportedAsTextAndAsAPage) {
+  ASSERT_EQ(train("run", "").status, 0) << work.read("err.txt");
+  const std::string page = work.read("runs/run/report.html");
+  EXPECT_NE(page.find("<h2>Loads of experts</h2>"), std::string::npos);
+  EXPECT_NE(page.find("aria-label=\"loads of experts at step 6\""), std::string::npos);
+  const Output text = work.tutti("report runs/run --experts");
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_EQ(text.out.substr(0, 7), "step 6\n");
+  const Output lines = work.tutti("report runs/run --experts --step 2 --json");
+  const std::string second = work.read("runs/run/metrics.jsonl");
+  for (const char* layer : {"{\"layer\":0,", "{\"layer\":1,"}) {
+    const size_t at = lines.out.find(layer);
+    ASSERT_NE(at, std::string::npos) << lines.out;
+    EXPECT_NE(second.find(lines.out.substr(at, lines.out.find('\n', at) - at)), std::string::npos) << lines.out;
+  }
+  EXPECT_EQ(work.tutti("report runs/run").out.substr(0, 12), "step 6: loss");
+  const Output missing = work.tutti("report runs/run --step 9");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("runs/run has no record of step 9; it has recorded steps 1 to 6"), std::string::npos) << missing.err;
+  const Output nothing = work.tutti("report corpus.jsonl");
+  EXPECT_NE(nothing.err.find("corpus.jsonl is not the folder of a run: it holds no metrics.jsonl"), std::string::npos) << nothing.err;
+}
+
+TEST_F(Experts, RefuseDegreesThatWouldDivideThem) {
+  const Output tensor = train("tensor", "-n 2 --parallelism.tensor_parallel_degree=2");
+  EXPECT_EQ(tensor.status, 2);
+  EXPECT_NE(tensor.err.find("qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"), std::string::npos) << tensor.err;
+  const Output expert = train("expert", "-n 2 --parallelism.expert_parallel_degree=2");
+  EXPECT_EQ(expert.status, 2);
+  EXPECT_NE(expert.err.find("parallelism.expert_parallel_degree: 2 is not supported yet by this version"), std::string::npos) << expert.err;
+}
+
+// A numeric change records the file anew, with the reason in the commit: TUTTI_RENEW_GOLDEN=1 ctest -R Experts.Losses.
+TEST_F(Experts, LossesAreThoseOfTheGoldenFile) {
+  const std::string path = TUTTI_SOURCE_DIR "/tests/golden/moe.loss";
+  ASSERT_EQ(train("golden", "--training.steps=20 --validation.every=0").status, 0) << work.read("err.txt");
+  const std::vector<std::string> losses = work.metric("golden", "loss_hex");
+  if (std::getenv("TUTTI_RENEW_GOLDEN") != nullptr) {
+    std::ofstream file(path);
+    file << "# loss_hex of 20 steps of the flavor tiny_moe on a synthetic corpus, as tests/cli/moe_training_test.cpp runs it. f32, x86-64.\n";
+    for (const std::string& loss : losses) file << loss << "\n";
+  }
+  std::ifstream file(path);
+  std::vector<std::string> golden;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("#")) golden.push_back(line);
+  }
+  EXPECT_EQ(losses, golden);
+}
+
+}  // namespace
+}  // namespace tutti::test

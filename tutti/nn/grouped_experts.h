@@ -1,0 +1,29 @@
+// GroupedExperts: gated feed-forward layers whose weights lie in common tensors, each applied to rows of its own.
+#pragma once
+
+#include "tutti/nn/module.h"
+
+namespace tutti::nn {
+
+// Rows of several experts, those of each together and in the order of the experts.
+struct ExpertRows {
+  Tensor rows_ND;
+  Tensor offsets_E;    // i64: where the rows of each expert end
+  Tensor positions_N;  // i64: the token of each row in the canonical order of the batch, ascending within an expert (numerics contract, N3t)
+  SymInt position_count = 0;  // how many tokens the batch has
+};
+
+// y = w2 (silu(w1 x) * (w3 x)) with the weights of the row's expert.
+// Parameters: w1, w3 [E, F, D], w2 [E, D, F]. Their gradients sum over fixed ranges of token positions (numerics contract, N5), exactly 0 for an expert
+// without rows.
+class GroupedExperts : public Module {
+ public:
+  // E experts, D features, F hidden features.
+  GroupedExperts(int64_t num_experts, int64_t dim, int64_t hidden_dim, const Init& init);
+  // Returns the rows [N, D] in the same order.
+  Tensor forward(const ExpertRows& rows) const;
+
+  Parameter w1, w2, w3;
+};
+
+}  // namespace tutti::nn

@@ -1,0 +1,96 @@
+#include "tutti/nn/published_experts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "tutti/core/error.h"
+#include "tutti/io/safetensors.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/slice.h"
+
+namespace tutti::nn {
+namespace {
+
+constexpr std::string_view kExperts = ".experts.", kBias = ".gate.expert_bias";
+constexpr std::pair<std::string_view, std::string_view> kWeights[] = {{".gate_proj.weight", "w1"}, {".down_proj.weight", "w2"}, {".up_proj.weight", "w3"}};
+
+bool is_zero(const Tensor& bias) {
+  const Tensor dense = to_contiguous(bias);
+  return dense.dtype() == DType::f32 && std::all_of(dense.data<float>(), dense.data<float>() + dense.numel(), [](float v) { return v == 0; });
+}
+
+}  // namespace
+
+std::optional<ExpertName> expert_name_in(std::string_view published) {
+  const size_t at = published.rfind(kExperts);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view layer = published.substr(0, at), rest = published.substr(at + kExperts.size());
+  int64_t expert = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), expert);
+  if (error != std::errc() || expert < 0) return std::nullopt;
+  const std::string_view weight = rest.substr(static_cast<size_t>(end - rest.data()));
+  for (const auto& [name, grouped] : kWeights) {
+    if (weight == name) return ExpertName{fmt::format("{}{}{}", layer, kExperts, grouped), expert};
+  }
+  return std::nullopt;
+}
+
+StateDict published(const StateDict& state) {
+  StateDict list;
+  for (const auto& [name, tensor] : state) {
+    if (name.ends_with(kBias) && is_zero(tensor)) continue;
+    const auto* weight = std::find_if(std::begin(kWeights), std::end(kWeights), [&](const auto& w) { return name.ends_with(fmt::format("{}{}", kExperts, w.second)); });
+    if (weight == std::end(kWeights) || tensor.ndim() != 3) {
+      list.emplace_back(name, tensor);
+      continue;
+    }
+    const std::string_view layer = std::string_view(name).substr(0, name.rfind(kExperts));
+    for (int64_t e = 0; e < tensor.extent(0); ++e) list.emplace_back(fmt::format("{}{}{}{}", layer, kExperts, e, weight->first), select(tensor, 0, e));
+  }
+  return list;
+}
+
+GroupedTensors::GroupedTensors(const SafetensorsFile& file) : file_(file) {
+  for (const io::SafetensorsEntry& entry : file.entries()) {
+    const std::optional<ExpertName> place = expert_name_in(entry.name);
+    if (place) groups_[place->grouped][place->expert] = entry.name;
+    else entries_.push_back({entry.name, entry.shape, entry.dtype, describe(file.tensor(entry.name))});
+  }
+  for (const auto& [name, of_expert] : groups_) {
+    const Tensor first = file.tensor(of_expert.begin()->second);
+    Extents sizes{of_expert.rbegin()->first + 1};
+    for (const int64_t size : first.extents()) sizes.push_back(size);
+    for (const auto& [expert, published] : of_expert) {
+      TUTTI_CHECK(file.entry(published).shape == first.extents() && file.entry(published).dtype == first.dtype(), "{}: {} is {}, {} is {}; expected equal sizes and dtypes", file.path(),
+                  published, describe(file.tensor(published)), of_expert.begin()->second, describe(first));
+    }
+    TUTTI_CHECK(std::ssize(of_expert) == sizes[0], "{}: {} has tensors of {} experts, and the last is that of expert {}; expected all from 0", file.path(), name, of_expert.size(),
+                sizes[0] - 1);
+    entries_.push_back({name, sizes, first.dtype(), fmt::format("{} tensors such as {} {}", of_expert.size(), of_expert.begin()->second, describe(first))});
+    const std::string bias = fmt::format("{}{}", std::string_view(name).substr(0, name.rfind(kExperts)), kBias);
+    if (!file.contains(bias) && biases_.emplace(bias, sizes[0]).second) entries_.push_back({bias, {sizes[0]}, DType::f32, fmt::format("[{}] zeros", sizes[0])});
+  }
+}
+
+bool GroupedTensors::is_whole(const std::string& name) const { return biases_.contains(name) || file_.contains(name); }
+
+Tensor GroupedTensors::tensor(const std::string& name) const {
+  if (const auto bias = biases_.find(name); bias != biases_.end()) return zeros({bias->second});
+  const auto group = groups_.find(name);
+  if (group == groups_.end()) return file_.tensor(name);
+  Tensor all;
+  for (const auto& [expert, published] : group->second) {
+    const Tensor one = file_.tensor(published);
+    if (!all.defined()) {
+      Extents sizes{std::ssize(group->second)};
+      for (const int64_t size : one.extents()) sizes.push_back(size);
+      all = Tensor::empty(sizes, one.dtype());
+    }
+    copy_(select(all, 0, expert), one);
+  }
+  return all;
+}
+
+}  // namespace tutti::nn

@@ -1,0 +1,58 @@
+// Experts under the names of published models, where each has tensors of its own, and under those of this library, where the weights of all lie in one.
+//
+//   model.layers.0.mlp.experts.3.gate_proj.weight [F, D]   is row 3 of   model.layers.0.mlp.experts.w1 [E, F, D]
+//   model.layers.0.mlp.experts.3.down_proj.weight [D, F]                 model.layers.0.mlp.experts.w2 [E, D, F]
+//   model.layers.0.mlp.experts.3.up_proj.weight   [F, D]                 model.layers.0.mlp.experts.w3 [E, F, D]
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/nn/state_dict.h"
+
+namespace tutti {
+class SafetensorsFile;
+}
+
+namespace tutti::nn {
+
+struct ExpertName {
+  std::string grouped;  // of the tensor of all experts
+  int64_t expert;
+};
+// The place of a published tensor; nothing when it is not that of an expert.
+std::optional<ExpertName> expert_name_in(std::string_view published);
+
+// The tensors with each expert under its published name; they share memory with those given. Biases of routers, which published models do not have, are
+// left out when they are 0.
+StateDict published(const StateDict& state);
+
+// The tensors of a file, with those of experts put together. A router without a bias in a file of published names has one of zeros.
+class GroupedTensors {
+ public:
+  struct Entry {
+    std::string name;
+    Extents sizes;
+    DType dtype;
+    std::string text;  // for messages
+  };
+  // `file` must outlive this.
+  explicit GroupedTensors(const SafetensorsFile& file);
+  const std::vector<Entry>& entries() const { return entries_; }
+  bool contains(const std::string& name) const { return groups_.contains(name) || is_whole(name); }
+  // The values: a view of the file's pages, or in new memory where they were put together.
+  Tensor tensor(const std::string& name) const;
+
+ private:
+  bool is_whole(const std::string& name) const;
+
+  const SafetensorsFile& file_;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::map<int64_t, std::string>> groups_;  // grouped name -> published name by expert
+  std::map<std::string, int64_t> biases_;                         // those of zeros, of how many experts
+};
+
+}  // namespace tutti::nn

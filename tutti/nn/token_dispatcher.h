@@ -1,0 +1,32 @@
+// TokenDispatcher: how the rows of a batch come to the experts, and back. All dispatchers give the same bits.
+#pragma once
+
+#include "tutti/nn/grouped_experts.h"
+#include "tutti/nn/moe_router.h"
+#include "tutti/ops/slot_rows.h"
+
+namespace tutti::nn {
+
+// What combine() needs of the dispatch before it.
+struct Dispatched {
+  ExpertRows experts;  // the rows that this rank's experts take
+  SlotOrder order;     // of the slots of this rank's tokens
+};
+
+class TokenDispatcher {
+ public:
+  virtual ~TokenDispatcher() = default;
+  // Brings each token of this rank to its experts. x [T, D].
+  virtual Dispatched dispatch(const Tensor& x_TD, const Routing& routing) const = 0;
+  // Brings the outputs of the experts back and adds those of each token, weighted, in f32 in the order of slots, rounded once (numerics contract, N8).
+  virtual Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const = 0;
+};
+
+// All experts are on this rank: rows are sorted by expert and then by token, and nothing moves between ranks.
+class LocalDispatcher final : public TokenDispatcher {
+ public:
+  Dispatched dispatch(const Tensor& x_TD, const Routing& routing) const override;
+  Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const override;
+};
+
+}  // namespace tutti::nn
