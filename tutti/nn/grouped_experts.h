@@ -13,7 +13,8 @@ struct ExpertRows {
   SymInt position_count = 0;  // how many tokens the batch has
 };
 
-// y = w2 (silu(w1 x) * (w3 x)) with the weights of the row's expert.
+// y = w2 (silu(w1 x) * (w3 x)) with the weights of the row's expert. Where the parameters are distributed tensors that ranks divide by experts, `rows` are those of
+// this rank's.
 // Parameters: w1, w3 [E, F, D], w2 [E, D, F]. Their gradients sum over fixed ranges of token positions (numerics contract, N5), exactly 0 for an expert
 // without rows.
 class GroupedExperts : public Module {

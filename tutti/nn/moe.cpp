@@ -35,6 +35,11 @@ MoE::MoE(const MoEOptions& options)
 
 MoE::~MoE() = default;
 
+void MoE::set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher) {
+  TUTTI_CHECK(dispatcher != nullptr, "MoE: the dispatcher is null");
+  dispatcher_ = std::move(dispatcher);
+}
+
 Tensor MoE::forward(const Tensor& x_TD) const {
   TUTTI_CHECK(x_TD.ndim() == 2, "MoE: the input is {}; expected [tokens, {}]", describe(x_TD), options_.dim);
   const Routing routing = gate(x_TD);

@@ -37,6 +37,8 @@ class MoE : public Module {
   Tensor forward(const Tensor& x_TD) const;
 
   const MoEOptions& options() const { return options_; }
+  // From now on `dispatcher` brings tokens to experts; at first all experts are on this rank.
+  void set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher);
 
  private:
   struct SharedExperts;

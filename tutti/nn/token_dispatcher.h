@@ -11,6 +11,9 @@ namespace tutti::nn {
 struct Dispatched {
   ExpertRows experts;  // the rows that this rank's experts take
   SlotOrder order;     // of the slots of this rank's tokens
+  // Where rows come from other ranks, too: the order in which the experts take what has arrived, one slot for each row, and how many came from each rank.
+  SlotOrder arrival = {};
+  Tensor arrived = {};
 };
 
 class TokenDispatcher {

@@ -41,6 +41,7 @@ void validate(const Config& config) {
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
   check_tensor_parallel(config);
+  check_expert_parallel(config);
 }
 
 }  // namespace tutti::train

@@ -1,4 +1,5 @@
-// How many data-parallel ranks hold replicas, over how many parameters are divided, and how many tensor-parallel ranks each of them is.
+// How many data-parallel ranks hold replicas, over how many parameters are divided, how many tensor-parallel ranks each of them is, and how many of them
+// divide the experts.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,17 @@ namespace tutti::train {
 
 struct DataDegrees {
   int64_t replicate = 1, shard = 1, tensor = 1;
+  int64_t expert = 1;  // neighbouring data-parallel ranks
   int64_t data() const { return replicate * shard; }  // ranks that share the batch
 };
-// What parallelism.data_parallel_replicate_degree, ..._shard_degree and tensor_parallel_degree say for `ranks` ranks; one of the first two may be -1,
-// which is the rest. UsageError, with the degrees that are possible, when they do not multiply to the ranks, and when both are -1.
+// What parallelism.data_parallel_replicate_degree, ..._shard_degree, tensor_parallel_degree and expert_parallel_degree say for `ranks` ranks; one of the first two may be
+// -1, which is the rest. UsageError, with the degrees that are possible, when they do not multiply to the ranks, when both are -1, and when the last does not divide
+// the data-parallel ranks.
 DataDegrees data_degrees(const ParallelismConfig& config, int64_t ranks);
 
 // UsageError, naming the keys, for a degree of tensor parallelism that would have other bits than one rank, and for what cannot be combined with it.
 void check_tensor_parallel(const Config& config);
+// The same for a degree of expert parallelism.
+void check_expert_parallel(const Config& config);
 
 }  // namespace tutti::train

@@ -56,7 +56,7 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
 }
 
 std::string mesh_name(const DataDegrees& degrees) {
-  const std::pair<const char*, int64_t> dims[] = {{"dp_replicate", degrees.replicate}, {"dp_shard", degrees.shard}, {"tp", degrees.tensor}};
+  const std::pair<const char*, int64_t> dims[] = {{"dp_replicate", degrees.replicate}, {"dp_shard", degrees.shard}, {"tp", degrees.tensor}, {"ep", degrees.expert}};
   std::string text;
   for (const auto& [name, degree] : dims) {
     if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, degree);

@@ -16,6 +16,7 @@
 #include "tutti/parallel/gradient_buckets.h"
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
+#include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/size_class.h"
@@ -78,8 +79,8 @@ const RankMemory& StepPlan::largest() const {
   return *std::max_element(of_ranks.begin(), of_ranks.end(), [](const RankMemory& a, const RankMemory& b) { return a.peak() < b.peak(); });
 }
 
-// For one tensor-parallel degree. Sizes of parameters and gradients are those of the part that the first tensor-parallel rank has, which is
-// the largest.
+// For one degree of tensor and expert parallelism. Sizes of parameters and gradients are those of the part that the first of these ranks has, which
+// is the largest.
 struct StepPlanner::State {
   // Forward and backward of shards on one rank.
   struct Shards {
@@ -93,7 +94,7 @@ struct StepPlanner::State {
     int block;  // of the model, which fully_shard() takes by itself; -1: of none
   };
 
-  State(const Config& config, int64_t tensor);
+  explicit State(const Config& config);
   void divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const;
   const Shards& shards(int64_t begin, int64_t end);
   Shards taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const;
@@ -104,25 +105,25 @@ struct StepPlanner::State {
   double sent_parameters(const StepPlan& plan) const;
 
   const Config config;
-  const int64_t tensor;
+  const int64_t tensor, expert;
   const dist::Cut cut;  // of what data ranks divide
   std::vector<PlannedParameter> parameters;
   std::map<std::pair<int64_t, int64_t>, Shards> known;
 };
 
-StepPlanner::State::State(const Config& config, int64_t tensor) : config(config), tensor(tensor), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
-  divided([&](models::LanguageModel& model, const dist::Mesh& mesh) {
+StepPlanner::State::State(const Config& config)
+    : config(config), tensor(config.parallelism.tensor_parallel_degree), expert(config.parallelism.expert_parallel_degree), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
+  divided([&](models::LanguageModel& model, const dist::Mesh&) {
     std::vector<std::string> blocks;
     for (const nn::NamedModule& block : repeated_blocks(model)) blocks.push_back(block.name + ".");
     for (const nn::NamedParameter& p : model.named_parameters()) {
       const auto block = std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
-      const Extents sizes = mesh == nullptr ? p.parameter.sizes() : p.parameter.stored().extents();
-      parameters.push_back({sizes, p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin())});
+      parameters.push_back({p.parameter.stored().extents(), p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin())});
     }
   });
 }
 
-// Calls fn with a model whose parameters are fake; where ranks divide it, as the first of them.
+// Calls fn with a model whose parameters are fake, and the mesh of tensor-parallel ranks or null; where ranks divide the model, as the first of them.
 void StepPlanner::State::divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const {
   const TokenGrainScope grain(config.numerics.token_grain);
   const auto model = build_model(config);
@@ -131,20 +132,21 @@ void StepPlanner::State::divided(const std::function<void(models::LanguageModel&
     const FakeScope fake;
     for (const nn::NamedParameter& p : model->named_parameters()) p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
   };
-  if (tensor == 1) {
+  if (tensor * expert == 1) {
     fake_parameters();
     return fn(*model, nullptr);
   }
-  comm::run_fake_rank(0, static_cast<int>(tensor), [&](comm::ProcessGroup& group) {
+  comm::run_fake_rank(0, static_cast<int>(tensor * expert), [&](comm::ProcessGroup& group) {
     const TokenGrainScope here(config.numerics.token_grain);
     const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-    const dist::Mesh mesh = dist::mesh_from_group(group.shared_from_this(), "cpu", {.names = {"tp"}});
+    const dist::Mesh mesh = dist::mesh_from_group(group.shared_from_this(), "cpu", {.names = {tensor > 1 ? "tp" : "ep"}});
     fake_parameters();
     {
       const FakeScope fake;
-      parallel::parallelize_module(*model, mesh, model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
+      if (tensor > 1) parallel::parallelize_module(*model, mesh, model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
+      else parallel::expert_parallel(*model, mesh);
     }
-    fn(*model, mesh);
+    fn(*model, tensor > 1 ? mesh : nullptr);
   });
 }
 
@@ -298,12 +300,14 @@ StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, d
 StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
   TUTTI_CHECK(degrees.data() * degrees.tensor == ranks, "a plan of {} x {} data ranks of {} for {}", degrees.replicate, degrees.shard, degrees.tensor, ranks);
   parallel::shards_of_rank(config_.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
-  std::unique_ptr<State>& state = states_[degrees.tensor];
+  std::unique_ptr<State>& state = states_[{degrees.tensor, degrees.expert}];
   if (state == nullptr) {
     Config divided = config_;
     divided.parallelism.tensor_parallel_degree = degrees.tensor;
+    divided.parallelism.expert_parallel_degree = degrees.expert;
     check_tensor_parallel(divided);
-    state = std::make_unique<State>(divided, degrees.tensor);
+    check_expert_parallel(divided);
+    state = std::make_unique<State>(divided);
   }
   StepPlan plan{.ranks = ranks, .degrees = degrees, .is_shared = is_shared};
   for (int64_t r = 0; r < std::min(ranks, kPlannedRanks); ++r) {

@@ -54,7 +54,7 @@ class StepPlanner {
  private:
   struct State;
   const Config config_;
-  std::map<int64_t, std::unique_ptr<State>> states_;  // by tensor-parallel degree
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<State>> states_;  // by tensor- and expert-parallel degree
 };
 
 // UsageError, with the numbers and the keys to change, when a step of `ranks` ranks needs more than the `available` bytes of this host, which has

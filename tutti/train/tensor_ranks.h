@@ -1,4 +1,4 @@
-// The ranks of a run as data-parallel ranks, each of which may be several tensor-parallel ones that divide the model among them.
+// The ranks of a run as data-parallel ranks, each of which may be several tensor-parallel ones that divide the model among them, and which may divide experts.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,12 @@ struct TensorRanks {
   // When the model is divided, the ranks that have the same part of it: as a group, and as a mesh of dp_replicate (if there are replicas) and dp_shard.
   std::shared_ptr<comm::ProcessGroup> data = {};
   dist::Mesh storage = {};
+  // When neighbouring data-parallel ranks divide the experts, those, and the ranks that have the same experts.
+  dist::Mesh experts = {};
+  std::shared_ptr<comm::ProcessGroup> expert_replicas = {};
+
+  // The ranks that may run forwards of different rows at different times, for evaluation and samples; others run those of the rank that they help. `group` are all ranks.
+  comm::ProcessGroup* evaluators(comm::ProcessGroup* group) const { return experts != nullptr ? expert_replicas.get() : mesh != nullptr ? data.get() : group; }
 };
 
 // Divides the model as configured; does nothing where the degree is 1. Collective; before optimizers are made and values are drawn.

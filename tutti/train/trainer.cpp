@@ -10,7 +10,7 @@
 #include "tutti/ops/random_key.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
-#include "tutti/parallel/shards.h"
+#include "tutti/parallel/expert_shards.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
@@ -75,7 +75,8 @@ class Trainer {
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
     nn::initialize(*model_);
-    shards_.emplace(config.numerics.virtual_shards, data_group_, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
+    const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .replicas = tensor_.expert_replicas.get()};
+    shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
@@ -113,7 +114,7 @@ class Trainer {
   LrSchedule schedule_;
   models::ForwardOptions forward_;
   std::optional<comm::ProgressThread> progress_thread_;
-  std::optional<parallel::Shards> shards_;
+  std::optional<parallel::ExpertShards> shards_;
   std::optional<ShardStep> shard_step_;
   std::optional<BackgroundSaver> saver_;  // with checkpoint.async
   int64_t rows_per_shard_ = 0;
@@ -208,7 +209,7 @@ double Trainer::validate() {
                                                     : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
   std::optional<parallel::UnshardedScope> whole;  // ranks read unequally often
   if (sharded_) whole.emplace(*sharded_);
-  return bits_per_byte(*model_, data_, *tokenizer_, rows, forward_, data_group_, tensor_.mesh);
+  return bits_per_byte(*model_, data_, *tokenizer_, rows, forward_, tensor_.evaluators(group_), tensor_.mesh);
 }
 
 void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
@@ -258,7 +259,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
-    if (sharded_ || tensor_.mesh != nullptr) log->note(describe_mesh(*model_, sharded_, config_, ranks_));
+    if (sharded_ || tensor_.mesh != nullptr || tensor_.experts != nullptr) log->note(describe_mesh(*model_, sharded_, config_, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
@@ -303,7 +304,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   std::optional<parallel::UnshardedScope> whole;  // rank 0 reads alone
   if (samples && sharded_) whole.emplace(*sharded_);
   std::string text;
-  if (samples && (log || (tensor_.mesh != nullptr && data_group_->rank() == 0))) {  // the ranks that divide the model of rank 0 sample with it
+  const bool helps = (tensor_.mesh != nullptr || tensor_.experts != nullptr) && tensor_.evaluators(group_)->rank() == 0;
+  if (samples && (log || helps)) {  // the ranks that divide the model of rank 0 sample with it
     SampleOptions sampling = sample_options(config_);
     sampling.mesh = tensor_.mesh;
     text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sampling);

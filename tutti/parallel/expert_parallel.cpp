@@ -1,0 +1,92 @@
+#include "tutti/parallel/expert_parallel.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/comm/functional/functional.h"
+#include "tutti/core/error.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/nn/moe.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/comparison.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/gather.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/scan.h"
+#include "tutti/ops/squeeze.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/ops/where.h"
+#include "tutti/runtime/allocator.h"
+#include "tutti/runtime/numerics.h"
+
+namespace tutti::parallel {
+
+namespace functional = comm::functional;
+
+void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertParallelOptions& options) {
+  TUTTI_CHECK(mesh->ndim() == 1, "expert_parallel: {} has {} dims; expected one, take mesh->slice({{\"ep\"}})", mesh->to_string(), mesh->ndim());
+  TUTTI_CHECK(mesh->has_coordinate(), "expert_parallel: rank {} is not in {}; call it on the ranks of the mesh only", mesh->rank(), mesh->to_string());
+  TUTTI_CHECK(options.max_tokens >= 0, "expert_parallel: max_tokens = {}; expected 0 or more", options.max_tokens);
+  TUTTI_CHECK(std::has_single_bit(static_cast<uint64_t>(mesh->size())) || numerics_mode() == NumericsMode::fast,
+              "expert_parallel: {} ranks; a gradient of their tokens is a node of the tree over virtual shards where they are a power of two, or use fast numerics", mesh->size());
+  const std::vector<nn::NamedMoE> layers = nn::moe_layers(module);
+  for (const nn::NamedMoE& moe : layers) {
+    const int64_t experts = moe.layer->options().router.num_experts;
+    TUTTI_CHECK(experts % mesh->size() == 0, "expert_parallel: '{}' has {} experts, which {} ranks cannot divide equally; expected a divisor of {}", moe.name, experts, mesh->size(), experts);
+  }
+  const MemoryCategoryScope category(MemoryCategory::parameters);
+  for (const nn::NamedMoE& moe : layers) {
+    for (const auto& [name, parameter] : moe.layer->experts->named_parameters()) {
+      if (parameter.is_materialized()) parameter.set_master(dist::distribute_tensor(parameter.master(), mesh, {dist::shard(0)}, {.src_data_rank = -1}));
+      else parameter.set_master(dist::empty(to_shape(parameter.sizes()), mesh, {dist::shard(0)}, parameter.dtype()));
+    }
+    moe.layer->set_dispatcher(std::make_unique<ExchangeDispatcher>(mesh->group(), moe.layer->options().router.num_experts, options));
+  }
+}
+
+ExchangeDispatcher::ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options)
+    : group_(std::move(group)), experts_(experts), options_(options) {}
+
+// A row travels with its expert and its place among the tokens of all ranks, as one number: expert * places + place. What is not a row of anybody is behind all of
+// them when these are sorted.
+nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
+  const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
+  const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
+  const SymInt most = options_.max_tokens > 0 ? SymInt(options_.max_tokens) : T, places = ranks * most;
+  TUTTI_CHECK(ranks == 1 || !is_grad_enabled() || numerics_mode() == NumericsMode::fast || fmod(most, token_grain()) == 0,
+              "ExchangeDispatcher: a batch of {} tokens is no multiple of numerics.token_grain = {}, so that tokens of {} ranks would be summed in another order than those of one; "
+              "use batches that are, or one rank for the experts", most, token_grain(), ranks);
+  TUTTI_CHECK(T <= most, "ExchangeDispatcher: {} tokens, and max_tokens is {}", T, most);
+  const SymInt capacity = ranks * most * std::min(K.value(), own_experts);
+
+  nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
+  const Tensor counts_WE = reshape(routing.tokens_per_expert_E, {ranks, own_experts});
+  const Tensor splits_W = sum(counts_WE, {.dims = {1}});
+  const Tensor expert_N = index_select(reshape(routing.expert_ids_TK, {T * K}), 0, result.order.slot_of_row);
+  const Tensor place_N = add(floordiv(result.order.slot_of_row, result.order.slots_per_token), group_->rank() * most);
+  const Tensor key_N = add(mul(expert_N, places), place_N);
+  const functional::PaddedRows rows = functional::all_to_all_v_padded_single(dispatch_rows(x_TD, result.order), splits_W, capacity, group_);
+  const functional::PaddedRows keys = functional::all_to_all_v_padded_single(key_N, splits_W, capacity, group_);
+  const Tensor is_row_R = lt(arange(capacity), sum(rows.output_splits));
+  const Tensor key_R = where(is_row_R, keys.output, experts_ * places);
+
+  result.arrived = rows.output_splits;
+  result.arrival = sort_slots(unsqueeze(key_R, 1));
+  const Tensor of_others_WE = reshape(functional::all_to_all_single(routing.tokens_per_expert_E, group_), {ranks, own_experts});
+  result.experts = {.rows_ND = dispatch_rows(rows.output, result.arrival),
+                    .offsets_E = cumsum(sum(of_others_WE, {.dims = {0}}), 0),
+                    .positions_N = remainder(index_select(key_R, 0, result.arrival.slot_of_row), places),
+                    .position_count = places};
+  return result;
+}
+
+Tensor ExchangeDispatcher::combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const {
+  const Tensor as_arrived_RD = combine_rows(outputs_RD, dispatched.arrival);
+  const SymInt slots = routing.expert_ids_TK.size(0) * routing.expert_ids_TK.size(1);
+  const functional::PaddedRows back = functional::all_to_all_v_padded_single(as_arrived_RD, dispatched.arrived, slots, group_);
+  return combine_rows(back.output, dispatched.order, routing.weights_TK);
+}
+
+}  // namespace tutti::parallel
