@@ -155,13 +155,94 @@ TEST_F(Experts, LoadsAreReportedAsTextAndAsAPage) {
   EXPECT_NE(nothing.err.find("corpus.jsonl is not the folder of a run: it holds no metrics.jsonl"), std::string::npos) << nothing.err;
 }
 
-TEST_F(Experts, RefuseDegreesThatWouldDivideThem) {
+// Experts that ranks divide.
+struct DividedExperts : Experts {
+  DividedExperts() { flags += " --model.flavor=tiny_moe-ep8"; }
+};
+struct DividedExpertsLayout : DividedExperts, testing::WithParamInterface<Layout> {};
+
+#define EP2 " --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"
+#define EP4 " --parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round"
+constexpr Layout kDividedLayouts[] = {
+    {"Ep2", "-n 2" EP2},
+    {"Ep4", "-n 4" EP4},
+    {"Ep8", "-n 8 --parallelism.expert_parallel_degree=8 --parallelism.data_parallel_schedule=every_round"},
+    {"Dp2Ep2", "-n 4" EP2},
+    {"Dp3Ep2", "-n 6" EP2},
+    {"Dp2Ep4", "-n 8" EP4},
+    {"Fsdp2Ep2", "-n 2 --parallelism.data_parallel_shard_degree=2" EP2},
+    {"Fsdp4Ep4", "-n 4 --parallelism.data_parallel_shard_degree=4" EP4},
+    {"Fsdp4Ep2", "-n 4 --parallelism.data_parallel_shard_degree=4" EP2},
+    {"Fsdp6Ep2", "-n 6 --parallelism.data_parallel_shard_degree=6" EP2},
+    {"Fsdp8Ep4", "-n 8 --parallelism.data_parallel_shard_degree=8" EP4},
+    {"Hsdp2x4Ep2", "-n 8 --parallelism.data_parallel_shard_degree=4" EP2},
+    {"Hsdp2x2Ep4", "-n 4 --parallelism.data_parallel_shard_degree=2" EP4},
+    {"Ep2Compiled", "-n 2 --training.compile=true" EP2},
+    {"Dp3Ep2Compiled", "-n 6 --training.compile=true" EP2},
+    {"Fsdp4Ep2CompiledRecomputed", "-n 4 --parallelism.data_parallel_shard_degree=4 --training.compile=true --activation_checkpoint.mode=full" EP2},
+    {"Ep4Recomputed", "-n 4 --activation_checkpoint.mode=full" EP4},
+    {"Ep4Gloo", "-n 4 --runtime.transport=gloo" EP4},
+    {"Fsdp4Ep2Gloo", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo" EP2},
+    {"Fsdp6Ep2GlooRecomputedAlways",
+     "-n 6 --parallelism.data_parallel_shard_degree=6 --runtime.transport=gloo --activation_checkpoint.mode=full --parallelism.fsdp_reshard_after_forward=always" EP2},
+    {"Ep2Threads", "-n 4 --runtime.transport=threads" EP2},
+    {"Ep2SavedInBackground", "-n 2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2" EP2},
+};
+
+TEST_P(DividedExpertsLayout, HasTheRunOfOneRank) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("many", GetParam().flags).status, 0) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find(" ep "), std::string::npos) << work.read("err.txt");
+  expect_equal("one", "many");
+}
+INSTANTIATE_TEST_SUITE_P(On, DividedExpertsLayout, testing::ValuesIn(kDividedLayouts), [](const auto& param) { return std::string(param.param.name); });
+
+TEST_F(DividedExperts, HaveTheRunOfOneRankInBf16AndWithDropout) {
+  const std::string flags = "--training.mixed_precision_param=bfloat16 --model.dropout=0.1 ";
+  ASSERT_EQ(train("one", flags).status, 0) << work.read("err.txt");
+  for (const char* layout : {"-n 4" EP4, "-n 4 --parallelism.data_parallel_shard_degree=4 --training.compile=true" EP2}) {
+    const std::string name = std::string("many") + layout[3] + (std::string(layout).find("compile") == std::string::npos ? "" : "c");
+    ASSERT_EQ(train(name, flags + layout).status, 0) << work.read("err.txt");
+    expect_equal("one", name);
+  }
+}
+
+TEST_F(DividedExperts, GoOnInAnyOtherLayout) {
+  ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> rows[] = {
+      {"-n 8 --parallelism.expert_parallel_degree=8 --parallelism.data_parallel_schedule=every_round", "-n 2" EP2},
+      {"-n 4 --parallelism.data_parallel_shard_degree=4" EP4, "-n 1"},
+      {"-n 3 --parallelism.data_parallel_shard_degree=3", "-n 6 --parallelism.data_parallel_shard_degree=6" EP2},
+  };
+  for (size_t i = 0; i < std::size(rows); ++i) {
+    const std::string name = fmt::format("resumed_{}", i);
+    ASSERT_EQ(train(name, std::string(rows[i].first) + " --stop-at 3").status, 0) << work.read("err.txt");
+    ASSERT_EQ(train(name, rows[i].second).status, 0) << work.read("err.txt");
+    expect_equal("whole", name);
+  }
+}
+
+TEST_F(Experts, RefuseDegreesThatDoNotFit) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"-n 2 --parallelism.expert_parallel_degree=2", "parallelism.expert_parallel_degree = 2: ranks that divide experts run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round"},
+      {"-n 3 --parallelism.expert_parallel_degree=3 --parallelism.data_parallel_schedule=every_round", "parallelism.expert_parallel_degree = 3: expected a power of two up to the 8 virtual shards"},
+      {"-n 4" EP4, "parallelism.expert_parallel_degree = 4: 'model.layers.0.mlp' has 6 experts, which it does not divide"},
+      {"-n 3" EP2, "parallelism.expert_parallel_degree = 2 does not divide 3 data-parallel ranks; expected one of 1, 3"},
+      {"-n 2 --numerics.token_grain=128" EP2, "a virtual shard has 64 tokens, which numerics.token_grain = 128 does not divide"},
+      {"-n 2 --model.flavor=tiny" EP2, "parallelism.expert_parallel_degree = 2: the model qwen3 tiny has no experts"},
+      {"-n 4 --parallelism.tensor_parallel_degree=2" EP2, "qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Output output = train("refused", flags);
+    EXPECT_EQ(output.status, 2) << flags;
+    EXPECT_NE(output.err.find(message), std::string::npos) << flags << ": " << output.err;
+  }
+}
+
+TEST_F(Experts, RefuseTensorParallelism) {
   const Output tensor = train("tensor", "-n 2 --parallelism.tensor_parallel_degree=2");
   EXPECT_EQ(tensor.status, 2);
   EXPECT_NE(tensor.err.find("qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"), std::string::npos) << tensor.err;
-  const Output expert = train("expert", "-n 2 --parallelism.expert_parallel_degree=2");
-  EXPECT_EQ(expert.status, 2);
-  EXPECT_NE(expert.err.find("parallelism.expert_parallel_degree: 2 is not supported yet by this version"), std::string::npos) << expert.err;
 }
 
 // A numeric change records the file anew, with the reason in the commit: TUTTI_RENEW_GOLDEN=1 ctest -R Experts.Losses.

@@ -36,9 +36,12 @@ void ExpertShards::add(const Tensor& losses) {
   if (experts_) experts_->add(Tensor::empty({0}));
 }
 
+// The calls of the two follow each other as in add() of the ranks that have a shard in the last round.
 ShardSums ExpertShards::finish() {
+  if (!experts_) return shared_.finish();
+  shared_.skip();
+  experts_->skip();
   ShardSums sums = shared_.finish();
-  if (!experts_) return sums;
   ShardSums of_experts = experts_->finish();
   std::vector<Tensor> all;
   for (size_t p = 0, shared = 0, expert = 0; p < is_expert_.size(); ++p) all.push_back(std::move(is_expert_[p] ? of_experts.gradients[expert++] : sums.gradients[shared++]));

@@ -123,6 +123,8 @@ Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tenso
   tree_.begin(mine_[0]);
 }
 
+bool Shards::lacks_a_round() const { return rounds_ && static_cast<int64_t>(mine_.size()) * ranks_ < count_; }
+
 bool Shards::overlaps() const { return overlap_ == Overlap::backward && ranks_ > 1 && count_ >= 2 * ranks_; }
 
 double Shards::efficiency() const {
@@ -256,6 +258,7 @@ void Shards::reset() {
   tree_.clear();
   tree_.begin(mine_[0]);
   added_ = 0;
+  has_skipped_ = false;
   loss_ = ExactSum(ExactTerm::value);
 }
 
@@ -287,6 +290,13 @@ size_t Shards::calls_left() {
   return has_parted_ ? 0 : exchange_->calls_left();
 }
 
+void Shards::skip() {
+  if (!lacks_a_round() || has_skipped_ || added_ < mine_.size()) return;
+  const NoGradScope no_grad;
+  has_skipped_ = true;
+  meet(hash_of(tree_.layout()), [&] { rounds_->add(nullptr, count_); });
+}
+
 ShardSums Shards::finish() {
   const auto check = [&] { TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size()); };
   if (ranks_ == 1) check();
@@ -309,7 +319,7 @@ ShardSums Shards::finish() {
       for (const GradientBucket& bucket : exchange_->left()) take_parameters(bucket);
       sums.gradients = exchange_->finish(nodes_);
     } else if (rounds_) {
-      if (static_cast<int64_t>(mine_.size()) * ranks_ < count_) rounds_->add(nullptr, count_);  // it has no shard in the last round
+      if (lacks_a_round() && !has_skipped_) rounds_->add(nullptr, count_);
       sums.gradients = rounds_->finish();
     } else {
       std::vector<GradientNode> nodes = tree_.take();

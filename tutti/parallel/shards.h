@@ -101,6 +101,9 @@ class Shards {
   // UsageError when all shards of the step were added; naming parameter and shard when the uses of a parameter are not those of the
   // shard before, in number or size; and on all ranks when the uses of a rank differ from those of rank 0.
   void add(const Tensor& losses);
+  // Takes part in the last round of every_round on a rank that has no shard in it, with nothing; elsewhere it does nothing. finish() does what it does; call it before that
+  // where calls of other groups follow in the ranks that have a shard. Collective.
+  void skip();
   // Call on every rank after all of its shards were added; collective. UsageError when some were not, and on all ranks when the uses of a
   // rank differ from those of rank 0.
   ShardSums finish();
@@ -123,6 +126,7 @@ class Shards {
   size_t calls_left();
   void reset();
   bool overlaps() const;
+  bool lacks_a_round() const;  // with every_round
   void begin_exchange();
   void start_ready();
   void pass_gate();
@@ -149,6 +153,7 @@ class Shards {
   std::vector<bool> is_taken_;                    // by parameter, whether its sums have moved from the tree to nodes_
   GradientTree tree_;
   size_t added_ = 0;
+  bool has_skipped_ = false;
   EarlyBuckets early_;
   ExactSum loss_{ExactTerm::value};
 };

@@ -30,7 +30,7 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
                  : degrees.replicate == 1   ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
                                         : dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard}, {.names = {"dp_replicate", "dp_shard"}});
   for (const nn::NamedParameter& p : model.named_parameters()) {
-    if (divided.experts != nullptr && dist::is_dtensor(p.parameter.master())) options.ignored_params.push_back(p.parameter);
+    if (divided.experts != nullptr && p.parameter.is_materialized() && dist::is_dtensor(p.parameter.master())) options.ignored_params.push_back(p.parameter);
   }
   if (config.fsdp_reshard_after_forward != "default") options.reshard_after_forward = config.fsdp_reshard_after_forward == "always";
   for (const nn::NamedModule& block : repeated_blocks(model)) parallel::fully_shard(*block.module, options);
