@@ -88,8 +88,10 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
       if (const StoragePlacement* before = placement_of(p.parameter)) {
         const auto group = before->group.lock();
         TUTTI_CHECK(group != nullptr && group->module != module, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
-        TUTTI_CHECK(before->mesh->id() == mesh->id(), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh", p.name,
-                    before->mesh->to_string(), mesh->to_string());
+        const std::vector<int>& ranks = mesh->group(mesh->ndim() - 1)->world_ranks();
+        const auto is_here = [&](int rank) { return std::ranges::count(ranks, rank) == 1; };
+        TUTTI_CHECK(std::ranges::all_of(group->ranks().world_ranks(), is_here), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh, or "
+                    "modules inside have some of its ranks", p.name, before->mesh->to_string(), mesh->to_string());
         inside.push_back(group);
         continue;
       }
@@ -128,6 +130,12 @@ int64_t ShardedModule::all_stored_bytes() const {
 int64_t ShardedModule::all_copy_bytes() const {
   int64_t bytes = 0;
   for (const auto& group : group_->all->groups()) bytes += group->copy_bytes();
+  return bytes;
+}
+
+int64_t ShardedModule::all_given_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& group : group_->all->groups()) bytes += group->is_shared() ? group->copy_bytes() / group->ranks().size() : 0;
   return bytes;
 }
 

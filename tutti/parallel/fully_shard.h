@@ -56,6 +56,8 @@ class ShardedModule {
   // The same for this group and those of all modules below it together.
   int64_t all_stored_bytes() const;
   int64_t all_copy_bytes() const;
+  // What this rank gives of the copies that ranks read together; 0: they do not.
+  int64_t all_given_bytes() const;
 
   // Makes the copies whole ahead of the read that would do it. Collective.
   void unshard() const;
@@ -86,6 +88,8 @@ class ShardedModule {
 //
 // Parameters that parallelize_module() has divided are divided further: each rank stores its rows of its part, and forward reads the part. Their
 // dims are cut by halving, not as torch.chunk does.
+//
+// Modules inside may have been sharded over some of the ranks, such as experts that the others divide (expert_parallel.h).
 //
 // UsageError, naming the parameter, before anything changes: for a mesh of more than two dims or of two without names, a rank outside of it, a
 // scalar, a parameter that is distributed over the same dims or over a mesh that has another origin, a dim that it does not have, and when the module was

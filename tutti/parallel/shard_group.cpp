@@ -66,15 +66,21 @@ void ShardGroups::publish() {
   const TraceSpan span(TraceCategory::annotation, "FSDP::publish");
   settle();
   for (const auto& [group, stale] : changed) group->write(stale);
-  changed[0].first->ranks().barrier({.agreement = agreement});
+  widest().barrier({.agreement = agreement});
   may_be_read_ = true;
 }
 
-// All groups of a model are divided over the same ranks. Those that are behind still read until they come here.
+// Every group of a model is divided over the ranks of the widest, or some of them.
+comm::ProcessGroup& ShardGroups::widest() const {
+  const auto all = groups();
+  return (*std::ranges::max_element(all, {}, [](const auto& group) { return group->ranks().size(); }))->ranks();
+}
+
+// Ranks that are behind still read until they come here.
 void ShardGroups::settle() {
   if (!std::exchange(may_be_read_, false)) return;
   const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
-  groups()[0]->ranks().barrier();
+  widest().barrier();
 }
 
 void ShardGroups::note(const ShardGroup* group, bool whole) {

@@ -46,6 +46,8 @@ class ShardGroups {
     bool whole;
     bool operator==(const Event&) const = default;
   };
+  comm::ProcessGroup& widest() const;
+
   std::vector<std::weak_ptr<ShardGroup>> groups_;
   bool may_be_read_ = false;  // since the last settle()
   std::vector<Event> round_, round_before_;

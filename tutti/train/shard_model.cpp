@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tutti/dist/wrapper.h"
+#include "tutti/nn/moe.h"
 #include "tutti/train/plan_layouts.h"
 
 namespace tutti::train {
@@ -29,10 +29,14 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
   options.mesh = divided.storage != nullptr ? divided.storage
                  : degrees.replicate == 1   ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
                                         : dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard}, {.names = {"dp_replicate", "dp_shard"}});
-  for (const nn::NamedParameter& p : model.named_parameters()) {
-    if (divided.experts != nullptr && p.parameter.is_materialized() && dist::is_dtensor(p.parameter.master())) options.ignored_params.push_back(p.parameter);
-  }
   if (config.fsdp_reshard_after_forward != "default") options.reshard_after_forward = config.fsdp_reshard_after_forward == "always";
+  for (const nn::NamedMoE& moe : divided.experts != nullptr ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) {
+    if (divided.expert_storage != nullptr) {
+      parallel::fully_shard(*moe.layer->experts, {.mesh = divided.expert_storage, .reshard_after_forward = options.reshard_after_forward});
+      continue;
+    }
+    for (const nn::NamedParameter& p : moe.layer->experts->named_parameters()) options.ignored_params.push_back(p.parameter);
+  }
   for (const nn::NamedModule& block : repeated_blocks(model)) parallel::fully_shard(*block.module, options);
   if (config.fsdp_reshard_after_forward == "default") options.reshard_after_forward.reset();
   return parallel::fully_shard(model, options);

@@ -16,7 +16,7 @@ namespace tutti::train {
 // The modules that stand in a list, and in no other such module: "model.layers.3". Each is a group of fully_shard().
 std::vector<nn::NamedModule> repeated_blocks(nn::Module& model);
 
-// Divides the model's parameters as configured: each repeated block is a group, and the rest another. Nothing where the shard degree is 1.
+// Divides the model's parameters as configured: each repeated block is a group, its experts another if ranks divide them already, and the rest one more. Nothing where the shard degree is 1.
 // `divided` is what divide_model() has made of the model before. Collective; before optimizers are made and values are drawn.
 std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group, const TensorRanks& divided = {});
 

@@ -22,8 +22,11 @@ models::TokenBatch replicated(const models::TokenBatch& batch, const dist::Mesh&
 TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group) {
   const DataDegrees degrees = data_degrees(config, group == nullptr ? 1 : group->size());
   if (degrees.expert > 1) {
-    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.data() / degrees.expert, degrees.expert}, {.names = {"efsdp", "ep"}});
-    TensorRanks ranks{.experts = all->slice({"ep"}), .expert_replicas = all->group("efsdp")};
+    const int64_t parts = degrees.expert_shard();
+    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.data() / degrees.expert / parts, parts, degrees.expert}, {.names = {"dp_replicate", "efsdp", "ep"}});
+    const dist::Mesh data = all->slice({"dp_replicate", "efsdp"});
+    TensorRanks ranks{.experts = all->slice({"ep"}), .expert_replicas = data->flatten("edp")->group()};
+    if (parts > 1) ranks.expert_storage = data->size(0) > 1 ? data : all->slice({"efsdp"});
     parallel::expert_parallel(model, ranks.experts);
     return ranks;
   }

@@ -193,7 +193,7 @@ StepRecord Trainer::train_step() {
   record.step_ms = seconds * 1e3;
   MemoryStatistics memory = RankContext::current().allocator().statistics();
   if (sharded_ && sharded_->is_shared()) {  // pages that the ranks of the host give in equal parts
-    const int64_t pages = sharded_->all_copy_bytes() / data_degrees(config_.parallelism, ranks_).shard;
+    const int64_t pages = sharded_->all_given_bytes();
     memory.peak_bytes += pages;
     memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)] += pages;
   }
