@@ -1,5 +1,7 @@
 #include "tutti/nn/moe.h"
 
+#include <utility>
+
 #include "tutti/autograd/recomputing.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
@@ -34,6 +36,11 @@ MoE::MoE(const MoEOptions& options)
 }
 
 MoE::~MoE() = default;
+
+void MoE::set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher) {
+  TUTTI_CHECK(dispatcher != nullptr, "MoE::set_dispatcher: the dispatcher is null; give a TokenDispatcher, such as LocalDispatcher");
+  dispatcher_ = std::move(dispatcher);
+}
 
 Tensor MoE::forward(const Tensor& x_TD) const {
   TUTTI_CHECK(x_TD.ndim() == 2, "MoE: the input is {}; expected [tokens, {}]", describe(x_TD), options_.dim);
