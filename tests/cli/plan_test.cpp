@@ -54,6 +54,10 @@ constexpr Case kCases[] = {
     {"Fsdp3Gloo", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
     {"Fsdp2GlooCompiled", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --training.compile=true"},
     {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+    {"Experts", "--model.flavor=tiny_moe"},
+    {"ExpertsRecomputed", "--model.flavor=tiny_moe --activation_checkpoint.mode=full"},
+    {"ExpertsCompiled", "--model.flavor=tiny_moe --training.compile=true"},
+    {"ExpertsFsdp3Bf16", "-n 3 --model.flavor=tiny_moe --parallelism.data_parallel_shard_degree=3 --training.mixed_precision_param=bfloat16"},
     {"Tp2", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2"},
     {"Tp2WithoutSequence", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.enable_sequence_parallel=false"},
     {"Dp2Tp2Bf16", "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.mixed_precision_param=bfloat16"},
@@ -61,10 +65,6 @@ constexpr Case kCases[] = {
     {"Fsdp2Tp2Gloo",
      "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo"},
     {"Tp2Compiled", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.compile=true"},
-    {"Experts", "--model.flavor=tiny_moe"},
-    {"ExpertsRecomputed", "--model.flavor=tiny_moe --activation_checkpoint.mode=full"},
-    {"ExpertsCompiled", "--model.flavor=tiny_moe --training.compile=true"},
-    {"ExpertsFsdp3Bf16", "-n 3 --model.flavor=tiny_moe --parallelism.data_parallel_shard_degree=3 --training.mixed_precision_param=bfloat16"},
     {"Large", "--model.flavor=debugmodel --training.global_batch_tokens=1024"},
 };
 INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });

@@ -9,6 +9,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/graph/compile.h"
+#include "tutti/nn/token_dispatcher.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
@@ -151,6 +152,30 @@ TEST(MoE, IsPlannedOnFakeTensors) {
   backward(y, fake.empty({40, 12}, DType::f32));
   EXPECT_EQ(y.extents(), (Extents{40, 12}));
   EXPECT_EQ(counted(layer), 0);
+}
+
+// A dispatcher of one's own sees what the experts take, and has the bits of the usual one.
+TEST(MoE, TakesAnotherDispatcher) {
+  struct Watching final : TokenDispatcher {
+    explicit Watching(int64_t& rows) : rows(rows) {}
+    Dispatched dispatch(const Tensor& x_TD, const Routing& routing) const override {
+      Dispatched result = local.dispatch(x_TD, routing);
+      rows += result.experts.rows_ND.extent(0);
+      return result;
+    }
+    Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const override { return local.combine(outputs_ND, dispatched, routing); }
+    int64_t& rows;
+    LocalDispatcher local;
+  };
+  MoE layer(small());
+  initialize(layer);
+  const Tensor x = sample_tensor(1, {40, 12});
+  const Outcome usual = run(layer, x);
+  int64_t rows = 0;
+  layer.set_dispatcher(std::make_unique<Watching>(rows));
+  expect_same(run(layer, x), usual, "another dispatcher");
+  EXPECT_EQ(rows, 40 * 2);
+  EXPECT_EQ(message_of([&] { layer.set_dispatcher(nullptr); }), "MoE::set_dispatcher: the dispatcher is null; give a TokenDispatcher, such as LocalDispatcher");
 }
 
 TEST(MoEErrors, NameTheInput) {

@@ -1,5 +1,7 @@
 #include "tutti/nn/moe.h"
 
+#include <utility>
+
 #include "tutti/autograd/recomputing.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
@@ -36,7 +38,7 @@ MoE::MoE(const MoEOptions& options)
 MoE::~MoE() = default;
 
 void MoE::set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher) {
-  TUTTI_CHECK(dispatcher != nullptr, "MoE: the dispatcher is null");
+  TUTTI_CHECK(dispatcher != nullptr, "MoE::set_dispatcher: the dispatcher is null; give a TokenDispatcher, such as LocalDispatcher");
   dispatcher_ = std::move(dispatcher);
 }
 

@@ -35,6 +35,8 @@ class MoE : public Module {
   ~MoE() override;
   // x [T, D] -> [T, D].
   Tensor forward(const Tensor& x_TD) const;
+  // From now on rows come to the experts and back by `dispatcher` (token_dispatcher.h); at first they stay on this rank. UsageError for null.
+  void set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher);
 
   const MoEOptions& options() const { return options_; }
   // From now on `dispatcher` brings tokens to experts; at first all experts are on this rank.
