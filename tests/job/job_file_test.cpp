@@ -47,6 +47,9 @@ TEST(JobFile, SharesStateThatStaysWhenARankIsGone) {
   const auto next = JobFile::open(copy_of(*launcher));
   EXPECT_EQ(next->map_state(100'000)[99'999], std::byte{7});
   EXPECT_EQ(next->map_state(100'000)[0], std::byte{0});
+  EXPECT_EQ(next->text(), "");
+  launcher->leave_text("for those who join");
+  EXPECT_EQ(next->text(), "for those who join");
   EXPECT_NE(message_of([&] { next->map_state(200'000); }).find("100000 bytes, and 200000 are wanted"), std::string::npos);
 }
 

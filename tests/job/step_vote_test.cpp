@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/comm/support/forked_ranks.h"
+#include "tests/job/support/forked.h"
 #include "tutti/core/error.h"
 #include "tutti/job/host/liveness.h"
 
@@ -76,7 +76,7 @@ TEST(StepVote, ForkedRanksReadOneVerdictWhenOneIsKilled) {
     StepVote(*shared.area).begin(round);
     pid_t* const pids = reinterpret_cast<pid_t*>(shared.area + 1);
     int64_t* const read = reinterpret_cast<int64_t*>(pids + 4);
-    const auto results = fork_processes(4, [&](int rank) {
+    const std::vector<int> statuses = run_in_processes(4, [&](int rank) {
       StepVote vote(*shared.area);
       while (pids[3] == 0) std::this_thread::yield();
       Liveness liveness({pids[0], pids[1], pids[2], pids[3]});
@@ -86,8 +86,8 @@ TEST(StepVote, ForkedRanksReadOneVerdictWhenOneIsKilled) {
       if (rank == 2) raise(SIGKILL);
       const Verdict verdict = vote.decide(4, 1, round + 1, [&] { return liveness.find_dead() >= 0; }, soon());
       read[rank] = static_cast<int64_t>(verdict.kind) * 1000 + verdict.step;
-    }, {}, [&](int rank, pid_t pid) { pids[rank] = pid; });
-    for (const int rank : {0, 1, 3}) EXPECT_TRUE(results[static_cast<size_t>(rank)].succeeded()) << results[static_cast<size_t>(rank)].error;
+    }, [&](int rank, pid_t pid) { pids[rank] = pid; });
+    for (const size_t rank : {0u, 1u, 3u}) EXPECT_EQ(statuses[rank], 0) << rank;
     EXPECT_EQ(read[0], read[1]);
     EXPECT_EQ(read[0], read[3]);
     EXPECT_EQ(read[0] % 1000, round + 1);

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/comm/support/forked_ranks.h"
+#include "tests/job/support/forked.h"
 
 namespace tutti::comm {
 namespace {
@@ -63,8 +63,8 @@ TEST(UndoRecord, AWriterThatIsKilledAnywhereLeavesABlockThatCanBeFinished) {
       done->store(1);
       if (killed_at == 11) raise(SIGKILL);
     };
-    const auto results = fork_processes(1, [&](int) { step(moment); });
-    ASSERT_TRUE(WIFSIGNALED(results[0].wait_status)) << moment;
+    const std::vector<int> statuses = run_in_processes(1, [&](int) { step(moment); });
+    ASSERT_TRUE(WIFSIGNALED(statuses[0])) << moment;
     if (done->load() != 1) {
       UndoRecord record(pages.page(4).data(), kBytes);
       if (record.held() == UndoRecord::Held{0, 1}) record.restore(block);

@@ -61,7 +61,7 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
       }
       TUTTI_CHECK(!p.parameter.is_materialized() || !dist::is_dtensor(p.parameter.master()), "fully_shard: parameter '{}' is {} already; its values must be in one tensor", p.name,
                   describe(p.parameter.master()));
-      taken.push_back({p, &storage_spec(p, *mesh, options)});
+      taken.push_back({p, &storage_spec(p, *mesh, options), options.memory ? options.memory(p) : Tensor()});
     }
   }
   const std::string name = modules[0]->call_name();

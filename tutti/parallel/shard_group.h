@@ -57,6 +57,7 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   struct Stored {
     nn::NamedParameter named;
     const dist::DTensorSpec* spec;
+    Tensor memory = {};  // of the whole master, which all ranks map; undefined: none
   };
   // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they have, if any.
   static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, bool reshards);

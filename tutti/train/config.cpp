@@ -4,6 +4,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/data_degrees.h"
+#include "tutti/train/survival_rules.h"
 
 namespace tutti::train {
 
@@ -41,6 +42,7 @@ void validate(const Config& config) {
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
   check_tensor_parallel(config);
+  check_survival(config);
 }
 
 }  // namespace tutti::train

@@ -7,7 +7,7 @@
 namespace tutti::train {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+constexpr double kBytesOfMiB = 1 << 20;
 
 struct Share {
   std::string name;
@@ -29,17 +29,17 @@ std::vector<Share> shares_of(const MemoryStatistics& statistics) {
 std::vector<std::pair<std::string, std::string>> memory_rows(const MemoryStatistics& statistics) {
   const double peak = static_cast<double>(statistics.peak_bytes);
   std::vector<std::pair<std::string, std::string>> rows;
-  for (const Share& s : shares_of(statistics)) rows.emplace_back(s.name, fmt::format("{:.1f} MiB ({:.0f} %)", s.nbytes / kMiB, 100 * s.nbytes / peak));
-  rows.emplace_back("peak", fmt::format("{:.1f} MiB", peak / kMiB));
+  for (const Share& s : shares_of(statistics)) rows.emplace_back(s.name, fmt::format("{:.1f} MiB ({:.0f} %)", s.nbytes / kBytesOfMiB, 100 * s.nbytes / peak));
+  rows.emplace_back("peak", fmt::format("{:.1f} MiB", peak / kBytesOfMiB));
   return rows;
 }
 
 std::string memory_line(const MemoryStatistics& statistics) {
-  std::string line = fmt::format("{:.1f} MiB", static_cast<double>(statistics.peak_bytes) / kMiB);
+  std::string line = fmt::format("{:.1f} MiB", static_cast<double>(statistics.peak_bytes) / kBytesOfMiB);
   const char* sign = " =";
   for (const Share& s : shares_of(statistics)) {
-    if (s.nbytes < 0.05 * kMiB) break;  // would be written as 0.0
-    line += fmt::format("{} {} {:.1f}", sign, s.name, s.nbytes / kMiB);
+    if (s.nbytes < 0.05 * kBytesOfMiB) break;  // would be written as 0.0
+    line += fmt::format("{} {} {:.1f}", sign, s.name, s.nbytes / kBytesOfMiB);
     sign = " +";
   }
   return line;

@@ -12,6 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::train {
 namespace {
@@ -41,6 +42,14 @@ std::string to_json(const StepRecord& r) {
       json_number(r.tokens_per_s), json_number(r.tflops), r.mfu ? json_number(*r.mfu) : "null", json_number(r.step_ms),
       json_number(r.data_ms), json_number(r.comm_ms), r.memory_peak_bytes);
   if (r.val_bits_per_byte) line += fmt::format(R"(,"val_bits_per_byte":{})", json_number(*r.val_bits_per_byte));
+  if (!r.lost_ranks.empty()) {
+    line += R"(,"lost_ranks":[)";
+    for (const LostRank& lost : r.lost_ranks) {
+      line += fmt::format(R"({}{{"rank":{},"pid":{},"host":{},"step":{},"seconds_lost":{}}})", &lost == r.lost_ranks.data() ? "" : ",", lost.rank, lost.pid, json_quoted(lost.host), lost.step,
+                          json_number(lost.seconds_lost));
+    }
+    line += "]";
+  }
   return line + "}";
 }
 
@@ -72,6 +81,12 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
                     .memory_peak_bytes = memory ? memory->whole() : 0};
   if (!json.at("mfu").is_null()) record.mfu = number("mfu");
   if (json.find("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
+  if (const std::optional<JsonValue> lost = json.find("lost_ranks")) {
+    for (const auto& [none, one] : *lost) {
+      record.lost_ranks.push_back({.rank = one.at("rank").whole(), .pid = one.at("pid").whole(), .host = one.at("host").string(), .step = one.at("step").whole(),
+                                   .seconds_lost = one.at("seconds_lost").number()});
+    }
+  }
   return record;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,8 +18,9 @@ namespace tutti::train {
 std::vector<nn::NamedModule> repeated_blocks(nn::Module& model);
 
 // Divides the model's parameters as configured: each repeated block is a group, and the rest another. Nothing where the shard degree is 1.
-// Collective; before optimizers are made and values are drawn.
-std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group);
+// Collective; before optimizers are made and values are drawn. `memory`: of the masters, see parallel::FullyShardOptions.
+std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group,
+                                                   std::function<Tensor(const nn::NamedParameter&)> memory = {});
 
 // "mesh dp_shard 4: rank 0 stores 1.9 MiB of the parameters, a rank sends up to 6.9 MiB a step; the ranks read one copy of 7.7 MiB": the bytes are those of
 // the plan (step_plan.h).

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 
 #include "tutti/core/error.h"
 
@@ -17,7 +18,8 @@ namespace {
 
 constexpr uint64_t kJobMagic = 0x316c6c61626f6a74;  // also the version: a change of layout changes it
 constexpr uint64_t kTeams = 32, kDeaths = 256;
-constexpr int64_t kJobHeaderBytes = 64 << 10;
+constexpr int64_t kJobTextAt = 64 << 10;
+constexpr int64_t kJobHeaderBytes = kJobTextAt + static_cast<int64_t>(JobFile::kMaxText);
 constexpr const char* kJobVariable = "TUTTI_JOB_FILE";
 
 struct TeamRecord {
@@ -33,6 +35,7 @@ struct JobFile::Header {
   std::atomic<uint32_t> has_ended;
   std::atomic<uint64_t> team;    // the newest; its record is written before
   std::atomic<uint64_t> deaths;  // how many; the record is written before
+  std::atomic<uint64_t> text_bytes;  // the text is written before
   std::atomic<int32_t> ready[kMaxSeats];  // the pid of a process that is ready
   TeamRecord teams[kTeams];
   RankDeath dead[kDeaths];
@@ -43,7 +46,7 @@ int64_t monotonic_ns() { return std::chrono::duration_cast<std::chrono::nanoseco
 JobFile::JobFile(UniqueFd fd) : fd_(std::move(fd)) {}
 
 void JobFile::map_header() {
-  static_assert(sizeof(Header) <= kJobHeaderBytes);
+  static_assert(sizeof(Header) <= kJobTextAt);
   void* base = mmap(nullptr, kJobHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0);
   TUTTI_CHECK_ENV(base != MAP_FAILED, "cannot map the memory of the job: {}", detail::errno_text(errno));
   header_ = static_cast<Header*>(base);
@@ -124,6 +127,17 @@ std::vector<RankDeath> JobFile::deaths() const {
 bool JobFile::has_ended() const { return header_->has_ended.load(std::memory_order_acquire) != 0; }
 void JobFile::set_ready(int seat, pid_t pid) { header_->ready[seat].store(pid, std::memory_order_release); }
 bool JobFile::is_ready(int seat, pid_t pid) const { return header_->ready[seat].load(std::memory_order_acquire) == pid; }
+
+void JobFile::leave_text(const std::string& text) {
+  TUTTI_CHECK_ENV(text.size() <= kMaxText, "a text of {} bytes for the ranks that join a job; at most {} have room", text.size(), kMaxText);
+  std::memcpy(reinterpret_cast<std::byte*>(header_) + kJobTextAt, text.data(), text.size());
+  header_->text_bytes.store(text.size(), std::memory_order_release);
+}
+
+std::string JobFile::text() const {
+  const uint64_t size = header_->text_bytes.load(std::memory_order_acquire);
+  return {reinterpret_cast<const char*>(header_) + kJobTextAt, static_cast<size_t>(size)};
+}
 
 std::byte* JobFile::map_state(int64_t nbytes) {
   if (state_ != nullptr) {

@@ -75,6 +75,11 @@ class JobFile {
   void set_ready(int seat, pid_t pid);
   bool is_ready(int seat, pid_t pid) const;
 
+  // A text that the ranks leave for whoever joins them later, at most kMaxText bytes; "" at first. One rank writes it, once or over an equal one.
+  static constexpr size_t kMaxText = 1 << 20;
+  void leave_text(const std::string& text);
+  std::string text() const;
+
   // The shared state: at least `nbytes`, zeros at first, all pages allocated. All ranks give the same number. EnvironmentError when there is too
   // little memory. The address stays for the life of this object.
   std::byte* map_state(int64_t nbytes);
