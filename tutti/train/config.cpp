@@ -41,8 +41,8 @@ void validate(const Config& config) {
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
-  check_tensor_parallel(config);
   check_survival(config);
+  check_tensor_parallel(config);
 }
 
 }  // namespace tutti::train
