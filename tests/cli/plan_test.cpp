@@ -54,6 +54,8 @@ constexpr Case kCases[] = {
     {"Fsdp3Gloo", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
     {"Fsdp2GlooCompiled", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --training.compile=true"},
     {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+    {"Dp4OutlivesARank", "-n 4 --training.survive_rank_loss=true"},
+    {"Fsdp4Bf16OutlivesARank", "-n 4 --training.survive_rank_loss=true --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
     {"Large", "--model.flavor=debugmodel --training.global_batch_tokens=1024"},
 };
 INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });

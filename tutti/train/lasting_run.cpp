@@ -140,6 +140,19 @@ void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts,
   apply(facts, optimizer);
 }
 
+void LastingRun::add_memory(MemoryStatistics& memory) const {
+  const auto add = [&](MemoryCategory category, int64_t bytes) {
+    const int64_t mine = bytes / group_.size();
+    memory.peak_bytes += mine;
+    memory.at_peak_by_category[static_cast<size_t>(category)] += mine;
+  };
+  const int64_t array = state_.array_bytes(), states = static_cast<int64_t>(state_.states());
+  add(MemoryCategory::parameters, array);
+  add(MemoryCategory::optimizer, array * states);
+  add(MemoryCategory::gradients, array);
+  add(MemoryCategory::workspace, state_.nbytes() - array * (2 + states));
+}
+
 void LastingRun::note_beginning() {
   int64_t none = 0;
   state_.step_began_ns().compare_exchange_strong(none, comm::monotonic_ns());

@@ -8,6 +8,7 @@
 #include "tutti/comm/process_group.h"
 #include "tutti/nn/module.h"
 #include "tutti/optim/optimizer.h"
+#include "tutti/runtime/allocator.h"
 #include "tutti/train/config.h"
 #include "tutti/train/lasting_state.h"
 #include "tutti/train/metrics.h"
@@ -49,7 +50,8 @@ class LastingRun {
   // The deaths that the log does not tell of yet, and the seconds that they cost until now.
   std::vector<LostRank> untold() const;
   size_t told() const { return static_cast<size_t>(state_.told_deaths().load()); }
-  int64_t shared_bytes() const { return state_.nbytes(); }
+  // The pages that the ranks give in equal parts, added to what this rank has.
+  void add_memory(MemoryStatistics& memory) const;
 
  private:
   void write_gradients(std::span<const Tensor> stored);

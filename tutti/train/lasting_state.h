@@ -43,6 +43,8 @@ class LastingState {
   // The number of a parameter among those given; -1: it is none of them.
   int64_t index_of(const nn::Parameter& parameter) const;
   size_t states() const { return states_; }
+  // The bytes of one array of all parameters, of which there are the masters, the states and the gradients; and of all memory.
+  int64_t array_bytes() const { return array_bytes_; }
   int64_t nbytes() const { return nbytes_; }
 
   struct Block {

@@ -208,10 +208,13 @@ StepRecord Trainer::train_step() {
   state_.tokens_seen += tokens;
   finish_record(record, milliseconds(Clock::now() - begin) / 1e3);
   MemoryStatistics memory = RankContext::current().allocator().statistics();
-  int64_t pages = 0;  // that the ranks of the host give in equal parts
-  if (sharded_ && sharded_->is_shared()) pages += sharded_->all_copy_bytes() / data_degrees(config_.parallelism, ranks_).shard;
-  memory.peak_bytes += pages;
-  memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)] += pages;
+  const bool reads_masters = lasting_ && config_.training.mixed_precision_param == "float32";
+  if (sharded_ && sharded_->is_shared() && !reads_masters) {  // pages that the ranks of the host give in equal parts
+    const int64_t pages = sharded_->all_copy_bytes() / data_degrees(config_.parallelism, ranks_).shard;
+    memory.peak_bytes += pages;
+    memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)] += pages;
+  }
+  if (lasting_) lasting_->add_memory(memory);
   if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
   record.memory_peak_bytes = memory.peak_bytes;
   return record;
