@@ -5,6 +5,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/train/planted_loss.h"
+#include "tutti/train/survival_rules.h"
 
 namespace tutti::train {
 namespace {
@@ -21,12 +22,12 @@ LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector
     TUTTI_ASSERT(p.parameter.dtype() == DType::f32, "the master of '{}' is no f32", p.name);
     const int64_t numel = p.parameter.numel();
     layout = hash64(p.name.data(), p.name.size(), layout) + static_cast<uint64_t>(numel);
-    for (int64_t begin = 0; begin < numel; begin += kBlockNumel) blocks_.push_back({places_.size(), begin, std::min(numel, begin + kBlockNumel)});
+    for (int64_t begin = 0; begin < numel; begin += kSurvivalBlock) blocks_.push_back({places_.size(), begin, std::min(numel, begin + kSurvivalBlock)});
     places_.push_back({p.parameter.identity(), p.parameter.sizes(), array_bytes_});
     array_bytes_ += rounded(numel * 4, kLine);
   }
   array_bytes_ = rounded(std::max<int64_t>(array_bytes_, 1), kPage);
-  undo_bytes_ = rounded(comm::UndoRecord::nbytes(static_cast<int64_t>(1 + states) * kBlockNumel * 4), kPage);
+  undo_bytes_ = rounded(comm::UndoRecord::nbytes(static_cast<int64_t>(1 + states) * kSurvivalBlock * 4), kPage);
   const int64_t applied_at = rounded(sizeof(Header), kPage);
   const int64_t undo_at = applied_at + rounded(static_cast<int64_t>(blocks_.size()) * 8, kPage);
   const int64_t arrays_at = undo_at + undo_bytes_ * job_->seats();
@@ -79,7 +80,7 @@ std::vector<std::span<std::byte>> LastingState::bytes_of(const Block& block) con
   return pieces;
 }
 
-comm::UndoRecord LastingState::undo(int slot) const { return {undo_at_ + slot * undo_bytes_, static_cast<int64_t>(1 + states_) * kBlockNumel * 4}; }
+comm::UndoRecord LastingState::undo(int slot) const { return {undo_at_ + slot * undo_bytes_, static_cast<int64_t>(1 + states_) * kSurvivalBlock * 4}; }
 
 void LastingState::apply(size_t block, int64_t step, int slot, const Update& update) {
   if (is_applied(block, step)) return;

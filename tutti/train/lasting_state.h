@@ -30,8 +30,6 @@ struct StepFacts {
 
 class LastingState {
  public:
-  static constexpr int64_t kBlockNumel = 65536;  // 256 KiB of f32
-
   // The state of these parameters, each with `states` tensors of the optimizer. All ranks of the job give the same. EnvironmentError when the host has
   // too little memory, UsageError when ranks of an earlier team had other parameters.
   LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states);

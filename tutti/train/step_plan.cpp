@@ -12,10 +12,10 @@
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
 #include "tutti/runtime/size_class.h"
-#include "tutti/train/lasting_state.h"
 #include "tutti/train/run_model.h"
 #include "tutti/train/shard_model.h"
 #include "tutti/train/shard_step.h"
+#include "tutti/train/survival_rules.h"
 
 namespace tutti::train {
 namespace {
@@ -222,7 +222,7 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
       of(memory, MemoryCategory::optimizer) += moments * kF32 * numel_of(p.sizes) / plan.ranks;
       of(memory, MemoryCategory::gradients) += kF32 * numel_of(p.sizes) / plan.ranks;
     }
-    of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * LastingState::kBlockNumel;  // what a block held before
+    of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
     return memory;
   }
   for (const PlannedParameter& p : parameters) of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, rank % plan.degrees.shard, plan.degrees.shard));

@@ -7,6 +7,9 @@
 
 namespace tutti::train {
 
+// The elements of a parameter that are stepped together: 256 KiB of f32.
+inline constexpr int64_t kSurvivalBlock = 65536;
+
 // The layout of a run that began with `began` ranks for `ranks` of them: parameters that were divided are divided over all that are there.
 ParallelismConfig layout_of_survivors(ParallelismConfig config, int64_t began, int64_t ranks);
 

@@ -11,6 +11,7 @@
 #include "tutti/job/errors.h"
 #include "tutti/job/rendezvous/rendezvous.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/train/signals.h"
 #include "tutti/train/survival_rules.h"
 #include "tutti/train/team_store.h"
 
@@ -24,8 +25,8 @@ constexpr auto kJoinTimeout = 10min;
 // How long the launcher has to say that a rank is lost. An error that a death has caused on this rank is not always one that says so.
 constexpr auto kCertainLoss = 30s, kPossibleLoss = 2s;
 
-// The team in which this process is the rank of its seat; null: the run is over.
-std::unique_ptr<Survivors> join_team(const std::shared_ptr<comm::JobFile>& job, int seat) {
+// The team in which this process is the rank of its seat; null: the run is over, or is to stop.
+std::unique_ptr<Survivors> join_team(const std::shared_ptr<comm::JobFile>& job, int seat, const StopSignals& signals) {
   const auto deadline = std::chrono::steady_clock::now() + kJoinTimeout;
   const comm::TeamMember me{.seat = seat, .pid = getpid()};
   job->set_ready(seat, me.pid);
@@ -43,6 +44,7 @@ std::unique_ptr<Survivors> join_team(const std::shared_ptr<comm::JobFile>& job, 
       team->liveness = std::make_unique<comm::Liveness>(std::move(pids));
       return team;
     }
+    if (signals.requested()) return nullptr;
     TUTTI_CHECK_ENV(std::chrono::steady_clock::now() < deadline, "the launcher gave this rank no team within {} minutes", std::chrono::minutes(kJoinTimeout).count());
     std::this_thread::sleep_for(kLookForTeam);
   }
@@ -85,9 +87,10 @@ TrainerResult train_with_survivors(const Config& config, const TrainerOptions& o
   TUTTI_CHECK(job != nullptr, "training.survive_rank_loss: the launcher of these ranks ends them all when one is lost, and keeps no memory for them. Start with tutti train -n N, or tutti launch "
               "--survive-rank-loss; or set training.survive_rank_loss to false, and let the launcher start all ranks again (--max-restarts=N): they go on from the last checkpoint");
   const std::shared_ptr<comm::Store> store = comm::rendezvous().store;
+  const StopSignals signals;  // a signal between two teams is heard by the next one
   while (true) {
-    const std::unique_ptr<Survivors> team = join_team(job, place.seat);
-    if (team == nullptr) return {};
+    const std::unique_ptr<Survivors> team = join_team(job, place.seat, signals);
+    if (team == nullptr) return {.interrupted = signals.requested()};
     try {
       return train_in_team(config, options, place, *team, store);
     } catch (const comm::PeerError&) {

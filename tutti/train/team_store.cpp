@@ -9,22 +9,27 @@ namespace tutti::train {
 
 constexpr std::chrono::milliseconds kLookAtTeam{50};
 
-void TeamStore::look() const {
+void TeamStore::look() {
   if (is_over_()) throw TeamIsOver(fmt::format("{} is over: a rank was lost or joined", prefix()));
 }
 
 // In small portions, so that a loss is heard.
-void TeamStore::wait(const Keys& keys, Timeout timeout) {
+template <class Wait>
+void TeamStore::in_portions(Timeout timeout, const Wait& wait) {
   const auto deadline = std::chrono::steady_clock::now() + timeout.value_or(this->timeout());
   while (true) {
     look();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     try {
-      return PrefixStore::wait(keys, std::clamp(left, std::chrono::milliseconds(0), kLookAtTeam));
+      return wait(std::clamp(left, std::chrono::milliseconds(0), kLookAtTeam));
     } catch (const comm::StoreTimeout&) {
       if (left <= kLookAtTeam) throw;
     }
   }
+}
+
+void TeamStore::wait(const Keys& keys, Timeout timeout) {
+  in_portions(timeout, [&](std::chrono::milliseconds portion) { PrefixStore::wait(keys, portion); });
 }
 
 std::string TeamStore::get(std::string_view key, Timeout timeout) {
@@ -42,13 +47,9 @@ bool TeamStore::check(const Keys& keys) {
   return PrefixStore::check(keys);
 }
 
-// Counted in keys of its own: who waits in the store's barrier cannot look around.
+// Whoever times out in the store's barrier is no longer counted, and comes again.
 void TeamStore::barrier(std::string_view key, int64_t world_size, Timeout timeout) {
-  const std::string name = fmt::format("team-barrier/{}", key);
-  const int64_t arrived = add(name, 1);
-  const std::string done = fmt::format("{}/done/{}", name, (arrived - 1) / world_size);
-  if (arrived % world_size == 0) set(done, "");
-  wait({done}, timeout);
+  in_portions(timeout, [&](std::chrono::milliseconds portion) { PrefixStore::barrier(key, world_size, portion); });
 }
 
 std::shared_ptr<comm::Store> TeamStore::clone() {

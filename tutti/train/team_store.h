@@ -19,10 +19,12 @@ class TeamStore final : public comm::PrefixStore {
   void wait(const Keys& keys, Timeout timeout = {}) override;
   std::vector<std::string> multi_get(const Keys& keys, Timeout timeout = {}) override;
   void barrier(std::string_view key, int64_t world_size, Timeout timeout = {}) override;
+  void look() override;
   std::shared_ptr<Store> clone() override;
 
  private:
-  void look() const;
+  template <class Wait>
+  void in_portions(Timeout timeout, const Wait& wait);
   const std::function<bool()> is_over_;
 };
 

@@ -408,9 +408,9 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
 TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
   // A wrong name, and what cannot fit, are said before the data is read.
-  check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, true, machine_memory());
-  if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   const std::string left = options.survivors == nullptr ? "" : options.survivors->job->text();
+  if (left.empty()) check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, true, machine_memory());  // else the state has its memory
+  if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   RunStart start = left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);
   return Trainer(config, options, std::move(start), std::move(data)).run(options);

@@ -61,9 +61,9 @@ Verdict StepVote::decide(int ranks, uint64_t team, int64_t step, FunctionRef<boo
     for (int r = 0; r < ranks && all; ++r) all = is_prepared(r, team, step);
     // Prepared is prepared: a rank that has died since is not needed for this step any more.
     if (all) change(word, {Verdict::Kind::committed, step, 0});
+    else if (attempt < kYieldsBeforeSleep) sched_yield();
     else if (has_lost_one()) change(word, {Verdict::Kind::aborted, step, team});
     else if (std::chrono::steady_clock::now() >= deadline) return now;
-    else if (attempt < kYieldsBeforeSleep) sched_yield();
     else futex_wait(area_.bell, bell, kNap);
   }
 }

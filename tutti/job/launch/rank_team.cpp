@@ -28,7 +28,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& extra)
   const bool has_key = std::any_of(extra.begin(), extra.end(), [](const std::string& e) { return e.starts_with("TUTTI_JOB_KEY="); });
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
-    const bool replaced = (has_key && text.starts_with("TUTTI_JOB_KEY_FILE=")) ||
+    const bool replaced = text.starts_with("TUTTI_JOB_FILE=") || (has_key && text.starts_with("TUTTI_JOB_KEY_FILE=")) ||
                           std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return text.starts_with(name_of(e)); });
     if (!replaced) result.push_back(text);
   }
