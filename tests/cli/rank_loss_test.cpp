@@ -135,6 +135,30 @@ TEST_F(RankLoss, IsTheEndOfTheOthersWithoutSurvivalAndRestartsGoOnFromTheCheckpo
   EXPECT_EQ(outcome_of(work), expected(flags));
 }
 
+TEST_F(RankLoss, OfAllRanksWithoutAReplacementLeavesTheCheckpoint) {
+  const Workplace work;
+  write_tiny_run(work);
+  const std::string flags = "train run.toml --run.name=run -n 2 --training.survive_rank_loss=true";
+  const Output run = work.tutti(flags, "TUTTI_LOSE_RANK=0:prepared:4,1:computed:5");
+  EXPECT_EQ(run.status, 137) << run.err;
+  EXPECT_EQ(work.tutti(flags).status, 0) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("resuming runs/run from step 3"), std::string::npos) << work.read("err.txt");
+  EXPECT_EQ(outcome_of(work), expected());
+}
+
+TEST_F(RankLoss, ASignalStopsARunThatHasLostARankAndTheCommandResumesIt) {
+  const Workplace work;
+  write_tiny_run(work);
+  const std::string flags = " --training.steps=300 --checkpoint.every=0 --validation.every=0";
+  const int pid = work.start(kSurviving + flags, "TUTTI_LOSE_RANK=0:block:20");
+  while (work.read("runs/run/metrics.jsonl").find("\"lost_ranks\"") == std::string::npos) usleep(500);
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Workplace::wait(pid), 130) << work.read("err.txt");
+  EXPECT_EQ(work.tutti("train run.toml --run.name=run -n 2" + flags).status, 0) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("resuming runs/run from step "), std::string::npos) << work.read("err.txt");
+  EXPECT_EQ(outcome_of(work), expected(flags));
+}
+
 TEST_F(RankLoss, IsRefusedWhereNoMemoryOutlivesARank) {
   const Workplace work;
   write_tiny_run(work);
