@@ -135,6 +135,19 @@ TEST_F(RankLoss, IsTheEndOfTheOthersWithoutSurvivalAndRestartsGoOnFromTheCheckpo
   EXPECT_EQ(outcome_of(work), expected(flags));
 }
 
+// A replacement may come when the others have just ended.
+TEST_F(RankLoss, AtTheEndLeavesNoReplacementWaiting) {
+  for (const char* planted : {"1:saving:6", "2:validating:6", "3:sampling:6", "0:sampling:6"}) {
+    for (int again = 0; again < 3; ++again) {
+      const Workplace work;
+      write_tiny_run(work);
+      const Output run = work.tutti(kSurviving + " --max-restarts=1", std::string("TUTTI_LOSE_RANK=") + planted);
+      EXPECT_EQ(run.status, 0) << planted << ": " << run.err;
+      EXPECT_EQ(outcome_of(work), expected()) << planted;
+    }
+  }
+}
+
 TEST_F(RankLoss, OfAllRanksWithoutAReplacementLeavesTheCheckpoint) {
   const Workplace work;
   write_tiny_run(work);

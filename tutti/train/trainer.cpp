@@ -413,6 +413,7 @@ TrainerResult train(const Config& config, const TrainerOptions& options) {
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   RunStart start = left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);
+  if (start.is_in_memory) start.notes.clear();  // they were said when the run started
   return Trainer(config, options, std::move(start), std::move(data)).run(options);
 }
 

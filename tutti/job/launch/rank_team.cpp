@@ -133,7 +133,8 @@ void RankTeam::publish() {
 }
 
 void RankTeam::regroup() {
-  bool is_other = !lost_.empty(), works = false;
+  // A replacement that has just joined does not wait for those who have ended.
+  bool is_other = std::exchange(has_left_, false) || !lost_.empty(), works = false;
   const std::vector<int> lost = std::exchange(lost_, {});
   for (const int local : lost) {
     if (restarts_left_ == 0) break;
@@ -168,7 +169,7 @@ void RankTeam::judge(const RankProcess& process, std::vector<LaunchFailure>& fai
   const int status = process.wait_status();
   const bool killed = WIFSIGNALED(status);
   if (!killed && WEXITSTATUS(status) == 0) {
-    has_finished_ = true;
+    has_finished_ = has_left_ = true;
     return;
   }
   if (is_survived(process)) return;

@@ -62,7 +62,7 @@ class RankTeam {
   const std::shared_ptr<JobFile> job_;  // null: the end of a rank is the end of all
   int restarts_left_ = 0, replacements_ = 0;
   std::vector<int> lost_;     // ranks of this node, since the last team was said
-  bool has_finished_ = false;  // a rank has ended well
+  bool has_finished_ = false, has_left_ = false;  // a rank has ended well; since the last team was said
   std::vector<pid_t> ready_;  // processes that are or were in a team; the others are replacements that begin
   int end_signals_ = 0;
   bool was_interrupted_ = false;
