@@ -70,7 +70,7 @@ TEST_F(RankLoss, ChangesNothingCompiledInBf16AndEveryRound) {
     expect_survived("0:applied:3", layout + " --parallelism.data_parallel_schedule=every_round", 1);
     expect_survived("2:prepared:3", layout + " --parallelism.data_parallel_overlap=backward", 1);
     expect_survived("1:block:3,2:applied:4", layout, 2, " --training.mixed_precision_param=bfloat16");
-    expect_survived("1:cast:2,0:cast:5", layout, 2, " --training.mixed_precision_param=bfloat16");
+    expect_survived("1:casting:2,0:casting:5", layout, 2, " --training.mixed_precision_param=bfloat16");
   }
   expect_survived("1:block:3", "", 1, " --optimizer.name=sgd --optimizer.momentum=0.9");
   expect_survived("3:prepared:2", " --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2", 1);

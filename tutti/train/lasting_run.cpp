@@ -97,12 +97,7 @@ void LastingRun::apply(const StepFacts& facts, optim::Optimizer& optimizer) {
   }
   may_be_lost_at("applied", facts.step);
   group_.barrier();  // all blocks are stepped
-  const std::vector<nn::NamedParameter>& all = optimizer.parameters();
-  for (const nn::NamedParameter& p : all) p.parameter.stored().storage()->bump_version();
-  if (is_lost_at("cast", facts.step)) {
-    for (size_t i = 0; i < all.size() / 2; ++i) all[i].parameter.use();
-    lose_this_rank();
-  }
+  for (const nn::NamedParameter& p : optimizer.parameters()) p.parameter.stored().storage()->bump_version();
 }
 
 // Where gradients are divided, a rank has its part and writes that; else all ranks have the whole, and each writes the blocks that it will step.

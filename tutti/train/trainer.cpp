@@ -150,6 +150,10 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
     valid += count_valid(shards.back());
   }
   valid = shards_->sum(valid);
+  if (lasting_ && is_lost_at("casting", state_.step + 1)) {
+    for (size_t i = 0; i < optimizer_->parameters().size() / 2; ++i) optimizer_->parameters()[i].parameter.use();
+    lose_this_rank();
+  }
   *data_ms = milliseconds(Clock::now() - begin);
   for (size_t i = 0; i < static_cast<size_t>(shards_->rounds()); ++i) {
     if (sharded_) sharded_->begin_round();
