@@ -20,6 +20,7 @@
 #include "tutti/train/config_toml.h"
 #include "tutti/train/data_degrees.h"
 #include "tutti/train/metrics.h"
+#include "tutti/train/step_plan.h"
 
 extern char** environ;
 
@@ -113,6 +114,33 @@ train::Config configuration_of(const LayoutsProblem& problem) {
   train::apply_environment(config);
   for (const std::string& flag : problem.overrides) train::apply_override(config, flag);
   return config;
+}
+
+// The flags of a row are -n, a number, and keys.
+train::Config configuration_of(const LayoutsProblem& problem, const Words& flags) {
+  train::Config config = configuration_of(problem);
+  config.parallelism.data_parallel_replicate_degree = -1;
+  for (size_t i = 2; i < flags.size(); ++i) train::apply_override(config, flags[i]);
+  return config;
+}
+
+// Ranks must share work, memory and bytes: one that computes, holds or sends what another layout would is none of its kind, though its bits are right.
+// Small things are the same on every rank, and what a kernel needs for itself is not planned.
+std::string excess_of(const LayoutResult& result, const LayoutResult& base, const train::Config& config, int64_t ranks) {
+  constexpr double kTrust = 1.1, kSlack = 1 << 20;
+  const train::DataDegrees degrees = train::data_degrees(config.parallelism, ranks);
+  const int64_t shards = config.numerics.virtual_shards;
+  const double share = static_cast<double>((shards + degrees.data() - 1) / degrees.data()) / static_cast<double>(shards * degrees.tensor);
+  const bool computes_again = config.activation_checkpoint.mode != "none" || config.training.loss_max_bytes > 0;  // forward, or the logits
+  const double again = computes_again ? 4.0 / 3.0 : 1.0;
+  const auto flops = static_cast<double>(result.product_flops), most_flops = static_cast<double>(base.product_flops) * share * again;
+  const auto mib = [](auto bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  if (flops > kTrust * most_flops) return fmt::format("rank 0 computes {:.2f} GFLOP in its matrix products, and its share is {:.2f}", flops / 1e9, most_flops / 1e9);
+  if (static_cast<double>(result.peak_bytes) > kTrust * static_cast<double>(result.planned_peak_bytes) + kSlack)
+    return fmt::format("rank 0 needs {:.1f} MiB, and {:.1f} are planned", mib(result.peak_bytes), mib(result.planned_peak_bytes));
+  if (static_cast<double>(result.sent_bytes) > kTrust * static_cast<double>(result.planned_sent_bytes) + kSlack)
+    return fmt::format("rank 0 sends {:.1f} MiB a step, and {:.1f} are planned", mib(result.sent_bytes), mib(result.planned_sent_bytes));
+  return "";
 }
 
 Words train_command(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder) {
@@ -213,9 +241,15 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   };
   rows.push_back({.name = "tp-two-ranks", .flags = products(ranks(2), 2), .variables = {}, .why_not = why_not_products(2)});
   rows.push_back({.name = "dp-two-by-tp-two", .flags = products(ranks(4), 2), .variables = {}, .why_not = why_not_products(2)});
+  rows.push_back({.name = "fsdp-two-by-tp-two", .flags = divided(products(ranks(4), 2), 2), .variables = {}, .why_not = why_not_products(2)});
   rows.push_back({.name = "killed-tp-then-three-ranks", .flags = products(ranks(2), 2), .variables = {}, .resumed_with = ranks(3), .why_not = why_not_products(2)});
   if (problem.all) {
     rows.push_back({.name = "tp-four-ranks-gloo", .flags = with(products(ranks(4), 4), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_not_products(4)});
+    rows.push_back({.name = "tp-two-ranks-compiled", .flags = with(products(ranks(2), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
+    rows.push_back({.name = "fsdp-three-by-tp-two", .flags = divided(products(ranks(6), 2), 3), .variables = {}, .why_not = why_not_products(2)});
+    rows.push_back({.name = "fsdp-two-by-tp-two-compiled-gloo", .flags = with(divided(products(ranks(4), 2), 2), {"--runtime.transport=gloo", "--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
+    rows.push_back({.name = "hsdp-two-by-two-by-tp-two", .flags = divided(products(ranks(8), 2), 2), .variables = {}, .why_not = why_not_products(2)});
+    rows.push_back({.name = "killed-fsdp-tp-then-fsdp-three-ranks", .flags = divided(products(ranks(4), 2), 2), .variables = {}, .resumed_with = divided(ranks(3), 3), .why_not = why_not_products(2)});
     rows.push_back({.name = "tp-two-ranks-without-sequence", .flags = with(products(ranks(2), 2), {"--parallelism.enable_sequence_parallel=false"}), .variables = {}, .why_not = why_not_products(2)});
   }
   // Without TUTTI_CPU the best instruction set is used: the other one is the row.
@@ -284,7 +318,7 @@ void kill_running_layout() {
   for (int i = 0; i < 1000 && ::kill(-group, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder, const fs::path& reference) {
+LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder, const LayoutResult* base) {
   LayoutResult result{.run = folder / layout.name};
   const fs::path output = folder / (layout.name + ".txt");
   const Words common = train_command(problem, layout, folder);
@@ -309,8 +343,21 @@ LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, con
   std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
   result.step_ms = times[times.size() / 2];
   result.digest = train::digest_of(train::verify_checkpoint(result.run));
-  if (!reference.empty()) result.diff = train::compare_runs(reference, result.run);
-  result.is_as_promised = reference.empty() || result.diff.same_bits() != layout.is_control;
+  const Words& last_flags = layout.resumed_with.empty() ? layout.flags : layout.resumed_with;
+  const train::Config config = configuration_of(problem, last_flags);
+  const int64_t ranks = std::stoll(last_flags[1]);
+  const std::string& transport = config.runtime.transport;
+  const train::StepPlan plan = train::StepPlanner(config).plan(ranks, transport == "auto" || transport == "shm" || transport == "threads");
+  result.product_flops = records.back().product_flops;
+  result.peak_bytes = records.back().memory_peak_bytes;
+  result.sent_bytes = records.back().sent_bytes;
+  result.planned_peak_bytes = plan.of_ranks[0].peak();
+  result.planned_sent_bytes = static_cast<int64_t>(plan.sent_bytes());
+  if (base != nullptr) {
+    result.diff = train::compare_runs(base->run, result.run);
+    if (!layout.is_control) result.excess = excess_of(result, *base, config, ranks);
+  }
+  result.is_as_promised = base == nullptr || (result.diff.same_bits() != layout.is_control && result.excess.empty());
   return result;
 }
 

@@ -19,7 +19,7 @@ struct PlanFlags {
 };
 
 nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) {
-  nlohmann::json line = {{"ranks", layout.degrees.replicate * layout.degrees.shard}, {"dp_replicate", layout.degrees.replicate}, {"dp_shard", layout.degrees.shard}};
+  nlohmann::json line = {{"ranks", layout.degrees.data() * layout.degrees.tensor}, {"dp_replicate", layout.degrees.replicate}, {"dp_shard", layout.degrees.shard}, {"tp", layout.degrees.tensor}};
   if (!layout.plan) {
     line["refusal"] = layout.refusal;
     return line;
@@ -33,6 +33,7 @@ nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) 
   line["host_bytes"] = plan.host_bytes(local_ranks);
   line["sent_gradient_bytes"] = static_cast<int64_t>(plan.gradient_bytes);
   line["sent_parameter_bytes"] = static_cast<int64_t>(plan.parameter_bytes);
+  line["sent_activation_bytes"] = static_cast<int64_t>(plan.tensor_bytes);
   return line;
 }
 
@@ -41,7 +42,7 @@ int run_plan(const PlanFlags& flags) {
   TUTTI_CHECK(local <= flags.ranks, "--ranks-per-host {} is more than the {} ranks of -n", local, flags.ranks);
   std::vector<std::string> overrides = flags.overrides;
   // Degrees that fit any number of ranks.
-  if (flags.all) overrides.insert(overrides.end(), {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1"});
+  if (flags.all) overrides.insert(overrides.end(), {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1", "--parallelism.tensor_parallel_degree=1"});
   const train::Config config = resolved_config(flags.config, overrides, {}, flags.ranks);
   const bool shared = shares_memory(config, flags.ranks, local);
   const std::vector<train::PlannedLayout> layouts =
@@ -61,10 +62,10 @@ void add_plan(CLI::App& app, Action& action) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* verb = app.add_subcommand("plan", "Say what a step of `tutti train` takes of each rank, memory and bytes sent, before anything runs");
   verb->add_option("config", flags->config, "Configuration, e.g. configs/quickstart.toml")->required();
-  verb->add_option("-n,--ranks", flags->ranks, "Ranks, at most numerics.virtual_shards; none is started")->check(CLI::Range(1, 4096))->capture_default_str();
+  verb->add_option("-n,--ranks", flags->ranks, "Ranks, none of which is started; those that share the batch are at most numerics.virtual_shards")->check(CLI::Range(1, 4096))->capture_default_str();
   verb->add_option("--ranks-per-host", flags->local_ranks, "Ranks on each host; by default all")->check(CLI::PositiveNumber);
-  verb->add_flag("--all", flags->all, "Every mesh of these ranks as data-parallel ones, whatever degrees the configuration gives: the possible ones by memory and bytes");
-  CLI::Option* json = verb->add_flag("--json", flags->json, "One object per layout: ranks, dp_replicate, dp_shard, and in bytes of the rank with the highest peak activations_bytes, parameters_bytes, gradients_bytes, optimizer_bytes, workspace_bytes, data_bytes, peak_bytes; rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes a step; or refusal: why it is not possible");
+  verb->add_flag("--all", flags->all, "Every mesh of these ranks, whatever degrees the configuration gives: the possible ones by memory and bytes, then the others with the reason");
+  CLI::Option* json = verb->add_flag("--json", flags->json, "One object per layout: ranks, dp_replicate, dp_shard, tp, and in bytes of the rank with the highest peak activations_bytes, parameters_bytes, gradients_bytes, optimizer_bytes, workspace_bytes, data_bytes, peak_bytes; rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes, sent_activation_bytes a step; or refusal: why it is not possible");
   verb->add_flag("--svg", flags->svg, "A picture: a bar per layout, divided by category")->excludes(json);
   verb->allow_extras();  // --section.key=value
   verb->callback([flags, verb, &action] {

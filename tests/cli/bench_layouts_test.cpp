@@ -27,6 +27,10 @@ TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
     last = nlohmann::json::parse(line);
     if (!last.contains("layout")) continue;
     EXPECT_EQ(last["as_promised"], true) << line;
+    EXPECT_GT(last["product_flops"], 0) << line;
+    EXPECT_GT(last["peak_bytes"], 0) << line;
+    const bool has_peers = std::string(last["layout"]).ends_with("-ranks");
+    EXPECT_GE(last["sent_bytes"], has_peers ? 1 : 0) << line;
     controls += last["control"] == true;
     const std::string verdict = last["verdict"], name = last["layout"];
     if (!verdict.starts_with("same bits")) continue;

@@ -56,6 +56,13 @@ constexpr Case kCases[] = {
     {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
     {"Dp4OutlivesARank", "-n 4 --training.survive_rank_loss=true"},
     {"Fsdp4Bf16OutlivesARank", "-n 4 --training.survive_rank_loss=true --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
+    {"Tp2", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2"},
+    {"Tp2WithoutSequence", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.enable_sequence_parallel=false"},
+    {"Dp2Tp2Bf16", "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.mixed_precision_param=bfloat16"},
+    {"Fsdp2Tp2", "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2"},
+    {"Fsdp2Tp2Gloo",
+     "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo"},
+    {"Tp2Compiled", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.compile=true"},
     {"Large", "--model.flavor=debugmodel --training.global_batch_tokens=1024"},
 };
 INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });
@@ -75,19 +82,38 @@ TEST_F(Plan, ListsEveryMesh) {
   const Output made = work.tutti(std::string("plan ") + kConfig + "--json --all -n 6");
   ASSERT_EQ(made.status, 0) << work.read("err.txt");
   std::vector<std::pair<int, double>> meshes;
+  std::vector<int> refused;
   for (size_t at = 0; at < made.out.size();) {
     const size_t end = made.out.find('\n', at);
     const nlohmann::json line = nlohmann::json::parse(made.out.substr(at, end - at));
-    meshes.emplace_back(line["dp_shard"].get<int>(), line["peak_bytes"].get<double>());
+    if (line.contains("refusal")) refused.push_back(line["tp"].get<int>());
+    else meshes.emplace_back(line["dp_shard"].get<int>(), line["peak_bytes"].get<double>());
     at = end + 1;
   }
   ASSERT_EQ(meshes.size(), 4u);
+  EXPECT_EQ(refused, (std::vector<int>{2, 3, 6})) << "of tensor parallelism";
   for (size_t i = 1; i < meshes.size(); ++i) EXPECT_GE(meshes[i].second, meshes[i - 1].second);
   EXPECT_EQ(meshes.front().first, 6);
   EXPECT_EQ(meshes.back().first, 1);
   const Output picture = work.tutti(std::string("plan ") + kConfig + "--svg --all -n 6");
   EXPECT_EQ(picture.out.rfind("<svg", 0), 0u);
   EXPECT_NE(picture.out.find("dp_replicate 2 x dp_shard 3"), std::string::npos);
+}
+
+TEST_F(Plan, ListsMeshesOfRanksThatDivideTheModel) {
+  const Output made = work.tutti(std::string("plan ") + kConfig + "--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 --all -n 8");
+  ASSERT_EQ(made.status, 0) << work.read("err.txt");
+  for (const char* mesh : {"dp_replicate 2 x dp_shard 2 x tp 2", "dp_shard 2 x tp 4", "dp_shard 8"}) EXPECT_NE(made.out.find(std::string("\n") + mesh + "  "), std::string::npos) << made.out;
+  EXPECT_NE(made.out.find("\ntp 8                              not possible: parallelism.tensor_parallel_degree = 8: "), std::string::npos) << made.out;
+}
+
+// A rank of two sends half of each sum over both, and gathers half of what is cut: what the counter of a training step counts.
+TEST_F(Plan, KnowsWhatTensorParallelRanksExchange) {
+  const auto sent = [&](const std::string& flags) { return plan("--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 --parallelism.tensor_parallel_degree=" + flags)["sent_activation_bytes"].get<double>(); };
+  const double two = sent("2 -n 2");
+  EXPECT_GT(two, 0);
+  EXPECT_EQ(sent("2 -n 4"), two / 2) << "half of the virtual shards";
+  EXPECT_NEAR(sent("4 -n 4"), 1.5 * two, 0.01 * two) << "three quarters of each sum in the place of a half";
 }
 
 TEST_F(Plan, SaysWhatIsWrong) {
@@ -98,7 +124,7 @@ TEST_F(Plan, SaysWhatIsWrong) {
   EXPECT_NE(error("-n 16").find("16 data-parallel ranks cannot share 8 virtual shards"), std::string::npos) << work.read("err.txt");
   EXPECT_NE(error("-n 4 --ranks-per-host 8").find("--ranks-per-host 8 is more than the 4 ranks of -n"), std::string::npos);
   EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=3").find("do not fit 4 ranks"), std::string::npos) << work.read("err.txt");
-  EXPECT_NE(error("-n 2 --model.flavor=tiny-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2").find("this version plans no step of ranks that divide the model"), std::string::npos)
+  EXPECT_NE(error("-n 2 --parallelism.tensor_parallel_degree=2").find("tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1"), std::string::npos)
       << work.read("err.txt");
   EXPECT_NE(error("--model.flavor=none").find("none"), std::string::npos);
 }

@@ -38,6 +38,29 @@ constexpr Layout kLayouts[] = {
     {"Tp2Recomputed", "-n 2 --parallelism.tensor_parallel_degree=2 --activation_checkpoint.mode=full --training.loss_max_bytes=1048576"},
     {"Tp2Bf16", "-n 2 --parallelism.tensor_parallel_degree=2", "--training.mixed_precision_param=bfloat16"},
     {"Tp4Dropout", "-n 4 --parallelism.tensor_parallel_degree=4", "--model.dropout=0.1"},
+    {"Fsdp2Tp2", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2"},
+    {"Fsdp3Tp2", "-n 6 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=3"},
+    {"Fsdp2Tp4", "-n 8 --parallelism.tensor_parallel_degree=4 --parallelism.data_parallel_shard_degree=2"},
+    {"Hsdp2x2Tp2", "-n 8 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2"},
+    {"Fsdp2Tp2EveryRound", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.data_parallel_schedule=every_round"},
+    {"Fsdp2Tp2Overlapped",
+     "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.data_parallel_overlap=backward --runtime.progress_thread=true"},
+    {"Fsdp2Tp2Gloo", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo"},
+    {"Fsdp3Tp2GlooEveryRound",
+     "-n 6 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=3 --parallelism.data_parallel_schedule=every_round --runtime.transport=gloo"},
+    {"Fsdp2Tp2Threads", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=threads"},
+    {"Fsdp2Tp2RecomputedGloo",
+     "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --activation_checkpoint.mode=full --runtime.transport=gloo"},
+    {"Fsdp2Tp2Bf16Dropout", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2", "--training.mixed_precision_param=bfloat16 --model.dropout=0.1"},
+    {"Fsdp2Tp2SavedInBackground", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
+    {"Tp2Compiled", "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true"},
+    {"Tp4CompiledBf16Dropout", "-n 4 --parallelism.tensor_parallel_degree=4 --training.compile=true", "--training.mixed_precision_param=bfloat16 --model.dropout=0.1"},
+    {"Dp3Tp2CompiledRecomputed", "-n 6 --parallelism.tensor_parallel_degree=2 --training.compile=true --activation_checkpoint.mode=full"},
+    {"Fsdp2Tp2Compiled", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true"},
+    {"Fsdp2Tp2CompiledOverlapped",
+     "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true --parallelism.data_parallel_overlap=backward"},
+    {"Fsdp2Tp2CompiledGloo", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true --runtime.transport=gloo"},
+    {"Tp2CompiledThreads", "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true --runtime.transport=threads"},
     {"Tp2SavedInBackground", "-n 2 --parallelism.tensor_parallel_degree=2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
 };
 
@@ -49,6 +72,8 @@ TEST_F(Divided, GoesOnInAnyOtherLayout) {
       {"-n 4 --parallelism.tensor_parallel_degree=4", "-n 1"},
       {"-n 3 --parallelism.data_parallel_shard_degree=3", "-n 2 --parallelism.tensor_parallel_degree=2"},
       {"-n 4 --parallelism.tensor_parallel_degree=2", "-n 4 --parallelism.data_parallel_shard_degree=4"},
+      {"-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2", "-n 3 --parallelism.data_parallel_shard_degree=3"},
+      {"-n 2 --parallelism.data_parallel_shard_degree=2", "-n 6 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=3"},
   };
   for (size_t i = 0; i < std::size(rows); ++i) {
     const std::string name = fmt::format("resumed_{}", i);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/comm/support/transport_worlds.h"
 #include "tutti/comm/group_registry.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
@@ -59,6 +60,27 @@ TEST(Merge, PutsTheMembersOfTheFirstGroupFirst) {
     EXPECT_EQ(value, 3);
     EXPECT_EQ(complaint([] { merge({0, 1}, {1, 2}); }), "new_group: rank 1 is listed twice");
   });
+}
+
+// A program that names a transport for its world has it in every group, as with PyTorch.
+TEST(Groups, HaveTheTransportOfTheGroupFromWhichTheyCome) {
+  for (const std::string& transport : world_transports()) {
+    run_over(transport, 4, [&](ProcessGroup& world) {
+      const auto name_of = [](const std::shared_ptr<ProcessGroup>& group) { return std::string(group->backend(DeviceKind::cpu).name()); };
+      const std::vector<int> half = world.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, across = {world.rank() % 2, world.rank() % 2 + 2};
+      const auto made = new_group(half), crossing = new_group(across), split = world.split(half), shrunk = world.shrink({}), again = crossing->split({0, 1});
+      for (const auto& group : {made, crossing, split, shrunk, again}) {
+        const bool is_part = transport == "hier" && name_of(group) != "threads";  // shm inside a host, what there is between hosts
+        TUTTI_CHECK(is_part || name_of(group) == transport, "a group of a world over {} has {}", transport, name_of(group));
+        int64_t value = 1;
+        group->all_reduce_values<int64_t>({&value, 1});
+        TUTTI_CHECK(value == group->size(), "{} of {}", value, group->size());
+      }
+      if (transport == "threads") return;
+      const auto other = new_group(half, {.transport = "gloo"});
+      TUTTI_CHECK(name_of(other) == "gloo" && name_of(other->split({0, 1})) == "gloo", "a group that names gloo has {}", name_of(other));
+    });
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "tutti/comm/groups.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -25,6 +26,20 @@ TEST(RunRanks, ThrowsTheFirstErrorWithItsRankAndReleasesTheOthers) {
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(), "rank 2: no luck");
   }
+}
+
+TEST(RunRanks, AFakeRankIsAloneInItsWorld) {
+  run_fake_rank(3, 1000, [](ProcessGroup& world) {
+    EXPECT_EQ(world.rank(), 3);
+    EXPECT_EQ(world.size(), 1000);
+    world.barrier();
+    int64_t value = 5;
+    world.all_reduce_values<int64_t>({&value, 1});
+    const auto column = new_group({3, 503});
+    EXPECT_EQ(column->backend(DeviceKind::cpu).name(), "fake");
+    column->barrier();
+  });
+  EXPECT_THROW(run_fake_rank(0, 2, [](ProcessGroup&) { throw UsageError("no luck"); }), UsageError);
 }
 
 TEST(RunRanks, KeepsTheKindOfAnError) {

@@ -107,6 +107,45 @@ TEST(TensorParallel, StoresPartsAndSendsActivationsOnly) {
   }
 }
 
+// The sizes of what kernels of an op have made on this thread.
+thread_local std::vector<Extents> made_sizes;
+class NoteSizes final : public Stage {
+ public:
+  void handle(const OpCall& call, std::span<Tensor> outputs) override {
+    run_eager(call, outputs);
+    if (std::string_view(call.op.name) == "embedding_backward") made_sizes.push_back(outputs[0].extents());
+  }
+};
+StageMask note_sizes() {
+  static NoteSizes stage;
+  static const StageMask mask = register_stage("note sizes", StagePlace::kernels, &stage);
+  return mask;
+}
+
+// A rank computes the gradient of the rows of a divided table that it has; of a table that every rank has, all of it, because sending would cost more.
+TEST(TensorParallel, TheGradientOfATableIsComputedWhereItLies) {
+  const SmallLeaves leaves;
+  comm::run_ranks(4, [&](comm::ProcessGroup&) {
+    const dist::Mesh mesh = dist::init_device_mesh("cpu", {4});
+    for (const bool is_divided : {true, false}) {
+      nn::Embedding table(kVocabulary, kDim);
+      if (is_divided) parallelize_module(table, mesh, RowwiseParallel{});
+      else parallelize_module(table, mesh, ParallelPlan{});
+      nn::initialize(table);
+      const Tensor rows = nn::call(table, dist::distribute_tensor(small_tokens(0), mesh, {}, {.src_data_rank = -1}));
+      const Tensor cotangent = dist::full(to_shape(rows.extents()), 1.0, mesh);
+      made_sizes.clear();
+      const dist::CommCounter counter;
+      {
+        const StageScope noted(note_sizes(), 0);
+        backward(rows, cotangent);
+      }
+      EXPECT_EQ(counter.total().collectives, 0) << counter.to_string();
+      EXPECT_EQ(made_sizes, (std::vector<Extents>{{is_divided ? kVocabulary / 4 : kVocabulary, kDim}}));
+    }
+  });
+}
+
 TEST(TensorParallel, KeepsValuesThatAreThereAndTiedWeights) {
   const SmallLeaves leaves;
   comm::run_ranks(2, [&](comm::ProcessGroup&) {

@@ -8,10 +8,14 @@
 #include <limits>
 #include <optional>
 
-#include "tutti/models/qwen3.h"
+#include "tutti/codegen/contraction_tree.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/models/qwen3_plan.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/parallel/gradient_tree.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/profiler.h"
 
 namespace tutti::train {
@@ -23,8 +27,10 @@ struct ShardGradients {
 };
 
 struct SmallModel {
-  explicit SmallModel(DType compute = DType::f32, bool checkpoint = false) : model(config(), 16) {
+  explicit SmallModel(DType compute = DType::f32, bool checkpoint = false) : SmallModel(config(), compute, checkpoint, nullptr) {}
+  SmallModel(const models::Qwen3Config& config, DType compute, bool checkpoint, const dist::Mesh& mesh) : model(config, 16), mesh(mesh) {
     model.to(compute);
+    if (mesh != nullptr) parallel::parallelize_module(model, mesh, models::qwen3_plan(config, true));
     nn::initialize(model);
     parameters = nn::leaves_of(model.named_parameters());
     tree.emplace(parameters);
@@ -35,7 +41,7 @@ struct SmallModel {
     c.layers = 2, c.dim = 48, c.heads = 2, c.kv_heads = 1, c.head_dim = 24, c.ffn_dim = 80, c.vocab = 131;
     return c;
   }
-  ShardStep step(bool compiled, double activation_memory_budget = 1.0) { return ShardStep(model, *tree, forward, compiled, activation_memory_budget); }
+  ShardStep step(bool compiled, double activation_memory_budget = 1.0) { return ShardStep(model, *tree, forward, compiled, activation_memory_budget, mesh); }
   ShardGradients run(const ShardStep& step, int seed = 1) {
     const int64_t tokens = 3 * 16;
     std::vector<int32_t> ids, labels, positions;
@@ -52,6 +58,7 @@ struct SmallModel {
     return result;
   }
   models::Qwen3 model;
+  dist::Mesh mesh;  // null: one rank has all of it
   std::vector<Tensor> parameters;
   std::optional<parallel::GradientTree> tree;
   models::ForwardOptions forward;
@@ -112,6 +119,32 @@ TEST(ShardStep, EveryMemoryBudgetHasTheBitsOfEager) {
     }
     EXPECT_LT(step.statistics().partition.kept_bytes, kept) << "budget " << budget;
     kept = step.statistics().partition.kept_bytes;
+  }
+}
+
+// The step of a rank that has a part of the model is one graph, collectives included.
+TEST(ShardStep, CompiledHasTheBitsOfEagerWhereRanksDivideTheModel) {
+  const codegen::ContractionLeafForTests contraction(4);
+  const ClassLeafScope classes(8);
+  const TokenGrainScope grain(4);
+  models::Qwen3Config config = SmallModel::config();
+  config.heads = 4, config.kv_heads = 2, config.vocab = 136;
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup&) {
+      seed_all(5);
+      SmallModel setup(config, compute, compute == DType::bf16, dist::init_device_mesh("cpu", {2}, {.names = {"tp"}}));
+      const ShardStep eager = setup.step(false), compiled = setup.step(true);
+      for (int seed = 1; seed < 4; ++seed) {
+        const ShardGradients a = setup.run(eager, seed), b = setup.run(compiled, seed);
+        expect_same(a.losses, b.losses);
+        for (size_t p = 0; p < a.uses.size(); ++p) {
+          for (size_t u = 0; u < a.uses[p].size(); ++u) expect_same(a.uses[p][u], b.uses[p][u]);
+        }
+      }
+      EXPECT_EQ(compiled.statistics().compiles, 1);
+      EXPECT_EQ(compiled.statistics().eager_calls, 0);
+      EXPECT_NE(compiled.explain().find("reduce_scatter"), std::string::npos) << compiled.explain();
+    });
   }
 }
 

@@ -75,6 +75,8 @@ namespace autograd {
 
 std::shared_ptr<const CallSite> site_in_anomaly_mode() { return is_on ? std::make_shared<const CallSite>(call_site()) : nullptr; }
 
+const Node* running_node() { return running; }
+
 NodeScope::NodeScope(const Node& node) : previous_(std::exchange(running, &node)) {}
 NodeScope::~NodeScope() { running = previous_; }
 

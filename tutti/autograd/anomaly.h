@@ -41,6 +41,9 @@ struct Node;
 // The call site of the caller while an AnomalyScope lives on this thread; else null.
 std::shared_ptr<const CallSite> site_in_anomaly_mode();
 
+// The node whose gradient ops on this thread compute; null outside of backward.
+const Node* running_node();
+
 // Ops on this thread compute the gradient of `node` while it lives.
 class NodeScope {
  public:

@@ -9,6 +9,7 @@
 #include "tutti/codegen/gemm_workspace.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/numerics.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::codegen {
@@ -148,15 +149,19 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
       batch.c_stride == m * c.row_stride)
     return batched_gemm({}, m * batch.count, n, k, a, b, c, tree, options);
 
+  const auto count = [&] { RankContext::current().product_flops.fetch_add(2 * batch.count * m * n * k, std::memory_order_relaxed); };
   const DType compute = compute_type(a, b);
   const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, batch, compute, options.target};
   ThreadPool& pool = pool_of(options);
   if (options.producer) {
     const GemmCut cut = chooser_of(options).known(problem, pool.threads());
-    if (stream_of(problem, tree) == GemmStream::none && !cut.transposed)
+    if (stream_of(problem, tree) == GemmStream::none && !cut.transposed) {
+      count();
       return run_gemm(GemmPlan(problem, tree, cut), pool, options.consumer, options.producer);
+    }
     return multiply_produced(batch, m, n, k, a, b, c, tree, options, pool);
   }
+  count();
   if (may_take_library(problem, options) && multiply_in_any_order(problem, pool, [&] { multiply_by_tree(problem, tree, pool, options); })) return;
   multiply_by_tree(problem, tree, pool, options);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/codegen/gemm_cut.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::codegen {
 namespace {
@@ -40,6 +41,7 @@ void TileProduct::run(const TileProductCall& p, DType storage) const {
   const int64_t size = itemsize(compute_);
   int64_t k = 0;
   for (int64_t leaf = 0; leaf < p.leaves; ++leaf) k += p.leaf_lengths[leaf];
+  RankContext::current().product_flops.fetch_add(2 * rows_ * p.columns * k, std::memory_order_relaxed);
   GemmTileCall call{};
   call.b_stride = p.b_stride;
   call.c_stride = p.c_stride;

@@ -13,6 +13,12 @@
 namespace tutti::comm {
 namespace {
 
+void count_sent(const Exchange& exchange, const Transport& transport) {
+  int64_t bytes = 0;
+  for (int p = 0; p < transport.size(); ++p) bytes += p == transport.rank() ? 0 : exchange.offer_to(p).bytes;
+  RankContext::current().sent_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 // With calls of other groups under way, a sleeper looks after those too.
 constexpr std::chrono::microseconds kShortNap{200};
 constexpr std::chrono::microseconds kLongNap{50'000};
@@ -139,6 +145,7 @@ void CallQueue::submit(std::shared_ptr<MessageCall> call) {
     try {
       look_after_receivers(*call);
       for (Message& message : call->messages) {
+        if (message.is_send) RankContext::current().sent_bytes.fetch_add(message.bytes, std::memory_order_relaxed);
         transport_->post(message);
         if (!message.error.empty()) break;  // the call is over
       }
@@ -231,6 +238,7 @@ bool CallQueue::advance_front(bool at_once) {
       count_end();
       if (call.next()) {
         ++call.step;
+        count_sent(call.exchange, *transport_);
         transport_->start(call.collective->record, call.step, call.exchange, call);
         continue;
       }

@@ -47,6 +47,13 @@ std::string chosen_transport(const GroupOptions& options) {
   return !options.transport.empty() || chosen == nullptr ? options.transport : chosen;
 }
 
+// A group whose members come from `parent` has the transport that was named for it.
+GroupOptions inherited(const GroupOptions& options, const ProcessGroup& parent) {
+  GroupOptions own = options;
+  if (own.transport.empty()) own.transport = parent.named_transport;
+  return own;
+}
+
 // A fake group has no other ranks that could be asked.
 bool has_peers(const ProcessGroup& group) {
   return !group.can({.kind = CollectiveKind::barrier}) || group.backend(DeviceKind::cpu).name() != "fake";
@@ -139,6 +146,7 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
   if (seat.store) MemberWatch::take_back_word(*seat.store);
   auto group = std::make_shared<ProcessGroup>(name, key, rank, world_ranks, state.rendezvous.store);
   group->description = options.description;
+  group->named_transport = options.transport;
   group->set_check_nan(options.check_nan.value_or(checks_nan_by_default()));
   auto by_kind = parse_transports(chosen_transport(options));
   by_kind.try_emplace(DeviceKind::cpu, best_transport(state, world_ranks));
@@ -232,7 +240,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, con
   const std::lock_guard one_at_a_time(state.making);
   Store& store = *state.rendezvous.store;
   GroupConflicts conflicts(store, all->key(), all->rank(), state.ordinals);
-  GroupOptions own = options;
+  GroupOptions own = inherited(options, *all);
   std::string key;
   const std::vector<pid_t> pids = of_members(state.pids, world_ranks);
   const std::vector<FarMember> far = far_members(state, world_ranks, world_ranks);
@@ -268,8 +276,9 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks,
   const std::string title = fmt::format("split of group '{}'", name_);
   checks::timeout(options.name.empty() ? title : fmt::format("group '{}'", options.name), options.timeout);
   const int64_t ordinal = splits_.fetch_add(1) + 1;
+  GroupOptions own = inherited(options, *this);
   std::vector<GroupWish> wishes(static_cast<size_t>(size()));
-  wishes[static_cast<size_t>(rank_)] = {.ranks = ranks, .name = options.name, .transport = chosen_transport(options)};
+  wishes[static_cast<size_t>(rank_)] = {.ranks = ranks, .name = options.name, .transport = chosen_transport(own)};
   if (has_peers(*this)) {
     TUTTI_CHECK(store_ != nullptr, "{}: its ranks have no store to meet in", title);
     std::vector<int> everyone(static_cast<size_t>(size()));
@@ -294,7 +303,6 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks,
   if (ranks.empty()) return nullptr;
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(world_ranks_[static_cast<size_t>(rank)]);
-  GroupOptions own = options;
   if (own.name.empty()) own.name = fmt::format("{}:split:{}:[{}]", name_, ordinal, joined(ranks));
   if (own.description.empty()) own.description = fmt::format("{}:split:{}", description, ordinal);
   const std::string key = fmt::format("{}/split/{}/{}", key_, ordinal, joined(ranks));

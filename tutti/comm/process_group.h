@@ -33,8 +33,9 @@ symm::SymmGroup symm_group(ProcessGroup& group);  // symmetric_buffer.h
 struct GroupOptions {
   std::string name;         // equal on all members; "": generated
   std::string description;  // a readable description for messages and traces
-  // The transport for host tensors: a name from known_transports(), or "" for the best one available to all members. With GPUs,
-  // one per device kind: "cpu:shm,cuda:nccl".
+  // The transport for host tensors: a name from known_transports(), or "" for the one that was named for the group which the members come from (the
+  // world, or the group that is split); where none was, that of TUTTI_TRANSPORT, else the best one available to all members. With GPUs, one per device
+  // kind: "cpu:shm,cuda:nccl".
   std::string transport;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for each call, and for the creation of the group
   // Check the inputs of every call for NaN and infinity (diagnose/finite_check.h); not set: as TUTTI_COMM_CHECK_NAN says.
@@ -66,6 +67,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   const std::string& name() const { return name_; }
   const std::string& key() const { return key_; }
   std::string description;
+  std::string named_transport;  // for this group, or for the one from which it comes; "": none was
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(world_ranks_.size()); }
   const std::vector<int>& world_ranks() const { return world_ranks_; }

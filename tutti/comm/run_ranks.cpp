@@ -116,4 +116,19 @@ void run_ranks(int ranks, const std::function<void(ProcessGroup&)>& fn, const Gr
   if (failure.exception) rethrow_with_rank(failure);
 }
 
+void run_fake_rank(int rank, int ranks, const std::function<void(ProcessGroup&)>& fn) {
+  std::exception_ptr failure;
+  std::jthread([&] {
+    RankContext context({.rank = rank, .world_size = ranks, .threads = 0});
+    const RankContext::Scope scope(context);
+    try {
+      fn(*join(std::make_shared<HashStore>(), "fake", rank, ranks, {.transport = "fake"}));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    destroy_process_group();
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
 }  // namespace tutti::comm

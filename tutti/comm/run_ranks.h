@@ -12,4 +12,8 @@ namespace tutti::comm {
 // rethrown here: Tutti's errors keep their type and are prefixed with "rank r: ", others are rethrown unchanged.
 void run_ranks(int ranks, const std::function<void(ProcessGroup&)>& fn, const GroupOptions& options = {});
 
+// Runs fn on a thread that is one rank of a world without others: collectives check what they are given and move nothing (fake/fake_transport.h). For
+// programs that ask what a rank would do and take. What fn throws is rethrown here.
+void run_fake_rank(int rank, int ranks, const std::function<void(ProcessGroup&)>& fn);
+
 }  // namespace tutti::comm

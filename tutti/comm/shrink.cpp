@@ -77,6 +77,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::shrink(std::vector<int> failed_ranks
   std::vector<pid_t> pids;
   for (const int r : members) pids.push_back(state.pids.empty() ? 0 : state.pids[static_cast<size_t>(r)]);
   GroupOptions own = options;
+  if (own.transport.empty()) own.transport = named_transport;
   if (own.name.empty()) own.name = fmt::format("{}:shrink:{}:[{}]", name_, ordinal, list(failed_ranks));
   if (own.description.empty()) own.description = description;
   const std::string key = fmt::format("{}/shrink/{}", key_, ordinal);

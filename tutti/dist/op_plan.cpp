@@ -123,7 +123,10 @@ class Chooser {
     if (result_.chosen < 0 || key(added) < key(result_.all[static_cast<size_t>(result_.chosen)])) result_.chosen = static_cast<int>(result_.all.size()) - 1;
   }
 
-  static std::tuple<double, double, int, int, int64_t> key(const Candidate& c) { return {c.cost, c.bytes, c.collectives, c.moved, -c.shards}; }
+  std::tuple<double, double, int, int, int64_t> key(const Candidate& c) const {
+    const bool is_wanted = query_.wanted != nullptr && !c.outputs.empty() && c.outputs[0]->placements() == query_.wanted->placements();
+    return {c.cost, c.bytes, c.collectives, c.moved, query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
+  }
 
   // The specs of all tensors. Factors that stand alone in their dims keep the pieces in which an input holds them; those inside merged
   // dims have the pieces that outer axes leave.

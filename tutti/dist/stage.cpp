@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "tutti/autograd/anomaly.h"
+#include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/dist/conversion_ops.h"
@@ -147,6 +149,21 @@ class Operands {
   std::vector<Tensor> replicated_;  // wrappers of numbers, where there are any
 };
 
+// The layout of the leaf whose gradient the call computes, where it computes one of that size and can do so in parts: a gradient that lies as its leaf
+// needs to go nowhere.
+const DTensorSpec* wanted_layout(const OpCall& call, const Operands& operands) {
+  const autograd::Node* node = call.op.local_attrs == nullptr ? nullptr : autograd::running_node();
+  if (node == nullptr) return nullptr;
+  std::optional<OutputMetas> metas;
+  for (const autograd::Edge& edge : node->edges) {
+    if (!is_dtensor(edge.leaf)) continue;
+    if (!metas) call.op.infer({call.op, operands.wrappers(), call.attrs}, metas.emplace());
+    const Part& part = dist::part_of(edge.leaf, call.op.name);
+    if (part.mesh->id() == operands.mesh().id() && edge.leaf.sizes() == metas->meta[0].sizes) return part.spec;
+  }
+  return nullptr;
+}
+
 uint32_t modes_here() { return static_cast<uint32_t>(numerics_mode() == NumericsMode::strict) | static_cast<uint32_t>(strict_placement) << 1; }
 
 std::string cheapest_moves(const OpCall& call, const Operands& operands, const OpPlan& plan) {
@@ -158,7 +175,7 @@ std::string cheapest_moves(const OpCall& call, const Operands& operands, const O
   return fmt::format("{}: {}", call.op.name, text);
 }
 
-std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, CallKey key) {
+std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, const DTensorSpec* wanted, CallKey key) {
   const OpDef& op = call.op;
   const DeviceMesh& mesh = operands.mesh();
   TUTTI_CHECK(!op.resizes && std::all_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b < 0; }),
@@ -169,7 +186,7 @@ std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands&
   const OpCall whole{op, wrappers, call.attrs};
   OutputMetas metas;
   op.infer(whole, metas);
-  LayoutQuery query{.call = whole, .inputs = {}, .outputs = {metas.meta, metas.meta + metas.count}, .strict = numerics_mode() == NumericsMode::strict, .cost = cost_model_of(mesh)};
+  LayoutQuery query{.call = whole, .inputs = {}, .outputs = {metas.meta, metas.meta + metas.count}, .strict = numerics_mode() == NumericsMode::strict, .wanted = wanted, .cost = cost_model_of(mesh)};
   for (size_t i = 0; i < operands.size(); ++i) query.inputs.push_back(operands.part(i).spec);
   const Candidates candidates = choose_layout(query);
   if (candidates.chosen < 0) {
@@ -215,12 +232,13 @@ class DTensorStage final : public Stage {
     if (convert(call, outputs) || run_jointly(call, outputs)) return;
     const Operands operands(call);
     const uint64_t attrs = call.op.sharding_reads_numbers ? call.attrs.hash() : call.attrs.hash_of_layout();
-    const uint32_t modes = modes_here();
+    const DTensorSpec* wanted = wanted_layout(call, operands);
+    const uint32_t modes = modes_here() | (wanted == nullptr ? 0 : (wanted->id() + 1) << 2);
     uint64_t hash = mix_hash(mix_hash(reinterpret_cast<uintptr_t>(&call.op), attrs), modes);
     for (const uint32_t id : operands.ids()) hash = mix_hash(hash, id);
     std::shared_ptr<const PlannedCall> planned = plans().find(hash, call.op, attrs, modes, operands.ids());
     if (planned == nullptr || planned->mesh.expired()) {
-      planned = make_plan(call, operands, {&call.op, attrs, modes, {operands.ids().begin(), operands.ids().end()}});
+      planned = make_plan(call, operands, wanted, {&call.op, attrs, modes, {operands.ids().begin(), operands.ids().end()}});
       plans().put(hash, planned);
     }
     run(call, operands, planned->plan, outputs);

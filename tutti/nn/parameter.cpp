@@ -221,7 +221,7 @@ void Parameter::set_stored_apart(Tensor master, Tensor copy, std::function<void(
   State& s = state();
   TUTTI_CHECK(master.defined() && dist::is_dtensor(master) && master.extents() == s.sizes && master.dtype() == s.dtype,
               "parameter '{}' is {} {}; its values cannot be {}, expected a distributed tensor of these sizes", s.name, s.sizes, name_of(s.dtype), describe(master));
-  TUTTI_CHECK(copy.defined() && !dist::is_dtensor(copy) && copy.extents() == s.sizes && copy.dtype() == s.use_dtype, "parameter '{}' is used as {} {}; its copy cannot be {}", s.name,
+  TUTTI_CHECK(copy.defined() && copy.extents() == s.sizes && copy.dtype() == s.use_dtype, "parameter '{}' is used as {} {}; its copy cannot be {}", s.name,
               s.sizes, name_of(s.use_dtype), describe(copy));
   s.master = autograd::detached(master);
   s.copy = std::move(copy);

@@ -74,7 +74,7 @@ class Parameter {
   // From now on `master` holds the values: a leaf of the parameter's sizes and dtype that lies elsewhere, such as a distributed tensor. The leaf
   // becomes another tensor, without gradient and hooks. UsageError for other sizes or another dtype.
   void set_master(Tensor master) const;
-  // From now on `master`, a distributed tensor of the parameter's sizes and dtype, holds the values, and forward reads `copy`, a plain leaf of its
+  // From now on `master`, a distributed tensor of the parameter's sizes and dtype, holds the values, and forward reads `copy`, a leaf of its
   // sizes and of use_dtype(), whose elements are somebody else's care: `before_read` is called before each read of it, and `before_write` before the
   // master changes. The copy is without gradient and hooks. UsageError for other sizes or dtypes.
   void set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read, std::function<void()> before_write) const;

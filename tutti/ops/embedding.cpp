@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "tutti/ops/binary.h"
+#include "tutti/ops/bitwise.h"
 #include "tutti/ops/comparison.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/indices.h"
@@ -83,11 +86,15 @@ const OpDef kEmbedding{
 
 // ---- embedding_backward ---------------------------------------------------------------------------------------------
 
+// The gradient of rows [first, first + rows) of the vocabulary.
 struct BackwardAttrs {
   int64_t vocab;
   int64_t padding = kNoPadding;
+  int64_t first = 0;
+  int64_t rows = vocab;
   static constexpr auto fields() {
-    return field_list(field::number<&BackwardAttrs::vocab>("vocab"), field::number<&BackwardAttrs::padding>("padding"));
+    return field_list(field::number<&BackwardAttrs::vocab>("vocab"), field::number<&BackwardAttrs::padding>("padding"), field::number<&BackwardAttrs::first>("first"),
+                      field::number<&BackwardAttrs::rows>("rows"));
   }
 };
 
@@ -100,7 +107,9 @@ void infer_backward(const OpCall& call, OutputMetas& out) {
   TUTTI_CHECK(grad.ndim() > 0 && tokens == indices.sizes(),
               "embedding_backward: the gradient {} must have the sizes of the indices {} and one more dim", describe(grad),
               describe(indices));
-  out.add(compute_dtype(grad.dtype()), {call.attrs.as<BackwardAttrs>().vocab, grad.sizes().back()});
+  const BackwardAttrs& a = call.attrs.as<BackwardAttrs>();
+  TUTTI_CHECK(a.first >= 0 && a.rows >= 0 && a.first <= a.vocab - a.rows, "embedding_backward: {} rows from row {} on of a vocabulary of {}", a.rows, a.first, a.vocab);
+  out.add(compute_dtype(grad.dtype()), {a.rows, grad.sizes().back()});
 }
 
 void check_vocabulary(const OpCall& call) {
@@ -111,7 +120,7 @@ void check_vocabulary(const OpCall& call) {
 // A kernel and not a recipe: which rows are added is in memory.
 void backward_kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const BackwardAttrs& a = call.attrs.as<BackwardAttrs>();
-  const facets::RowRuns runs(call[1], a.vocab, a.padding);
+  const facets::RowRuns runs(call[1], a.rows, a.padding, a.first);
   facets::RowSums{.runs = runs, .terms = facets::term_rows(call[0]), .grain = token_grain()}.write_rows(outputs[0]);
 }
 
@@ -135,10 +144,26 @@ void backward_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor grad = to_contiguous(call[0]);
   const int64_t ranges = (static_cast<int64_t>(rows.size()) + token_grain() - 1) / token_grain();
   facets::for_each_index(outputs[0].extents(), [&](const Extents& at) {
-    const bool none = ranges == 0 || at[0] == call.attrs.as<BackwardAttrs>().padding;
-    const double sum = none ? facets::kSumIdentity : reference_tree(grad, rows, at[0], at[1], 0, ranges);
+    const int64_t row = call.attrs.as<BackwardAttrs>().first + at[0];
+    const bool none = ranges == 0 || row == call.attrs.as<BackwardAttrs>().padding;
+    const double sum = none ? facets::kSumIdentity : reference_tree(grad, rows, row, at[1], 0, ranges);
     facets::write_double(outputs[0], facets::offset_at(outputs[0], at), sum);
   });
+}
+
+// Entries of other rows, and of the padding row, have taken no part.
+void backward_vjp(const VjpCall& c, std::span<Tensor> grads) {
+  if (!c.needs(0)) return;
+  const BackwardAttrs& a = c.attrs.as<BackwardAttrs>();
+  Tensor rows = c.inputs[1], left_out;
+  if (a.padding >= 0) left_out = eq(rows, a.padding);
+  if (a.rows < a.vocab) {
+    const Tensor outside = bit_or(lt(rows, a.first), ge(rows, a.first + a.rows));
+    left_out = left_out.defined() ? bit_or(left_out, outside) : outside;
+    rows = masked_fill(sub(rows, a.first), outside, 0);
+  }
+  grads[0] = a.rows == 0 ? full(c.input_metas[0].sizes, facets::kSumIdentity, c.grads[0].dtype()) : embedding(c.grads[0], rows);
+  if (left_out.defined()) grads[0] = masked_fill(grads[0], unsqueeze(left_out, -1), facets::kSumIdentity);
 }
 
 const OpDef kEmbeddingBackward{
@@ -146,20 +171,20 @@ const OpDef kEmbeddingBackward{
     .num_inputs = 2,
     .infer = infer_backward,
     .reference = backward_reference,
-    .gradient = {.vjp =
-                     [](const VjpCall& c, std::span<Tensor> grads) {
-                       if (!c.needs(0)) return;
-                       const int64_t padding = c.attrs.as<BackwardAttrs>().padding;
-                       grads[0] = embedding(c.grads[0], c.inputs[1]);
-                       if (padding >= 0) grads[0] = masked_fill(grads[0], unsqueeze(eq(c.inputs[1], padding), -1), facets::kSumIdentity);
-                     },
-                 .saves_inputs = 0b10},
+    .gradient = {.vjp = backward_vjp, .saves_inputs = 0b10},
     .check = check_vocabulary,
     .kernel = backward_kernel,
     .sharding =
         [](const OpCall& call) {
           const std::string tokens = facets::dim_letters(call[1].ndim());
-          return fmt::format("G[{0}w] #I[{0}] -> W[Vw] | {1} | lin", tokens, tokens.empty() ? "" : "sum{" + tokens + "}");
+          return fmt::format("G[{0}w] #I[{0}] -> W[vw] | {1} | lin", tokens, tokens.empty() ? "" : "sum{" + tokens + "}");
+        },
+    .local_attrs =
+        [](const OpCall& whole, const LocalBox& part) {
+          BackwardAttrs a = whole.attrs.as<BackwardAttrs>();
+          a.first += part.offsets[0];
+          a.rows = part.sizes[0];
+          return Attrs::of(a);
         },
     .samples =
         [] {
@@ -172,6 +197,8 @@ const OpDef kEmbeddingBackward{
               {"padding", {facets::sample_tensor(11, {40, 6}), indices(12, {40}, DType::i64)}, Attrs::of(BackwardAttrs{9, 3})},
               {"many_ranges", {facets::sample_tensor(3, {700, 3}), indices(4, {700}, DType::i32)}, vocab},
               {"bf16", {facets::sample_tensor(5, {31, 17}, DType::bf16), indices(6, {31}, DType::i64)}, vocab},
+              {"some_rows", {facets::sample_tensor(13, {40, 6}), indices(14, {40}, DType::i32)}, Attrs::of(BackwardAttrs{9, 3, 2, 4})},
+              {"no_rows", {facets::sample_tensor(15, {8, 6}), indices(16, {8}, DType::i64)}, Attrs::of(BackwardAttrs{9, kNoPadding, 9, 0})},
               {"f64_one", {facets::sample_tensor(7, {4}, DType::f64), indices(8, {}, DType::i64)}, vocab},
               {"none", {facets::sample_tensor(9, {0, 4}), indices(10, {0}, DType::i64)}, vocab}};
         },

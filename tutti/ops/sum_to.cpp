@@ -1,28 +1,27 @@
 #include "tutti/ops/sum_to.h"
 
-#include <atomic>
-
 #include "tutti/ops/reduction.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti {
 namespace {
 
 constexpr int64_t kDefaultTokenGrain = 128;
 
-std::atomic<int64_t>& grain() {
-  static std::atomic<int64_t> value{kDefaultTokenGrain};
-  return value;
-}
-
 }  // namespace
 
-int64_t token_grain() { return grain().load(std::memory_order_relaxed); }
-
-TokenGrainScope::TokenGrainScope(int64_t value) : previous_(token_grain()) {
-  TUTTI_CHECK(value > 0, "token grain: {} positions; expected at least 1", value);
-  grain() = value;
+int64_t token_grain() {
+  for (RankContext* rank : {&RankContext::current(), &RankContext::process_default()}) {
+    if (const int64_t value = rank->token_grain.load(std::memory_order_relaxed); value > 0) return value;
+  }
+  return kDefaultTokenGrain;
 }
-TokenGrainScope::~TokenGrainScope() { grain() = previous_; }
+
+TokenGrainScope::TokenGrainScope(int64_t value) : rank_(&RankContext::current()), before_(rank_->token_grain) {
+  TUTTI_CHECK(value > 0, "token grain: {} positions; expected at least 1", value);
+  rank_->token_grain = value;
+}
+TokenGrainScope::~TokenGrainScope() { rank_->token_grain = before_; }
 
 Tensor sum_to(const Tensor& x, const Shape& sizes) {
   const int shift = x.ndim() - sizes.ndim();

@@ -5,17 +5,22 @@
 
 namespace tutti {
 
+class RankContext;
+
 // Elements per leaf of every reduction over tokens (numerics contract, N3t). Tests lower it so that tiny batches can be divided.
 int64_t token_grain();
+
+// Applies to the rank (RankContext) that makes it while it lives; one made outside of ranks, also to the ranks of this process that make none.
 class TokenGrainScope {
  public:
-  explicit TokenGrainScope(int64_t grain);  // applies to the whole process while the scope lives
+  explicit TokenGrainScope(int64_t grain);
   ~TokenGrainScope();
   TokenGrainScope(const TokenGrainScope&) = delete;
   TokenGrainScope& operator=(const TokenGrainScope&) = delete;
 
  private:
-  int64_t previous_;
+  RankContext* rank_;
+  int64_t before_;
 };
 
 // `x` summed over the dims in which `sizes`, aligned at the right, is 1 or absent, so that the result has shape `sizes`; `x`

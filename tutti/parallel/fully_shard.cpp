@@ -20,16 +20,50 @@ void check_mesh(const dist::DeviceMesh& mesh) {
   TUTTI_CHECK(mesh.has_coordinate(), "fully_shard: rank {} is not in {}; call it on the ranks of the mesh only", mesh.rank(), mesh.to_string());
 }
 
-// The layout of a parameter: cut over the last dim of the mesh as torch.chunk does.
-const dist::DTensorSpec& storage_spec(const nn::NamedParameter& p, const dist::DeviceMesh& mesh, const FullyShardOptions& options) {
+// A parameter that ranks divide already (tensor_parallel.h): each of them divides its part over its data ranks, so the dims of the data mesh come
+// first and cut last. The sum rules of the parts hold for the data ranks, too, as storage may be cut anywhere.
+void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist::Mesh& mesh) {
+  const nn::NamedParameter& p = stored.named;
+  const dist::Part& placed = dist::part_of(master, "fully_shard");
+  TUTTI_CHECK(placed.mesh->ndim() == 1 && !placed.spec->has_partial() && placed.spec->placements()[0].pieces() == 1,
+              "fully_shard: parameter '{}' is {} already; expected a plain tensor, or a part on one dim as parallelize_module() makes it", p.name, describe(master));
+  for (const std::string& name : mesh->names()) {
+    TUTTI_CHECK(std::ranges::count(placed.mesh->names(), name) == 0, "fully_shard: parameter '{}' is divided over {} already; give another dim of the same mesh, such as mesh->slice({{\"dp_shard\"}})",
+                p.name, placed.mesh->to_string());
+  }
+  stored.mesh = dist::concatenate({mesh, placed.mesh});
+  const int tensor_dim = mesh->ndim();
+  dist::SpecFields fields = placed.spec->fields();
+  fields.sizes = placed.local.extents();
+  fields.mesh_id = mesh->id(), fields.mesh_shape = mesh->shape();
+  fields.placements = stored.spec->placements();
+  fields.order.clear();
+  stored.spec = &dist::DTensorSpec::of(fields, "fully_shard");
+  fields.sizes = p.parameter.sizes();
+  fields.mesh_id = stored.mesh->id(), fields.mesh_shape = stored.mesh->shape();
+  fields.placements.push_back(placed.spec->placements()[0]);
+  fields.order = {tensor_dim};
+  for (int m = 0; m < tensor_dim; ++m) fields.order.push_back(m);
+  stored.master = &dist::DTensorSpec::of(std::move(fields), "fully_shard");
+  fields = placed.spec->fields();
+  fields.dtype = p.parameter.use_dtype();
+  stored.read = &dist::DTensorSpec::of(std::move(fields), "fully_shard");
+  stored.readers = placed.mesh;
+}
+
+// How a parameter will be stored: cut over the last dim of the mesh as torch.chunk does.
+ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh, const FullyShardOptions& options) {
   const int ndim = p.parameter.sizes().ndim();
   TUTTI_CHECK(ndim > 0, "fully_shard: parameter '{}' is a scalar, which cannot be divided; give it the sizes [1]", p.name);
   const int dim = options.shard_dim ? options.shard_dim(p) : 0;
   TUTTI_CHECK(dim >= -ndim && dim < ndim, "fully_shard: parameter '{}' is {}; it has no dim {} to cut", p.name, p.parameter.sizes(), dim);
-  dist::Placements placements(static_cast<size_t>(mesh.ndim()), dist::replicate());
+  dist::Placements placements(static_cast<size_t>(mesh->ndim()), dist::replicate());
   placements.back() = dist::shard(dim < 0 ? dim + ndim : dim);
-  return dist::DTensorSpec::of({.mesh_id = mesh.id(), .mesh_shape = mesh.shape(), .placements = std::move(placements), .sizes = p.parameter.sizes(), .dtype = p.parameter.dtype(),
-                                .cut = dist::Cut::chunk}, "fully_shard");
+  const auto& spec = dist::DTensorSpec::of({.mesh_id = mesh->id(), .mesh_shape = mesh->shape(), .placements = std::move(placements), .sizes = p.parameter.sizes(),
+                                            .dtype = p.parameter.dtype(), .cut = dist::Cut::chunk}, "fully_shard");
+  ShardGroup::Stored stored{.named = p, .spec = &spec, .master = &spec, .mesh = mesh};
+  if (p.parameter.is_materialized() && dist::is_dtensor(p.parameter.master())) divide_further(stored, p.parameter.master(), mesh);
+  return stored;
 }
 
 }  // namespace
@@ -59,9 +93,11 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
         inside.push_back(group);
         continue;
       }
-      TUTTI_CHECK(!p.parameter.is_materialized() || !dist::is_dtensor(p.parameter.master()), "fully_shard: parameter '{}' is {} already; its values must be in one tensor", p.name,
-                  describe(p.parameter.master()));
-      taken.push_back({p, &storage_spec(p, *mesh, options), options.memory ? options.memory(p) : Tensor()});
+      taken.push_back(stored_as(p, mesh, options));
+      if (options.memory) {
+        TUTTI_CHECK(taken.back().read == nullptr, "fully_shard: the parameter '{}' is divided already; memory of one's own is for whole parameters", p.name);
+        taken.back().memory = options.memory(p);
+      }
     }
   }
   const std::string name = modules[0]->call_name();

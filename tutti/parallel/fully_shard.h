@@ -30,7 +30,7 @@ namespace tutti::parallel {
 class ShardGroup;
 
 struct FullyShardOptions {
-  // The data-parallel ranks: one dim, over which parameters are divided; or two with names, the first of which holds replicas (HSDP). Null: all
+  // The data-parallel ranks, for a model that parallelize_module() has divided the slice of its mesh that they are: one dim, over which parameters are divided; or two with names, the first of which holds replicas (HSDP). Null: all
   // ranks of the world.
   dist::Mesh mesh = {};
   // Whether a rank gives the copies of this module's parameters back after forward and gathers them again for backward. Ranks that share pages
@@ -87,8 +87,12 @@ class ShardedModule {
 // for every block, then for the whole. Names stay. Values are kept where there are some; parameters without memory get memory for the rows of
 // this rank only. Make Shards, optimizers and compiled functions afterwards, and choose dtypes of use before (Module::to). Collective.
 //
+// Parameters that parallelize_module() has divided are divided further: each rank stores its rows of its part, and forward reads the part. Their
+// dims are cut by halving, not as torch.chunk does.
+//
 // UsageError, naming the parameter, before anything changes: for a mesh of more than two dims or of two without names, a rank outside of it, a
-// scalar, a parameter that is distributed already, a dim that it does not have, and when the module was sharded before.
+// scalar, a parameter that is distributed over the same dims or over a mesh that has another origin, a dim that it does not have, and when the module was
+// sharded before.
 ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options = {});
 // Several modules whose parameters become one group.
 ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options = {});

@@ -12,6 +12,7 @@
 #include "tutti/parallel/storage_placement.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti::parallel {
 
@@ -115,7 +116,7 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
   made->group_ = mesh->group(mesh->ndim() - 1).get();
   std::vector<ParameterCopies::Sizes> sizes;
   const auto lies_in_copy = [](const Stored& p) { return p.named.parameter.dtype() == p.named.parameter.use_dtype() && p.spec->placements().back().dim() == 0; };
-  for (const Stored& p : parameters) sizes.push_back({p.named.parameter.sizes(), p.named.parameter.use_dtype(), lies_in_copy(p) ? p.memory : Tensor()});
+  for (const Stored& p : parameters) sizes.push_back({p.spec->sizes(), p.named.parameter.use_dtype(), lies_in_copy(p) ? p.memory : Tensor()});
   made->copies_ = std::make_unique<ParameterCopies>(*made->group_, sizes);
   if (!made->is_shared() && made->group_->size() > 1) made->gathers_ = gather_group(*made->group_);
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -130,12 +131,21 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
     Tensor part = whole.defined() ? made->rows(whole, i, made->group_->rank()) : Tensor::empty(spec.local_sizes(mesh->coordinate()), p.dtype());
     made->parts_.push_back(part);
     made->written_.push_back(-1);
-    const Tensor& leaf = made->copies_->leaves()[i];
-    set_storage_placement(leaf, spec, mesh, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
+    const Tensor& copy = made->copies_->leaves()[i];
+    const Tensor leaf = parameters[i].read == nullptr ? copy : dist::wrap(copy, *parameters[i].read, parameters[i].readers);
+    made->leaves_.push_back(leaf);
+    const Tensor master = dist::wrap(part, *parameters[i].master, parameters[i].mesh);
+    set_storage_placement(leaf, std::make_unique<StoragePlacement>(spec, mesh, master, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
       if (const auto group = weak.lock()) group->finished(finished);
-    });
-    p.set_stored_apart(dist::wrap(part, spec, mesh), leaf, [made, i] { made->read(i); }, [made] { made->will_change(); });
-    if (before.defined()) p.assign(before);
+    }));
+    p.set_stored_apart(master, leaf, [made, i] { made->read(i); }, [made] { made->will_change(); });
+    if (!before.defined()) continue;
+    if (parameters[i].read == nullptr) {
+      p.assign(before);
+    } else {
+      p.will_change();
+      copy_(part, made->rows(dist::part_of(before, "fully_shard").local, i, made->group_->rank()));
+    }
   }
   made->reshard();  // nothing has been written
   return made;
@@ -199,7 +209,7 @@ void ShardGroup::write(const std::vector<size_t>& parameters) {
   for (const size_t i : parameters) {
     if (!is_in_copy_[i]) copy_(rows(copies_->writable(i), i, group_->rank()), parts_[i]);
     written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
-    copies_->leaves()[i].storage()->bump_version();
+    leaves_[i].storage()->bump_version();
   }
 }
 
@@ -266,7 +276,7 @@ void ShardGroup::gather() {
   }
   for (const size_t i : changed) {
     written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
-    copies_->leaves()[i].storage()->bump_version();
+    leaves_[i].storage()->bump_version();
   }
   all->prefetch();
 }
@@ -285,7 +295,8 @@ void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
 
 void ShardGroup::after_forward(const Tensor& output) {
   is_finished_.clear();
-  if (is_shared() || !reshards_ || output.storage()->state() == StorageState::traced) return;
+  is_traced_ = inside_of(output).storage()->state() == StorageState::traced;
+  if (is_shared() || !reshards_ || is_traced_) return;
   if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
   reshard();
   if (requires_grad(output)) {
@@ -298,11 +309,11 @@ void ShardGroup::after_forward(const Tensor& output) {
 
 // Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next forward.
 void ShardGroup::finished(const Tensor& leaf) {
-  if (is_shared() || !reshards_) return;
+  if (is_shared() || !reshards_ || is_traced_) return;
   is_finished_.resize(parts_.size());
   bool all_are = true;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    const Tensor& own = copies_->leaves()[i];
+    const Tensor& own = leaves_[i];
     if (own.impl() == leaf.impl()) is_finished_[i] = true;
     all_are = all_are && (is_finished_[i] || !requires_grad(own));
   }

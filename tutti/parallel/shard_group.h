@@ -53,10 +53,15 @@ class ShardGroups {
 
 class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
  public:
-  // A parameter as it will be stored: its layout over the mesh.
+  // A parameter as it will be stored.
   struct Stored {
     nn::NamedParameter named;
-    const dist::DTensorSpec* spec;
+    const dist::DTensorSpec* spec;    // how the data ranks divide what forward reads on this rank: the parameter, or this rank's part of it
+    const dist::DTensorSpec* master;  // how all ranks divide the parameter
+    dist::Mesh mesh;                  // of the master
+    // Where ranks divide the parameter itself (tensor_parallel.h), how forward reads it.
+    const dist::DTensorSpec* read = nullptr;
+    dist::Mesh readers = {};
     Tensor memory = {};  // of the whole master, which all ranks map; undefined: none
   };
   // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they have, if any.
@@ -114,7 +119,11 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   std::vector<bool> is_in_copy_;      // whether those are rows of the shared copy: no cast lies between
   std::vector<int64_t> written_;      // the version of each part when it was last written to the copies
   std::unique_ptr<ParameterCopies> copies_;
+  std::vector<Tensor> leaves_;        // what forward reads: the copies, or distributed tensors of which they are this rank's parts
   bool is_whole_ = false;
+  // Whether the last forward was traced: a compiled function reads all groups when it begins, so that one which is given back after its backward is
+  // gathered for the next call without a step between.
+  bool is_traced_ = false;
   std::vector<bool> is_finished_;  // per parameter, whether the backward that runs has its gradient
   // A gather on its way: the parts of all ranks as bytes, and the versions of this rank's parts when it began.
   struct Gather {

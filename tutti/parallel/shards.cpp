@@ -42,9 +42,10 @@ std::vector<int64_t> shards_of(int64_t count, int rank, int ranks, Schedule sche
   return mine;
 }
 
-// The first of the ranks that have the same part of a tensor counts it.
-bool counts_here(const Tensor& gradient) {
-  const dist::Part& part = dist::part_of(gradient, "Shards");
+// The first of the ranks that read the same part of a distributed parameter counts it.
+bool counts_here(const Tensor& leaf) {
+  if (!dist::is_dtensor(leaf)) return true;
+  const dist::Part& part = dist::part_of(leaf, "Shards");
   for (int m = 0; m < part.mesh->ndim(); ++m) {
     if (part.spec->placements()[static_cast<size_t>(m)].is_replicate() && part.mesh->coordinate()[static_cast<size_t>(m)] != 0) return false;
   }
@@ -52,14 +53,12 @@ bool counts_here(const Tensor& gradient) {
 }
 
 // Each rank squares a slice of what it has of each gradient, and the bins are added as integers (numerics contract, N7).
-ExactSum squares_of_slices(const std::vector<Tensor>& gradients, const Keepers& keepers, int rank, int ranks) {
+ExactSum squares_of_slices(const std::vector<Tensor>& leaves, const std::vector<Tensor>& gradients, const Keepers& keepers, int rank, int ranks) {
   std::vector<Tensor> slices;
   for (size_t p = 0; p < gradients.size(); ++p) {
-    if (!gradients[p].defined()) continue;
+    if (!gradients[p].defined() || !counts_here(leaves[p])) continue;
     const bool is_cut = keepers.of(p).is_cut();
-    const bool is_placed = dist::is_dtensor(gradients[p]);
-    if (is_placed && !is_cut && !counts_here(gradients[p])) continue;
-    const Tensor dense = to_contiguous(is_placed ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
+    const Tensor dense = to_contiguous(dist::is_dtensor(gradients[p]) ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
     const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), keepers.replica(), keepers.replicas()) : comm::slice_of(dense.numel(), rank, ranks);
     slices.push_back(dense.view_as({own.end - own.begin}, {1}, dense.offset() + own.begin));
   }
@@ -67,10 +66,11 @@ ExactSum squares_of_slices(const std::vector<Tensor>& gradients, const Keepers& 
 }
 
 // The distributed tensor of which this rank has `part`, in f32.
-Tensor placed_like(const dist::DTensorSpec& spec, const dist::Mesh& mesh, const Tensor& part) {
-  dist::SpecFields fields = spec.fields();
+Tensor placed_like(const Tensor& like, const Tensor& part) {
+  const dist::Part& placed = dist::part_of(like, "Shards");
+  dist::SpecFields fields = placed.spec->fields();
   fields.dtype = DType::f32;
-  return dist::wrap(part, dist::DTensorSpec::of(std::move(fields)), mesh);
+  return dist::wrap(part, dist::DTensorSpec::of(std::move(fields)), placed.mesh);
 }
 
 // The mesh over which leaves are distributed tensors; null: none is.
@@ -322,11 +322,11 @@ ShardSums Shards::finish() {
   for (size_t p = 0; p < parameters_.size(); ++p) {
     Tensor& gradient = sums.gradients[p];
     if (!gradient.defined()) continue;
-    if (const StoragePlacement* placement = storage_placement_of(parameters_[p])) gradient = placed_like(*placement->spec, placement->mesh, gradient);
-    else if (dist::is_dtensor(parameters_[p])) gradient = placed_like(*dist::part_of(parameters_[p], "Shards").spec, mesh_, gradient);
+    if (const StoragePlacement* placement = storage_placement_of(parameters_[p])) gradient = placed_like(placement->master, gradient);
+    else if (dist::is_dtensor(parameters_[p])) gradient = placed_like(parameters_[p], gradient);
     gradient = autograd::apply_leaf_hooks(parameters_[p], gradient);
   }
-  sums.squares = squares_of_slices(sums.gradients, keepers_, rank_in(group_), ranks_);
+  sums.squares = squares_of_slices(parameters_, sums.gradients, keepers_, rank_in(group_), ranks_);
   if (ranks_ > 1) meet(layout, [&] { add_over_ranks(*group_, loss, sums.squares); });
   if (mesh_ != nullptr && mesh_->size() > 1) {  // whose ranks have the same loss
     auto words = sums.squares.words();

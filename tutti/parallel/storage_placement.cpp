@@ -23,10 +23,7 @@ int cut_dim(const StoragePlacement& placement, size_t parameter) {
 
 const StoragePlacement* storage_placement_of(const Tensor& leaf) { return leaf.extensions().find<StoragePlacement>(kStoragePlacement); }
 
-void set_storage_placement(const Tensor& leaf, const dist::DTensorSpec& spec, const dist::Mesh& mesh, const std::shared_ptr<ShardGroup>& group,
-                           std::function<void(const Tensor&)> finished) {
-  leaf.extensions().put(kStoragePlacement, std::make_unique<StoragePlacement>(spec, mesh, group, std::move(finished)));
-}
+void set_storage_placement(const Tensor& leaf, std::unique_ptr<StoragePlacement> placement) { leaf.extensions().put(kStoragePlacement, std::move(placement)); }
 
 Keepers::Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group)
     : Keepers(leaves.size(), group == nullptr ? 0 : group->rank(), group == nullptr ? 1 : group->size()) {

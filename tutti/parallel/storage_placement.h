@@ -16,22 +16,23 @@ namespace tutti::parallel {
 
 class ShardGroup;
 
-// Attached to a leaf whose master is a distributed tensor: its layout over the data ranks, [S(d)] on a mesh of one dim, or [R, S(d)] on one
-// of two, whose first dim then holds replicas.
+// Attached to a leaf that fully_shard() has divided over data ranks: the layout of what the leaf is on this rank, [S(d)] on a mesh of one dim, or
+// [R, S(d)] on one of two, whose first dim then holds replicas. Where the leaf itself is a distributed tensor (tensor_parallel.h), that is the layout of
+// this rank's part of it, and the master is placed on the dims of both meshes.
 struct StoragePlacement final : TensorExtension {
-  StoragePlacement(const dist::DTensorSpec& spec, dist::Mesh mesh, std::weak_ptr<ShardGroup> group, std::function<void(const Tensor&)> finished)
-      : spec(&spec), mesh(std::move(mesh)), group(std::move(group)), finished(std::move(finished)) {}
+  StoragePlacement(const dist::DTensorSpec& spec, dist::Mesh mesh, Tensor master, std::weak_ptr<ShardGroup> group, std::function<void(const Tensor&)> finished)
+      : spec(&spec), mesh(std::move(mesh)), master(std::move(master)), group(std::move(group)), finished(std::move(finished)) {}
 
   const dist::DTensorSpec* spec;
-  dist::Mesh mesh;
+  dist::Mesh mesh;                                  // of the data ranks
+  Tensor master;                                    // a distributed tensor
   std::weak_ptr<ShardGroup> group;                  // that the parameter belongs to
   std::function<void(const Tensor& leaf)> finished;  // called when a backward has its gradient
 };
 
 // The one of a leaf; null: every rank stores the whole.
 const StoragePlacement* storage_placement_of(const Tensor& leaf);
-void set_storage_placement(const Tensor& leaf, const dist::DTensorSpec& spec, const dist::Mesh& mesh, const std::shared_ptr<ShardGroup>& group,
-                           std::function<void(const Tensor&)> finished);
+void set_storage_placement(const Tensor& leaf, std::unique_ptr<StoragePlacement> placement);
 
 // Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and keeps part r % shards.
 class Keepers {

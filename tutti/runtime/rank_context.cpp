@@ -34,10 +34,13 @@ RankContext::~RankContext() {
 }
 
 RankContext& RankContext::current() {
-  if (current_context) [[likely]] return *current_context;
-  static RankContext* process_default = new RankContext({});  // outlives every static that holds a tensor
-  current_context = process_default;
-  return *process_default;
+  if (!current_context) [[unlikely]] current_context = &process_default();
+  return *current_context;
+}
+
+RankContext& RankContext::process_default() {
+  static RankContext* context = new RankContext({});  // outlives every static that holds a tensor
+  return *context;
 }
 
 RankContext::Scope::Scope(RankContext& context) : previous_(std::exchange(current_context, &context)) {}

@@ -38,9 +38,9 @@ std::string to_json(const StepRecord& r) {
       r.numerics_version, r.step, json_number(r.loss), hex_float(r.loss), json_number(r.grad_norm), hex_float(r.grad_norm), json_number(r.lr),
       r.tokens_seen);
   line += fmt::format(
-      R"(,"tokens_per_s":{},"tflops":{},"mfu":{},"step_ms":{},"data_ms":{},"comm_ms":{},"memory_peak_bytes":{})",
+      R"(,"tokens_per_s":{},"tflops":{},"mfu":{},"step_ms":{},"data_ms":{},"comm_ms":{},"memory_peak_bytes":{},"product_flops":{},"sent_bytes":{})",
       json_number(r.tokens_per_s), json_number(r.tflops), r.mfu ? json_number(*r.mfu) : "null", json_number(r.step_ms),
-      json_number(r.data_ms), json_number(r.comm_ms), r.memory_peak_bytes);
+      json_number(r.data_ms), json_number(r.comm_ms), r.memory_peak_bytes, r.product_flops, r.sent_bytes);
   if (r.val_bits_per_byte) line += fmt::format(R"(,"val_bits_per_byte":{})", json_number(*r.val_bits_per_byte));
   if (!r.lost_ranks.empty()) {
     line += R"(,"lost_ranks":[)";
@@ -66,7 +66,11 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
     if (text.empty() || *end != '\0') json.at(key).fail("is \"{}\", expected a number in hexadecimal", text.substr(0, 40));
     return value;
   };
-  const std::optional<JsonValue> version = json.find("numerics_version"), memory = json.find("memory_peak_bytes");
+  const std::optional<JsonValue> version = json.find("numerics_version");
+  const auto newer = [&](const char* key) {
+    const std::optional<JsonValue> value = json.find(key);
+    return value ? value->whole() : 0;
+  };
   StepRecord record{.numerics_version = version ? static_cast<int>(version->whole(1, INT32_MAX)) : 1,
                     .step = json.at("step").whole(),
                     .loss = static_cast<float>(exact("loss_hex")),
@@ -78,7 +82,9 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
                     .step_ms = number("step_ms"),
                     .data_ms = number("data_ms"),
                     .comm_ms = number("comm_ms"),
-                    .memory_peak_bytes = memory ? memory->whole() : 0};
+                    .memory_peak_bytes = newer("memory_peak_bytes"),
+                    .product_flops = newer("product_flops"),
+                    .sent_bytes = newer("sent_bytes")};
   if (!json.at("mfu").is_null()) record.mfu = number("mfu");
   if (json.find("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
   if (const std::optional<JsonValue> lost = json.find("lost_ranks")) {

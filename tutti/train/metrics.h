@@ -1,8 +1,8 @@
 // metrics.jsonl: the metrics of every step, one JSON object per line.
 //
 // Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent;
-// null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, and val_bits_per_byte on steps
-// that were validated. A step that follows the loss of ranks has lost_ranks, an array of objects with the keys rank, pid, host, step (in which it was
+// null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, product_flops, sent_bytes, and val_bits_per_byte on
+// steps that were validated. A step that follows the loss of ranks has lost_ranks, an array of objects with the keys rank, pid, host, step (in which it was
 // lost), and seconds_lost, until the others went on (docs/surviving.md). The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
 // NaN and infinity are null in JSON; the hex value tells which.
 #pragma once
@@ -40,7 +40,10 @@ struct StepRecord {
   double step_ms = 0;
   double data_ms = 0;
   double comm_ms = 0;
-  int64_t memory_peak_bytes = 0;  // 0 in lines of versions that did not measure it
+  // What rank 0 took, computed and sent; 0 in lines of versions that did not measure it.
+  int64_t memory_peak_bytes = 0;
+  int64_t product_flops = 0;  // of matrix products, attention included
+  int64_t sent_bytes = 0;     // given to transports for other ranks
   std::optional<double> val_bits_per_byte = std::nullopt;
   std::vector<LostRank> lost_ranks = {};  // since the step before
 };

@@ -14,8 +14,6 @@ constexpr double kMiB = 1 << 20;
 double mib(double bytes) { return bytes / kMiB; }
 double mib(int64_t bytes) { return mib(static_cast<double>(bytes)); }
 
-double sent(const StepPlan& plan) { return plan.gradient_bytes + plan.parameter_bytes; }
-
 const RankMemory& smallest(const StepPlan& plan) {
   return *std::min_element(plan.of_ranks.begin(), plan.of_ranks.end(), [](const RankMemory& a, const RankMemory& b) { return a.peak() < b.peak(); });
 }
@@ -40,21 +38,30 @@ PlannedLayout plan_layout(const Config& config, int64_t ranks, bool is_shared) {
 std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, bool is_shared) {
   StepPlanner planner(config);
   std::vector<PlannedLayout> layouts;
-  for (int64_t shard = 1; shard <= ranks; ++shard) {
-    if (ranks % shard == 0) layouts.push_back(planned(planner, ranks, {ranks / shard, shard, config.parallelism.tensor_parallel_degree}, is_shared));
+  for (int64_t tensor = 1; tensor <= ranks; ++tensor) {
+    if (ranks % tensor != 0) continue;
+    const int64_t data = ranks / tensor;
+    for (int64_t shard = 1; shard <= data; ++shard) {
+      if (data % shard != 0) continue;
+      layouts.push_back(planned(planner, ranks, {data / shard, shard, tensor}, is_shared));
+      if (!layouts.back().plan) break;  // and so are the others of that degree
+    }
   }
   std::stable_sort(layouts.begin(), layouts.end(), [](const PlannedLayout& a, const PlannedLayout& b) {
     if (!a.plan || !b.plan) return a.plan.has_value() && !b.plan.has_value();
     const int64_t left = a.plan->largest().peak(), right = b.plan->largest().peak();
-    return left != right ? left < right : sent(*a.plan) < sent(*b.plan);
+    return left != right ? left < right : a.plan->sent_bytes() < b.plan->sent_bytes();
   });
   return layouts;
 }
 
 std::string mesh_name(const DataDegrees& degrees) {
-  if (degrees.replicate * degrees.shard == 1) return "1 rank";
-  if (degrees.shard == 1) return fmt::format("dp_replicate {}", degrees.replicate);
-  return fmt::format("{}dp_shard {}", degrees.replicate == 1 ? "" : fmt::format("dp_replicate {} x ", degrees.replicate), degrees.shard);
+  const std::pair<const char*, int64_t> dims[] = {{"dp_replicate", degrees.replicate}, {"dp_shard", degrees.shard}, {"tp", degrees.tensor}};
+  std::string text;
+  for (const auto& [name, degree] : dims) {
+    if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, degree);
+  }
+  return text.empty() ? "1 rank" : text;
 }
 
 std::string plan_text(const PlannedLayout& layout, int64_t local_ranks) {
@@ -69,7 +76,8 @@ std::string plan_text(const PlannedLayout& layout, int64_t local_ranks) {
   text += fmt::format("{:<14}{:>14.1f}", "peak", mib(most.peak()));
   if (least.peak() != most.peak()) text += fmt::format(" (the rank with the least: {:.1f})", mib(least.peak()));
   text += fmt::format("\n{:<14}{:>14.1f} for {} rank{}\n", "host", mib(plan.host_bytes(local_ranks)), local_ranks, local_ranks == 1 ? "" : "s");
-  if (plan.ranks > 1) text += fmt::format("{:<14}{:>14.1f} a step: gradients {:.1f}, parameters {:.1f}\n", "sent", mib(sent(plan)), mib(plan.gradient_bytes), mib(plan.parameter_bytes));
+  if (plan.ranks > 1) text += fmt::format("{:<14}{:>14.1f} a step: gradients {:.1f}, parameters {:.1f}, activations {:.1f}\n", "sent", mib(plan.sent_bytes()), mib(plan.gradient_bytes),
+                                          mib(plan.parameter_bytes), mib(plan.tensor_bytes));
   return text;
 }
 
@@ -78,7 +86,7 @@ std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_
   for (const PlannedLayout& layout : layouts) {
     const std::string name = mesh_name(layout.degrees);
     if (layout.plan) {
-      text += fmt::format("{:<34}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()), mib(layout.plan->host_bytes(local_ranks)), mib(sent(*layout.plan)));
+      text += fmt::format("{:<34}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()), mib(layout.plan->host_bytes(local_ranks)), mib(layout.plan->sent_bytes()));
     } else {
       text += fmt::format("{:<34}not possible: {}\n", name, layout.refusal);
     }

@@ -20,7 +20,7 @@ PlannedLayout plan_layout(const Config& config, int64_t ranks, bool is_shared);
 // All of them, ascending by the memory of the largest rank, then by bytes sent; those that are not possible last.
 std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, bool is_shared);
 
-// "dp_replicate 2 x dp_shard 4"; "1 rank".
+// "dp_replicate 2 x dp_shard 4 x tp 2"; "1 rank".
 std::string mesh_name(const DataDegrees& degrees);
 // A table of the memory of one layout by category, of the smallest and largest rank, of the host's ranks, and of what is sent.
 std::string plan_text(const PlannedLayout& layout, int64_t local_ranks);

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/train/step_plan.h"
+#include "tutti/train/plan_layouts.h"
 
 namespace tutti::train {
 
@@ -22,12 +22,13 @@ std::vector<nn::NamedModule> repeated_blocks(nn::Module& model) {
   return blocks;
 }
 
-std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group,
+std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group, const TensorRanks& divided,
                                                    std::function<Tensor(const nn::NamedParameter&)> memory) {
   const DataDegrees degrees = data_degrees(config, group == nullptr ? 1 : group->size());
-  if (degrees.shard == 1 || degrees.tensor > 1) return std::nullopt;
+  if (degrees.shard == 1) return std::nullopt;
   parallel::FullyShardOptions options;
-  options.mesh = degrees.replicate == 1 ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
+  options.mesh = divided.storage != nullptr ? divided.storage
+                 : degrees.replicate == 1   ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
                                         : dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard}, {.names = {"dp_replicate", "dp_shard"}});
   options.memory = std::move(memory);
   if (config.fsdp_reshard_after_forward != "default") options.reshard_after_forward = config.fsdp_reshard_after_forward == "always";
@@ -36,12 +37,16 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
   return parallel::fully_shard(model, options);
 }
 
-std::string describe_mesh(const parallel::ShardedModule& sharded, const Config& config, int64_t ranks) {
-  const StepPlan plan = StepPlanner(config).plan(ranks, sharded.is_shared());
-  const auto mib = [](auto bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
-  return fmt::format("mesh {}dp_shard {}: rank 0 stores {} MiB of the parameters, a rank sends up to {} MiB a step; {} {} MiB",
-                     plan.degrees.replicate > 1 ? fmt::format("dp_replicate {} x ", plan.degrees.replicate) : "", plan.degrees.shard, mib(sharded.all_stored_bytes()),
-                     mib(plan.gradient_bytes + plan.parameter_bytes), sharded.is_shared() ? "the ranks read one copy of" : "each rank gathers a copy of", mib(sharded.all_copy_bytes()));
+std::string describe_mesh(const models::LanguageModel& model, const std::optional<parallel::ShardedModule>& sharded, const Config& config, int64_t ranks) {
+  const bool is_shared = !sharded || sharded->is_shared();
+  const StepPlan plan = StepPlanner(config).plan(ranks, is_shared);
+  const auto mib = [](auto bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  int64_t stored = 0;
+  for (const nn::NamedParameter& p : model.named_parameters()) stored += p.parameter.stored().nbytes();
+  std::string text = fmt::format("mesh {}: rank 0 stores {:.1f} of {:.1f} MiB of the parameters, a rank sends up to {:.1f} MiB a step", mesh_name(plan.degrees), mib(stored),
+                                 mib(model.parameter_count() * itemsize(DType::f32)), mib(plan.sent_bytes()));
+  if (sharded) text += fmt::format("; {} {:.1f} MiB", is_shared ? "the ranks read one copy of" : "each rank gathers a copy of", mib(sharded->all_copy_bytes()));
+  return text;
 }
 
 }  // namespace tutti::train

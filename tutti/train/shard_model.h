@@ -10,7 +10,7 @@
 #include "tutti/comm/process_group.h"
 #include "tutti/models/language_model.h"
 #include "tutti/parallel/fully_shard.h"
-#include "tutti/train/data_degrees.h"
+#include "tutti/train/tensor_ranks.h"
 
 namespace tutti::train {
 
@@ -18,12 +18,14 @@ namespace tutti::train {
 std::vector<nn::NamedModule> repeated_blocks(nn::Module& model);
 
 // Divides the model's parameters as configured: each repeated block is a group, and the rest another. Nothing where the shard degree is 1.
-// Collective; before optimizers are made and values are drawn. `memory`: of the masters, see parallel::FullyShardOptions.
-std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group,
+// `divided` is what divide_model() has made of the model before. `memory`: of the masters, see parallel::FullyShardOptions. Collective; before optimizers
+// are made and values are drawn.
+std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group, const TensorRanks& divided = {},
                                                    std::function<Tensor(const nn::NamedParameter&)> memory = {});
 
-// "mesh dp_shard 4: rank 0 stores 1.9 MiB of the parameters, a rank sends up to 6.9 MiB a step; the ranks read one copy of 7.7 MiB": the bytes are those of
-// the plan (step_plan.h).
-std::string describe_mesh(const parallel::ShardedModule& sharded, const Config& config, int64_t ranks);
+
+// "mesh dp_shard 4: rank 0 stores 1.9 of 7.7 MiB of the parameters, a rank sends up to 6.9 MiB a step; the ranks read one copy of 7.7 MiB": what is sent
+// is by the plan (step_plan.h).
+std::string describe_mesh(const models::LanguageModel& model, const std::optional<parallel::ShardedModule>& sharded, const Config& config, int64_t ranks);
 
 }  // namespace tutti::train

@@ -1,16 +1,23 @@
 #include "tutti/train/step_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <utility>
 
+#include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/dist/comm_counter.h"
+#include "tutti/dist/dtensor.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/fake.h"
+#include "tutti/ops/sum_to.h"
 #include "tutti/parallel/gradient_buckets.h"
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
+#include "tutti/parallel/tensor_parallel.h"
+#include "tutti/runtime/numerics.h"
 #include "tutti/runtime/size_class.h"
 #include "tutti/train/run_model.h"
 #include "tutti/train/shard_model.h"
@@ -42,10 +49,9 @@ parallel::ShardRange shards_of(const Config& config, int64_t rank, int64_t ranks
   return parallel::shards_of_rank(config.numerics.virtual_shards, static_cast<int>(rank), static_cast<int>(ranks));
 }
 
-// The sizes of what shard `index` of `count` stores of a tensor that is cut as torch.chunk does.
-Extents part_sizes(Extents sizes, int64_t index, int64_t count) {
-  const int64_t rows = sizes[0], chunk = (rows + count - 1) / count;
-  sizes[0] = std::clamp<int64_t>(rows - index * chunk, 0, chunk);
+// The sizes of what shard `index` of `count` stores of a tensor.
+Extents part_sizes(Extents sizes, int64_t index, int64_t count, dist::Cut cut) {
+  sizes[0] = dist::cut_range(sizes[0], index, count, cut).size();
   return sizes;
 }
 
@@ -76,11 +82,14 @@ const RankMemory& StepPlan::largest() const {
   return *std::max_element(of_ranks.begin(), of_ranks.end(), [](const RankMemory& a, const RankMemory& b) { return a.peak() < b.peak(); });
 }
 
+// For one tensor-parallel degree. Sizes of parameters and gradients are those of the part that the first tensor-parallel rank has, which is
+// the largest.
 struct StepPlanner::State {
   // Forward and backward of shards on one rank.
   struct Shards {
     std::array<int64_t, kNumMemoryCategories> at_peak{};  // without parameters
     parallel::UseLayout layout;                           // of the gradients
+    double tensor_bytes = 0;                              // that tensor-parallel ranks exchange
   };
   struct PlannedParameter {
     Extents sizes;
@@ -88,8 +97,10 @@ struct StepPlanner::State {
     int block;  // of the model, which fully_shard() takes by itself; -1: of none
   };
 
-  explicit State(const Config& config);
+  State(const Config& config, int64_t tensor);
+  void divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const;
   const Shards& shards(int64_t begin, int64_t end);
+  Shards taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const;
   RankMemory memory(const StepPlan& plan, int64_t rank);
   int64_t parameter_memory(const StepPlan& plan, int64_t rank) const;
   int64_t exchange_memory(const StepPlan& plan, int64_t rank);
@@ -97,28 +108,62 @@ struct StepPlanner::State {
   double sent_parameters(const StepPlan& plan) const;
 
   const Config config;
+  const int64_t tensor;
+  const dist::Cut cut;  // of what data ranks divide
   std::vector<PlannedParameter> parameters;
   std::map<std::pair<int64_t, int64_t>, Shards> known;
 };
 
-StepPlanner::State::State(const Config& config) : config(config) {
+StepPlanner::State::State(const Config& config, int64_t tensor) : config(config), tensor(tensor), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
+  divided([&](models::LanguageModel& model, const dist::Mesh& mesh) {
+    std::vector<std::string> blocks;
+    for (const nn::NamedModule& block : repeated_blocks(model)) blocks.push_back(block.name + ".");
+    for (const nn::NamedParameter& p : model.named_parameters()) {
+      const auto block = std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
+      const Extents sizes = mesh == nullptr ? p.parameter.sizes() : p.parameter.stored().extents();
+      parameters.push_back({sizes, p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin())});
+    }
+  });
+}
+
+// Calls fn with a model whose parameters are fake; where ranks divide it, as the first of them.
+void StepPlanner::State::divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const {
+  const TokenGrainScope grain(config.numerics.token_grain);
   const auto model = build_model(config);
-  std::vector<std::string> blocks;
-  for (const nn::NamedModule& block : repeated_blocks(*model)) blocks.push_back(block.name + ".");
-  for (const nn::NamedParameter& p : model->named_parameters()) {
-    const auto block = std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
-    parameters.push_back({p.parameter.sizes(), p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin())});
+  for (const nn::NamedBuffer& buffer : model->named_buffers()) buffer.buffer.use();  // tables, which no op computes
+  const auto fake_parameters = [&] {
+    const FakeScope fake;
+    for (const nn::NamedParameter& p : model->named_parameters()) p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
+  };
+  if (tensor == 1) {
+    fake_parameters();
+    return fn(*model, nullptr);
   }
+  comm::run_fake_rank(0, static_cast<int>(tensor), [&](comm::ProcessGroup& group) {
+    const TokenGrainScope here(config.numerics.token_grain);
+    const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
+    const dist::Mesh mesh = dist::mesh_from_group(group.shared_from_this(), "cpu", {.names = {"tp"}});
+    fake_parameters();
+    {
+      const FakeScope fake;
+      parallel::parallelize_module(*model, mesh, model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
+    }
+    fn(*model, mesh);
+  });
+}
+
+const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int64_t end) {
+  const auto before = known.find({begin, end});
+  if (before != known.end()) return before->second;
+  divided([&](models::LanguageModel& model, const dist::Mesh& mesh) { known.emplace(std::pair{begin, end}, taken(model, mesh, begin, end)); });
+  return known.at({begin, end});
 }
 
 // Runs the program itself on fake tensors.
-const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int64_t end) {
-  if (const auto before = known.find({begin, end}); before != known.end()) return before->second;
-  const auto model = build_model(config);
+StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const {
   const int64_t length = config.data.sequence_length, tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
-  for (const nn::NamedBuffer& buffer : model->named_buffers()) buffer.buffer.use();  // tables, which no op computes
-
   const FakeScope fake;
+  const dist::CommCounter counter;
   const auto column = [&] {
     const MemoryCategoryScope category(MemoryCategory::data);
     return fake.empty({tokens}, DType::i32);
@@ -128,23 +173,20 @@ const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int6
   std::vector<Tensor> leaves;
   {
     const MemoryCategoryScope category(MemoryCategory::parameters);
-    for (const nn::NamedParameter& p : model->named_parameters()) {
-      p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
-      leaves.push_back(p.parameter.leaf());
-    }
+    for (const nn::NamedParameter& p : model.named_parameters()) leaves.push_back(p.parameter.leaf());
   }
   parallel::GradientTree tree(leaves);
-  const ShardStep step(*model, tree, forward_options(config), false);
+  const ShardStep step(model, tree, forward_options(config), false, 1.0, mesh);
   for (int64_t s = begin; s < end; ++s) {
     tree.begin(s);
     step.run(batch, labels, full(labels.sizes(), 1.0));
     tree.end();
   }
-  Shards made{.at_peak = fake.statistics().at_peak_by_category, .layout = tree.layout()};
+  Shards made{.at_peak = fake.statistics().at_peak_by_category, .layout = tree.layout(), .tensor_bytes = counter.total().bytes};
   made.at_peak[static_cast<size_t>(MemoryCategory::parameters)] = 0;
   made.at_peak[static_cast<size_t>(MemoryCategory::workspace)] += config.training.loss_max_bytes;
   tree.clear();
-  return known.emplace(std::pair{begin, end}, std::move(made)).first->second;
+  return made;
 }
 
 int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank) const {
@@ -163,7 +205,7 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
       masters += f32_block(p.sizes) + (is_copied ? block_bytes(copy) : 0);
       continue;
     }
-    if (is_copied || !plan.is_shared) masters += f32_block(part_sizes(p.sizes, rank % shards, shards));
+    if (is_copied || !plan.is_shared) masters += f32_block(part_sizes(p.sizes, rank % shards, shards, cut));
     if (p.block >= std::ssize(blocks)) blocks.resize(static_cast<size_t>(p.block) + 1);
     (p.block < 0 ? root : blocks[static_cast<size_t>(p.block)]) += copy;
     pages += copy;
@@ -178,12 +220,12 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
 
 // What gradients take while ranks exchange them.
 int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) {
-  const auto [begin, end] = shards_of(config, rank, plan.ranks);
+  const auto [begin, end] = shards_of(config, rank, plan.degrees.data());
   const parallel::UseLayout& layout = shards(begin, end).layout;
   const int64_t sets = set_bytes(layout, true);
   const auto nodes = std::ssize(comm::maximal_nodes(begin, end));
-  if (plan.ranks == 1) return sets + set_bytes(layout, false);  // uses that are added
-  const int64_t ranks = plan.ranks, all_nodes = [&] {
+  if (plan.degrees.data() == 1) return sets + set_bytes(layout, false);  // uses that are added
+  const int64_t ranks = plan.degrees.data(), all_nodes = [&] {
     int64_t count = 0;
     for (int64_t r = 0; r < ranks && !is_every_round(config); ++r) {
       const auto range = parallel::shards_of_rank(config.numerics.virtual_shards, static_cast<int>(r), static_cast<int>(ranks));
@@ -201,13 +243,13 @@ int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) 
 }
 
 RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
-  const auto [begin, end] = shards_of(config, rank, plan.ranks);
+  const auto [begin, end] = shards_of(config, rank, plan.degrees.data());
   const Shards& program = shards(begin, end);
   RankMemory memory{.by_category = program.at_peak};
   int64_t kept = 0;  // this rank's slices of the rounds before
-  if (is_every_round(config) && plan.ranks > 1) {
-    const int64_t last_round = (config.numerics.virtual_shards - 1) / plan.ranks;
-    if (last_round > 0) kept = most_nodes(0, last_round * plan.ranks) * set_bytes(program.layout, true) / plan.ranks;
+  if (is_every_round(config) && plan.degrees.data() > 1) {
+    const int64_t last_round = (config.numerics.virtual_shards - 1) / plan.degrees.data();
+    if (last_round > 0) kept = most_nodes(0, last_round * plan.degrees.data()) * set_bytes(program.layout, true) / plan.degrees.data();
     of(memory, MemoryCategory::gradients) += kept;
   }
   const int64_t exchange = kept + exchange_memory(plan, rank);
@@ -225,15 +267,15 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
     return memory;
   }
-  for (const PlannedParameter& p : parameters) of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, rank % plan.degrees.shard, plan.degrees.shard));
+  for (const PlannedParameter& p : parameters) of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, rank % plan.degrees.shard, plan.degrees.shard, cut));
   return memory;
 }
 
 // By the rank that brings the most nodes. What others add and hand out is a slice of each gradient for every rank, or for every replica of a part.
 double StepPlanner::State::sent_gradients(const StepPlan& plan) {
-  if (plan.ranks == 1) return 0;
+  if (plan.degrees.data() == 1) return 0;
   const int64_t shards_in_all = config.numerics.virtual_shards;
-  const auto [begin, end] = shards_of(config, 0, plan.ranks);
+  const auto [begin, end] = shards_of(config, 0, plan.degrees.data());
   double elements = 0, uses = 0;
   for (const auto& of_parameter : shards(begin, end).layout) {
     if (of_parameter.empty()) continue;
@@ -241,12 +283,15 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
     elements += numel;
     uses += numel * static_cast<double>(of_parameter.size());
   }
-  int64_t nodes = (shards_in_all + plan.ranks - 1) / plan.ranks;
+  const auto ranks = static_cast<double>(plan.degrees.data());
+  // Replicas in a tree over ranks add each use by itself, as all_reduce.
+  if (!is_every_round(config) && plan.degrees.shard == 1 && std::has_single_bit(static_cast<uint64_t>(plan.degrees.data()))) return 2 * kF32 * uses * (ranks - 1) / ranks;
+  int64_t nodes = (shards_in_all + plan.degrees.data() - 1) / plan.degrees.data();
   if (!is_every_round(config)) {
     nodes = 0;
-    for (const auto& of_rank : parallel::consecutive_shards(shards_in_all, static_cast<int>(plan.ranks))) nodes = std::max(nodes, std::ssize(of_rank));
+    for (const auto& of_rank : parallel::consecutive_shards(shards_in_all, static_cast<int>(plan.degrees.data()))) nodes = std::max(nodes, std::ssize(of_rank));
   }
-  const auto ranks = static_cast<double>(plan.ranks), keepers = plan.degrees.shard == 1 ? ranks : static_cast<double>(plan.degrees.replicate);
+  const double keepers = plan.degrees.shard == 1 ? ranks : static_cast<double>(plan.degrees.replicate);
   const double kept = elements / static_cast<double>(plan.degrees.shard);
   return kF32 * (static_cast<double>(nodes) * uses * (ranks - 1) / ranks + kept * (keepers - 1) / keepers);
 }
@@ -255,38 +300,44 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
   const bool keeps_all = config.training.compile || config.parallelism.fsdp_reshard_after_forward == "never";
-  const int64_t rounds = (config.numerics.virtual_shards + plan.ranks - 1) / plan.ranks;
+  const int64_t rounds = (config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data();
   int64_t bytes = 0;
   for (const PlannedParameter& p : parameters) bytes += numel_of(p.sizes) * itemsize(p.use_dtype) * (keeps_all || p.block < 0 ? 1 : 2 * rounds);
   const auto shards = static_cast<double>(plan.degrees.shard);
   return static_cast<double>(bytes) * (shards - 1) / shards;
 }
 
-StepPlanner::StepPlanner(const Config& config) : state_(std::make_unique<State>(config)) {}
+StepPlanner::StepPlanner(const Config& config) : config_(config) {}
 StepPlanner::~StepPlanner() = default;
 
-StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, data_degrees(state_->config.parallelism, ranks), is_shared); }
+StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, data_degrees(config_.parallelism, ranks), is_shared); }
 
 StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
-  TUTTI_CHECK(degrees.tensor == 1, "this version plans no step of ranks that divide the model: parallelism.tensor_parallel_degree = {}; with 1 the plan is that of a rank that has all of it",
-              degrees.tensor);
-  TUTTI_CHECK(degrees.data() == ranks, "a plan of {} x {} data ranks for {}", degrees.replicate, degrees.shard, ranks);
-  parallel::shards_of_rank(state_->config.numerics.virtual_shards, 0, static_cast<int>(ranks));
+  TUTTI_CHECK(degrees.data() * degrees.tensor == ranks, "a plan of {} x {} data ranks of {} for {}", degrees.replicate, degrees.shard, degrees.tensor, ranks);
+  parallel::shards_of_rank(config_.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
+  std::unique_ptr<State>& state = states_[degrees.tensor];
+  if (state == nullptr) {
+    Config divided = config_;
+    divided.parallelism.tensor_parallel_degree = degrees.tensor;
+    check_tensor_parallel(divided);
+    state = std::make_unique<State>(divided, degrees.tensor);
+  }
   StepPlan plan{.ranks = ranks, .degrees = degrees, .is_shared = is_shared};
-  for (int64_t r = 0; r < std::min(ranks, kPlannedRanks); ++r) plan.of_ranks.push_back(state_->memory(plan, r));
-
-  plan.gradient_bytes = state_->sent_gradients(plan);
-  plan.parameter_bytes = state_->sent_parameters(plan);
+  for (int64_t r = 0; r < std::min(ranks, kPlannedRanks); ++r) {
+    if (r % degrees.tensor == 0) plan.of_ranks.push_back(state->memory(plan, r / degrees.tensor));
+    else plan.of_ranks.push_back(plan.of_ranks.back());
+  }
+  plan.gradient_bytes = state->sent_gradients(plan);
+  plan.parameter_bytes = state->sent_parameters(plan);
+  const int64_t shards = (config_.numerics.virtual_shards + degrees.data() - 1) / degrees.data();
+  plan.tensor_bytes = degrees.tensor == 1 ? 0 : state->shards(0, 1).tensor_bytes * static_cast<double>(shards);
   return plan;
 }
 
 void check_memory(const Config& config, int64_t ranks, int64_t local_ranks, bool is_shared, int64_t available) {
   constexpr double kTrust = 0.9;
-  // Ranks that divide a model take together at least what one with all of it does.
-  DataDegrees degrees = data_degrees(config.parallelism, ranks);
-  const int64_t parts = std::exchange(degrees.tensor, 1);
-  const StepPlan plan = StepPlanner(config).plan(degrees.data(), degrees, is_shared);
-  const int64_t needed = parts > local_ranks ? plan.host_bytes(1) * local_ranks / parts : plan.host_bytes(local_ranks / parts);
+  const StepPlan plan = StepPlanner(config).plan(ranks, is_shared);
+  const int64_t needed = plan.host_bytes(local_ranks);
   if (kTrust * static_cast<double>(needed) <= static_cast<double>(available)) return;
   const RankMemory& most = plan.largest();
   const auto part = [&](MemoryCategory category) { return gib(most.by_category[static_cast<size_t>(category)]); };

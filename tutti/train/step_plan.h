@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -29,7 +30,9 @@ struct StepPlan {
   std::vector<RankMemory> of_ranks;   // the first kPlannedRanks, of which the others are repetitions
   double gradient_bytes = 0;          // sent by the rank that sends the most, in a step
   double parameter_bytes = 0;
+  double tensor_bytes = 0;            // of activations and their cotangents, between ranks that divide the model
 
+  double sent_bytes() const { return gradient_bytes + parameter_bytes + tensor_bytes; }
   // The memory that `count` ranks on one host, the first ones, take.
   int64_t host_bytes(int64_t count) const;
   // The rank with the highest peak.
@@ -40,18 +43,18 @@ inline constexpr int64_t kPlannedRanks = 64;
 // Plans of one configuration for several layouts. Used by one thread, outside of a FakeScope.
 class StepPlanner {
  public:
-  // UsageError for a model that does not exist.
   explicit StepPlanner(const Config& config);
   ~StepPlanner();
 
-  // `is_shared`: the ranks are on one host, on a transport through its memory (shm, threads). UsageError for degrees that do not fit the ranks
-  // or the virtual shards.
+  // `is_shared`: the ranks are on one host, on a transport through its memory (shm, threads). UsageError for a model that does not exist, and for
+  // degrees that do not fit the ranks, the virtual shards or, by check_tensor_parallel(), the model.
   StepPlan plan(int64_t ranks, bool is_shared);
   StepPlan plan(int64_t ranks, DataDegrees degrees, bool is_shared);
 
  private:
   struct State;
-  const std::unique_ptr<State> state_;
+  const Config config_;
+  std::map<int64_t, std::unique_ptr<State>> states_;  // by tensor-parallel degree
 };
 
 // UsageError, with the numbers and the keys to change, when a step of `ranks` ranks needs more than the `available` bytes of this host, which has

@@ -18,8 +18,9 @@ models::TokenBatch replicated(const models::TokenBatch& batch, const dist::Mesh&
 TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group) {
   const DataDegrees degrees = data_degrees(config, group == nullptr ? 1 : group->size());
   if (degrees.tensor == 1) return {};
-  const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.replicate, degrees.tensor}, {.names = {"dp_replicate", "tp"}});
-  TensorRanks ranks{all->slice({"tp"}), all->group("dp_replicate")};
+  const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard, degrees.tensor}, {.names = {"dp_replicate", "dp_shard", "tp"}});
+  const dist::Mesh data = all->slice({"dp_replicate", "dp_shard"});
+  TensorRanks ranks{all->slice({"tp"}), data->flatten("dp")->group(), degrees.replicate > 1 ? data : all->slice({"dp_shard"})};
   parallel::parallelize_module(model, ranks.mesh, model.tensor_parallel_plan(config.enable_sequence_parallel));
   return ranks;
 }
@@ -27,11 +28,6 @@ TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& 
 void check_tensor_parallel(const Config& config) {
   const ParallelismConfig& p = config.parallelism;
   if (p.tensor_parallel_degree == 1) return;
-  TUTTI_CHECK(p.data_parallel_shard_degree == 1,
-              "parallelism.tensor_parallel_degree = {} and data_parallel_shard_degree = {}: this version divides parameters over ranks of one kind; set data_parallel_shard_degree = 1, "
-              "ranks that are left hold replicas", p.tensor_parallel_degree, p.data_parallel_shard_degree);
-  TUTTI_CHECK(!config.training.compile, "parallelism.tensor_parallel_degree = {} and training.compile = true: this version does not compile a divided model; set training.compile = false",
-              p.tensor_parallel_degree);
   if (config.numerics.mode != "strict") return;
   const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
   try {
@@ -39,15 +35,6 @@ void check_tensor_parallel(const Config& config) {
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("parallelism.tensor_parallel_degree = {}: {}", p.tensor_parallel_degree, error.what()));
   }
-}
-
-std::string describe_tensor_ranks(const models::LanguageModel& model, const ParallelismConfig& config, int64_t ranks) {
-  const DataDegrees degrees = data_degrees(config, ranks);
-  int64_t stored = 0;
-  for (const nn::NamedParameter& p : model.named_parameters()) stored += p.parameter.stored().numel();
-  const auto mib = [](int64_t numel) { return static_cast<double>(numel) * 4 / (1 << 20); };
-  return fmt::format("mesh {}tp {}: rank 0 stores {:.1f} MiB of {:.1f} MiB of the parameters", degrees.replicate > 1 ? fmt::format("dp_replicate {} x ", degrees.replicate) : "",
-                     degrees.tensor, mib(stored), mib(model.parameter_count()));
 }
 
 Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels, const models::ForwardOptions& options, const dist::Mesh& mesh) {

@@ -19,14 +19,13 @@ namespace tutti::train {
 
 struct TensorRanks {
   dist::Mesh mesh = {};                            // of the ranks that divide the model; null: one
-  std::shared_ptr<comm::ProcessGroup> data = {};  // the ranks that hold the same part of it, when the model is divided
+  // When the model is divided, the ranks that have the same part of it: as a group, and as a mesh of dp_replicate (if there are replicas) and dp_shard.
+  std::shared_ptr<comm::ProcessGroup> data = {};
+  dist::Mesh storage = {};
 };
 
 // Divides the model as configured; does nothing where the degree is 1. Collective; before optimizers are made and values are drawn.
 TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group);
-
-// "mesh dp_replicate 2 x tp 2: rank 0 stores 3.9 MiB of 7.7 MiB of the parameters".
-std::string describe_tensor_ranks(const models::LanguageModel& model, const ParallelismConfig& config, int64_t ranks);
 
 // Losses and logits as plain tensors, whole on every rank of the mesh, from a batch that each of them has. Null: the model is not divided.
 Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels, const models::ForwardOptions& options, const dist::Mesh& mesh);

@@ -74,7 +74,7 @@ class Trainer {
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
         lasting_(make_lasting(config, options, *model_)),
-        sharded_(shard_model(*model_, config.parallelism, group_, lasting_ ? lasting_->master_memory() : nullptr)), schedule_(make_schedule(config)),
+        sharded_(shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
@@ -176,7 +176,9 @@ StepRecord Trainer::train_step() {
   if (lasting_) lasting_->note_beginning();
   StepRecord record{.step = state_.step + 1};
   const TraceSpan span(TraceCategory::annotation, TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
+  const RankContext& rank = RankContext::current();
   RankContext::current().allocator().reset_peak();
+  const int64_t flops_before = rank.product_flops, sent_before = rank.sent_bytes;
   const int64_t valid = run_shards(state_.next_row, &record.data_ms);
 
   const auto reduce = Clock::now();
@@ -221,6 +223,8 @@ StepRecord Trainer::train_step() {
   if (lasting_) lasting_->add_memory(memory);
   if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
   record.memory_peak_bytes = memory.peak_bytes;
+  record.product_flops = rank.product_flops - flops_before;
+  record.sent_bytes = rank.sent_bytes - sent_before;
   return record;
 }
 
@@ -319,8 +323,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     for (const LostRank& lost : lost_)
       log->warn(fmt::format("rank {} (pid {} on {}) was lost in step {}: {} rank{} on from step {}; {:.2f} s were lost", lost.rank, lost.pid, lost.host, lost.step, ranks_,
                             ranks_ == 1 ? " goes" : "s go", state_.step, lost.seconds_lost));
-    if (sharded_) log->note(describe_mesh(*sharded_, config_, ranks_));
-    if (tensor_.mesh != nullptr) log->note(describe_tensor_ranks(*model_, config_.parallelism, ranks_));
+    if (sharded_ || tensor_.mesh != nullptr) log->note(describe_mesh(*model_, sharded_, config_, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
@@ -390,7 +393,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (memory_.peak_bytes > 0) {
       auto rows = memory_rows(memory_);
       const bool is_shared = !sharded_ || sharded_->is_shared();
-      if (tensor_.mesh == nullptr) rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
+      rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
       log->set_memory(rows);
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }

@@ -55,7 +55,7 @@ constexpr const char* kTrace =
     R"( "Process Group Ranks": [0, 1], "Collective name": "all_reduce", "more": {"a": [1, "b", null, true]}}}]})";
 constexpr const char* kMetrics =
     R"({"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.9p-3","lr":0.0003,"tokens_seen":16384,"tokens_per_s":12345.5,)"
-    R"("tflops":0.25,"mfu":null,"step_ms":650,"data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"val_bits_per_byte":2.5})";
+    R"("tflops":0.25,"mfu":null,"step_ms":650,"data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"product_flops":25000000000,"sent_bytes":4096,"val_bits_per_byte":2.5})";
 constexpr const char* kNode = R"({"host": "b", "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""})";
 constexpr const char* kPlan =
     R"({"nodes": [{"host": "b", "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""}], "port": 1234, "run-id": "none"})";

@@ -28,19 +28,21 @@ uint64_t* sort_bits(uint64_t* keys, uint64_t* other, int64_t n, int low, int hig
 }
 
 template <class Index>
-int64_t write_keys(const Tensor& indices, int64_t skipped, int entry_bits, uint64_t* keys) {
+int64_t write_keys(const Tensor& indices, int64_t first, int64_t rows, int64_t skipped, int entry_bits, uint64_t* keys) {
   const Index* values = static_cast<const Index*>(indices.raw_data());
   int64_t n = 0;
   for (int64_t e = 0; e < indices.numel(); ++e) {
-    keys[n] = static_cast<uint64_t>(values[e]) << entry_bits | static_cast<uint64_t>(e);
-    n += static_cast<int64_t>(values[e]) != skipped;
+    const int64_t value = static_cast<int64_t>(values[e]);
+    const auto row = static_cast<uint64_t>(value - first);
+    keys[n] = row << entry_bits | static_cast<uint64_t>(e);
+    n += value != skipped && row < static_cast<uint64_t>(rows);
   }
   return n;
 }
 
 }  // namespace
 
-RowRuns::RowRuns(const Tensor& indices, int64_t rows, int64_t skipped) {
+RowRuns::RowRuns(const Tensor& indices, int64_t rows, int64_t skipped, int64_t first) {
   const Tensor dense = to_contiguous(indices);
   const int64_t entries = dense.numel();
   entry_bits_ = static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(entries - 1, 1))));
@@ -52,8 +54,8 @@ RowRuns::RowRuns(const Tensor& indices, int64_t rows, int64_t skipped) {
   keys_ = Tensor::empty({entries}, DType::i64);
   const Tensor other = Tensor::empty({entries}, DType::i64);
   uint64_t* mine = reinterpret_cast<uint64_t*>(keys_.data<int64_t>());
-  const int64_t n = dense.dtype() == DType::i64 ? write_keys<int64_t>(dense, skipped, entry_bits_, mine)
-                                                : write_keys<int32_t>(dense, skipped, entry_bits_, mine);
+  const int64_t n = dense.dtype() == DType::i64 ? write_keys<int64_t>(dense, first, rows, skipped, entry_bits_, mine)
+                                                : write_keys<int32_t>(dense, first, rows, skipped, entry_bits_, mine);
   if (sort_bits(mine, reinterpret_cast<uint64_t*>(other.data<int64_t>()), n, entry_bits_, entry_bits_ + row_bits) != mine) keys_ = other;
 
   sorted_ = reinterpret_cast<const uint64_t*>(keys_.data<int64_t>());

@@ -10,9 +10,10 @@ namespace tutti::facets {
 // Entry e belongs to row indices[e]. Run i holds all entries of one row, ascending; rows ascend from run to run.
 class RowRuns {
  public:
-  // `indices`: i64 or i32, taken in row-major order; each in [0, rows) or `skipped`, whose entries are left out.
+  // `indices`: i64 or i32, taken in row-major order. Entries of `skipped`, and of rows outside of [first, first + rows), are left out, and rows are
+  // numbered from `first`.
   // UsageError when rows and entries together are too many to be sorted as 64-bit keys.
-  RowRuns(const Tensor& indices, int64_t rows, int64_t skipped);
+  RowRuns(const Tensor& indices, int64_t rows, int64_t skipped, int64_t first = 0);
 
   int64_t count() const { return count_; }
   int64_t row(int64_t run) const { return static_cast<int64_t>(keys()[starts()[run]] >> entry_bits_); }
