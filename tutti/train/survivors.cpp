@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLookForTeam = 2ms;
 constexpr auto kJoinTimeout = 10min;
-// How long the launcher has to say that a rank is lost. An error that a death has caused on this rank is not always one that says so.
+// How long the launcher has to say that a rank is lost: where one is, and where an error may have another cause.
 constexpr auto kCertainLoss = 30s, kPossibleLoss = 2s;
 
 // The team in which this process is the rank of its seat; null: the run is over, or is to stop.
@@ -93,12 +93,10 @@ TrainerResult train_with_survivors(const Config& config, const TrainerOptions& o
     if (team == nullptr) return {.interrupted = signals.requested()};
     try {
       return train_in_team(config, options, place, *team, store);
-    } catch (const comm::PeerError&) {
-      if (!is_soon_replaced(*team, kCertainLoss)) throw;
-    } catch (const TeamIsOver&) {
-      if (!is_soon_replaced(*team, kCertainLoss)) throw;
-    } catch (const Error&) {
-      if (team->members.size() == 1 || !is_soon_replaced(*team, kPossibleLoss)) throw;
+    } catch (const Error& error) {
+      // An error that a death has caused on this rank is not always one that says so.
+      const bool is_loss = dynamic_cast<const comm::PeerError*>(&error) != nullptr || dynamic_cast<const TeamIsOver*>(&error) != nullptr || team->has_lost_one();
+      if (!is_soon_replaced(*team, is_loss ? kCertainLoss : kPossibleLoss)) throw;
     }
   }
 }
