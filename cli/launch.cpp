@@ -27,6 +27,7 @@ struct LaunchFlags {
   std::string endpoint;
   int join_timeout = 300;
   int max_restarts = 0;
+  bool survive_rank_loss = false;
   std::string log_dir;
   bool tee = false;
   std::string run_id;
@@ -109,7 +110,7 @@ int run_launch(LaunchFlags flags) {
   if (flags.as_rank) return become(flags.program);
   TUTTI_CHECK(!flags.tee || !flags.log_dir.empty(), "--tee shows the output that goes to files as well; give --log-dir DIR, or leave out --tee");
   comm::LaunchOptions options{.ranks = ranks_of(flags), .all_prefixed = true, .announce = true, .log_dir = flags.log_dir, .tee = flags.tee,
-                              .max_restarts = flags.max_restarts, .run_id = flags.run_id, .nodes = nodes_of(flags)};
+                              .max_restarts = flags.max_restarts, .survive_rank_loss = flags.survive_rank_loss, .run_id = flags.run_id, .nodes = nodes_of(flags)};
   check_program(flags.program[0]);
   options.argv = {"tutti", "launch", "--as-rank", "--"};
   options.argv.insert(options.argv.end(), flags.program.begin(), flags.program.end());
@@ -134,6 +135,8 @@ void add_launch(CLI::App& app, Action& action, int& argc, char** argv) {
   verb->add_option("--rdzv-endpoint", flags->endpoint, "HOST:PORT where the nodes meet; several hosts need a job key in TUTTI_JOB_KEY or TUTTI_JOB_KEY_FILE");
   verb->add_option("--rdzv-timeout", flags->join_timeout, "Seconds for the nodes to come")->check(CLI::Range(1, 86400))->capture_default_str();
   verb->add_option("--max-restarts", flags->max_restarts, "How often all ranks are started again after one has failed")->check(CLI::Range(0, 1000000))->capture_default_str();
+  verb->add_flag("--survive-rank-loss", flags->survive_rank_loss, "A rank that a signal kills does not end the others: for tutti train with training.survive_rank_loss; --max-restarts "
+                 "then counts replacements, too");
   verb->add_option("--log-dir", flags->log_dir, "Write what ranks say to DIR/<restart>/rank<r>.out and .err instead of here");
   verb->add_flag("--tee", flags->tee, "With --log-dir: also here");
   verb->add_option("--run-id", flags->run_id, "Name of the job, told to the ranks as TORCHELASTIC_RUN_ID");

@@ -20,6 +20,7 @@
 #include "tutti/train/machine.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/step_plan.h"
+#include "tutti/train/survivors.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::cli {
@@ -32,6 +33,7 @@ struct TrainFlags {
   bool fresh = false;
   bool quiet = false;
   int64_t stop_at = 0;
+  int max_restarts = 0;
   std::vector<std::string> data;
   std::vector<std::string> command_line;  // of this process, to start ranks with
   std::vector<std::string> overrides;
@@ -57,12 +59,19 @@ int threads_of_rank(const comm::LaunchPlace& place) {
 
 int status_of(const train::TrainerResult& result) { return result.interrupted ? train::kInterruptedStatus : 0; }
 
-train::TrainerOptions options_of(const TrainFlags& flags) {
-  return {.fresh = flags.fresh, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
+// Ranks that are started again go on with the run.
+bool is_started_again() {
+  const char* count = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  return count != nullptr && std::atoi(count) > 0;
 }
 
-int start_ranks(const TrainFlags& flags) {
-  return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}});
+train::TrainerOptions options_of(const TrainFlags& flags) {
+  return {.fresh = flags.fresh && !is_started_again(), .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
+}
+
+int start_ranks(const TrainFlags& flags, const train::Config& config) {
+  return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line, .environment = {fmt::format("{}=1", kStartedByTrain)}, .max_restarts = flags.max_restarts,
+                             .survive_rank_loss = config.training.survive_rank_loss});
 }
 
 int train_on_threads(const train::Config& config, int ranks, const train::TrainerOptions& common) {
@@ -90,7 +99,13 @@ int run_train(TrainFlags flags) {
               place->launcher, place->world_size, place->world_size == 1 ? "" : "s");
   if (as_threads) return train_on_threads(config, flags.ranks, options);
   if (!place && flags.ranks > 1) {
-    return start_ranks(flags);
+    return start_ranks(flags, config);
+  }
+  if (place && place->world_size > 1 && config.training.survive_rank_loss) {
+    comm::tie_to_launcher();
+    const std::string& transport = config.runtime.transport;
+    return status_of(train::train_with_survivors(config, options, {.seat = place->local_rank.value_or(place->rank), .threads = threads_of_rank(*place),
+                                                                   .transport = transport == "auto" ? "" : transport}));
   }
   std::unique_ptr<RankContext> context;
   std::unique_ptr<RankContext::Scope> scope;
@@ -117,7 +132,7 @@ int start_training(const std::string& config, int ranks, int64_t stop_at, const 
   flags.command_line.insert(flags.command_line.end(), overrides.begin(), overrides.end());
   const train::Config resolved = resolve(flags, ranks);
   if (resolved.runtime.transport == "threads") return train_on_threads(resolved, ranks, options_of(flags));
-  return start_ranks(flags);
+  return start_ranks(flags, resolved);
 }
 
 void add_train(CLI::App& app, Action& action, int argc, char** argv) {
@@ -131,6 +146,8 @@ void add_train(CLI::App& app, Action& action, int argc, char** argv) {
   verb->add_flag("--fresh", flags->fresh, "Move an old run of this name aside instead of resuming it");
   verb->add_flag("--quiet", flags->quiet, "No line per step");
   verb->add_option("--stop-at", flags->stop_at, "Save and stop after this step, with exit status 0; the same command without it goes on")->check(CLI::PositiveNumber);
+  verb->add_option("--max-restarts", flags->max_restarts, "How often all ranks of -n are started again from the last checkpoint after one has failed; with "
+                   "training.survive_rank_loss, how many ranks that were lost are replaced")->check(CLI::Range(0, 1000000))->capture_default_str();
   verb->allow_extras();  // --section.key=value, checked by the config table
   verb->footer([] { return "Any key of the configuration can be given as --section.key=value:\n" + train::config_help(); });
   verb->callback([flags, verb, &action] {

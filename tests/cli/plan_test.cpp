@@ -58,6 +58,8 @@ constexpr Case kCases[] = {
     {"ExpertsRecomputed", "--model.flavor=tiny_moe --activation_checkpoint.mode=full"},
     {"ExpertsCompiled", "--model.flavor=tiny_moe --training.compile=true"},
     {"ExpertsFsdp3Bf16", "-n 3 --model.flavor=tiny_moe --parallelism.data_parallel_shard_degree=3 --training.mixed_precision_param=bfloat16"},
+    {"Dp4OutlivesARank", "-n 4 --training.survive_rank_loss=true"},
+    {"Fsdp4Bf16OutlivesARank", "-n 4 --training.survive_rank_loss=true --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
     {"Tp2", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2"},
     {"Tp2WithoutSequence", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.enable_sequence_parallel=false"},
     {"Dp2Tp2Bf16", "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.mixed_precision_param=bfloat16"},

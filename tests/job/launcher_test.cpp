@@ -291,5 +291,54 @@ TEST(TieToLauncher, AScriptMayStandBetween) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
 }
 
+// ---- ranks that outlive one of them
+
+LaunchOptions surviving(int ranks, const std::string& script) {
+  LaunchOptions options = shell(ranks, script);
+  options.survive_rank_loss = true;
+  return options;
+}
+
+TEST(Launcher, LetsTheOthersGoOnWhenASignalKillsARank) {
+  const Outcome outcome = launch_and_capture(surviving(3, "test $RANK = 1 && kill -KILL $$; sleep 0.2; test -n \"$TUTTI_JOB_FILE\" && echo went on"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("was killed by SIGKILL; 2 ranks go on without it"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("[rank 2] went on"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, FailsWhenNoRankIsLeft) {
+  const Outcome outcome = launch_and_capture(surviving(2, "test $RANK = 1 && sleep 0.2; kill -KILL $$"));
+  EXPECT_EQ(outcome.status, 137);
+  EXPECT_NE(outcome.err.find("rank 1"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, AnErrorOfARankEndsTheOthersAlsoWhereRanksAreSurvived) {
+  LaunchOptions options = surviving(2, "test $RANK = 1 && exit 3; sleep 60");
+  options.notice = std::chrono::milliseconds(10);
+  EXPECT_EQ(launch_and_capture(options).status, 3);
+}
+
+TEST(Launcher, StartsAReplacementWhileRestartsAreLeft) {
+  LaunchOptions options = surviving(2, "test $RANK = 1 && test $TORCHELASTIC_RESTART_COUNT -lt 2 && kill -KILL $$; test $RANK = 1 && echo third; sleep 0.5");
+  options.max_restarts = 2;
+  const Outcome outcome = launch_and_capture(options);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("starting rank 1 again: restart 2 of 2"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("[rank 1] third"), std::string::npos) << outcome.err;
+}
+
+TEST(Launcher, RanksThatAreSurvivedAreOnOneNode) {
+  LaunchOptions options = surviving(1, "exit 0");
+  options.nodes = {.min_nodes = 2, .max_nodes = 2, .node_rank = 0, .host = "127.0.0.1", .port = 29999};
+  setenv("TUTTI_JOB_KEY", "0123456789abcdef0123456789abcdef", 1);
+  try {
+    launch_local(options);
+    ADD_FAILURE() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("leave out the other nodes"), std::string::npos) << error.what();
+  }
+  unsetenv("TUTTI_JOB_KEY");
+}
+
 }  // namespace
 }  // namespace tutti::comm

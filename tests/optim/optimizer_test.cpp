@@ -252,6 +252,53 @@ TEST(Optimizer, AStepThatIsRefusedChangesNothing) {
   }
 }
 
+TEST(Optimizer, AStepInPiecesHasTheBitsOfAStep) {
+  std::vector<float> values(1000), gradient(1000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i) - 3.0f, gradient[i] = 1.0f / static_cast<float>(i + 1);
+  const Tensor grads[] = {Tensor::of<float>(gradient)};
+  for (const bool is_sgd : {false, true}) {
+    const auto make = [&](const std::vector<nn::NamedParameter>& p) { return is_sgd ? make_sgd(p, SgdOptions{.momentum = 0.9, .weight_decay = 0.1}) : make_adamw(p, AdamWOptions{}); };
+    const auto whole = one_parameter(values), pieces = one_parameter(values);
+    const auto a = make(whole), b = make(pieces);
+    EXPECT_EQ(b->states_per_parameter(), is_sgd ? 1u : 2u);
+    for (int64_t step = 1; step <= 3; ++step) {
+      a->step(grads, 0.1, 0.5);
+      b->check_step(grads, 0.1, 0.5);
+      b->begin_step(step, 0.1, 0.5);
+      for (const int64_t begin : {700, 0, 333}) {  // in any order
+        const int64_t end = begin == 0 ? 333 : begin == 333 ? 700 : 1000;
+        const auto part = [&](const Tensor& t) { return t.view_as({end - begin}, {1}, t.offset() + begin); };
+        std::vector<Tensor> state;
+        for (const StateTensor& of : b->state()) state.push_back(part(of.tensor));
+        b->step_piece(0, part(pieces[0].parameter.master()), part(grads[0]), state);
+      }
+    }
+    EXPECT_EQ(b->steps_taken(), 3);
+    EXPECT_EQ(std::memcmp(whole[0].parameter.master().data<float>(), pieces[0].parameter.master().data<float>(), 4000), 0);
+    for (size_t k = 0; k < a->state().size(); ++k) EXPECT_EQ(std::memcmp(a->state()[k].tensor.data<float>(), b->state()[k].tensor.data<float>(), 4000), 0);
+  }
+}
+
+TEST(Optimizer, APieceIsRefusedWhereAStepIs) {
+  const auto optimizer = make_adamw(one_parameter({1.0f, 2.0f}));
+  const Tensor grads[] = {Tensor()};
+  EXPECT_NE(message_of([&] { optimizer->check_step(grads, 0.1, 1.0); }).find("parameter 'w' has no gradient"), std::string::npos);
+}
+
+TEST(Optimizer, KeepsItsStateInTheMemoryThatItIsGiven) {
+  const Tensor m = Tensor::of<float>({1.0f, 2.0f}), v = Tensor::of<float>({3.0f, 4.0f});
+  std::vector<std::string> asked;
+  const auto optimizer = make_adamw(one_parameter({1.0f, 2.0f}), AdamWOptions{}, [&](const nn::NamedParameter& p, std::string_view what) {
+    asked.push_back(p.name + "." + std::string(what));
+    return what == "exp_avg" ? m : v;
+  });
+  EXPECT_EQ(asked, (std::vector<std::string>{"w.exp_avg", "w.exp_avg_sq"}));
+  EXPECT_EQ(optimizer->state()[0].tensor.data<float>()[1], 2.0f);  // values stay
+  const Tensor grads[] = {Tensor::of<float>({5.0f, 5.0f})};
+  optimizer->step(grads, 0.1);
+  EXPECT_NE(m.data<float>()[0], 1.0f);
+}
+
 TEST(GradNorm, DoesNotDependOnHowGradientsAreCut) {
   std::vector<float> values(100'003);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i)) * std::pow(10.0f, static_cast<float>(i % 30) - 15.0f);

@@ -1,7 +1,10 @@
 // fully_shard: losses, gradients and weights with the bits of one rank that shards nothing, whatever the number of ranks and options.
 #include "tutti/parallel/fully_shard.h"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "tests/parallel/support/sharded_training.h"
@@ -95,6 +98,36 @@ TEST(FullyShard, CopiesFollowTheMaster) {
     fill_(p.master(), 4.0);
     sum_is(4.0 * kVocabulary * kDim);
   });
+}
+
+// Masters lie where the caller says, with the values that are there, cut along either dim; in f32 forward reads that memory itself.
+TEST(FullyShard, KeepsMastersInTheMemoryThatItIsGiven) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int dim : {0, 1}) {
+      std::map<std::string, Tensor> memory;
+      Model sizes;
+      for (const nn::NamedParameter& p : sizes.named_parameters()) memory[p.name] = full(to_shape(p.parameter.sizes()), 2.0);
+      comm::run_ranks(3, [&](comm::ProcessGroup& group) {
+        Model model;
+        model.to(dtype);
+        fully_shard(model, {.mesh = mesh_for(group, 1), .shard_dim = [dim](const nn::NamedParameter& p) { return std::min(dim, p.parameter.sizes().ndim() - 1); },
+                            .memory = [&](const nn::NamedParameter& p) { return memory.at(p.name); }});
+        const NoGradScope no_grad;
+        const nn::Parameter& p = model.embed->weight;
+        const auto value_is = [&](double expected) {
+          const double sum = tutti::sum(cast(p.use(), DType::f32)).item();
+          if (sum != expected * kVocabulary * kDim) throw InternalError(fmt::format("the sum is {}, not {} times {}", sum, expected, kVocabulary * kDim));
+        };
+        value_is(2.0);
+        if (dtype == DType::f32 && dim == 0 && p.use().raw_data() != memory.at("embed.weight").raw_data()) throw InternalError("forward reads a copy");
+        p.will_change();
+        fill_(p.stored(), 3.0);
+        value_is(3.0);
+        group.barrier();
+      });
+      EXPECT_EQ(tutti::sum(memory.at("embed.weight")).item(), 3.0 * kVocabulary * kDim);
+    }
+  }
 }
 
 // The owners of rows write into the pages that all read, and so wait for those who are behind. The control writes without asking.

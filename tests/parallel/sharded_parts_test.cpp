@@ -160,6 +160,8 @@ TEST(ShardedParts, WrongMeshesChangeNothing) {
     EXPECT_NE(apart.find("come from different meshes; slice both from one"), std::string::npos) << apart;
     const std::string same = message_of([&] { fully_shard(model, {.mesh = all->slice({"tp"})}); });
     EXPECT_NE(same.find("fully_shard: parameter 'embed.weight' is divided over mesh(tp=2) already; give another dim of the same mesh, such as mesh->slice({\"dp_shard\"})"), std::string::npos) << same;
+    const std::string memory = message_of([&] { fully_shard(model, {.mesh = all->slice({"dp_shard"}), .memory = [](const nn::NamedParameter& p) { return zeros(to_shape(p.parameter.sizes())); }}); });
+    EXPECT_NE(memory.find("is divided already; memory of one's own is for whole parameters"), std::string::npos) << memory;
     fully_shard(model, {.mesh = all->slice({"dp_shard"})});
   });
 }

@@ -58,6 +58,13 @@ TEST(Metrics, KeepEveryBitThroughAFile) {
   EXPECT_EQ(to_json(again), to_json(record));
 }
 
+TEST(Metrics, TellOfRanksThatWereLost) {
+  StepRecord record = record_at(3);
+  record.lost_ranks = {{.rank = 2, .pid = 4711, .host = "host \"7\"", .step = 3, .seconds_lost = 0.25}, {.rank = 0, .pid = 4709, .host = "host7", .step = 2, .seconds_lost = 1.5}};
+  EXPECT_NE(to_json(record).find(R"(,"lost_ranks":[{"rank":2,"pid":4711,"host":"host \"7\"","step":3,"seconds_lost":0.25},{"rank":0,)"), std::string::npos) << to_json(record);
+  EXPECT_EQ(parse_record(to_json(record), "here").lost_ranks, record.lost_ranks);
+}
+
 TEST(Metrics, LinesWithoutANumericsVersionAreOfTheFirst) {
   std::string line = to_json(record_at(3));
   line.erase(1, line.find("\"step\"") - 1);

@@ -62,6 +62,13 @@ TEST(Report, ShowsConfigurationMachineMemoryAndNewestSampleFirst) {
   EXPECT_LT(html.find("The word of the year"), html.find("The word of the day"));
 }
 
+TEST(Report, TellsOfRanksThatWereLost) {
+  EXPECT_EQ(render_report(example()).find("Ranks that were lost"), std::string::npos);
+  Report report = example();
+  report.records[16].lost_ranks = {{.rank = 2, .pid = 4711, .host = "host7", .step = 17, .seconds_lost = 0.214}};
+  EXPECT_NE(render_report(report).find("<th>rank 2, in step 17</th><td>pid 4711 on host7; 0.21 s lost</td>"), std::string::npos);
+}
+
 TEST(Report, EscapesWhatItIsGiven) {
   Report report = example();
   report.title = "<script>1</script>";

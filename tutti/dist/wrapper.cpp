@@ -75,6 +75,17 @@ const Part& part_of(const Tensor& t, const char* where) {
   return *part;
 }
 
+Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<const int64_t> coordinate) {
+  const Extents strides = whole.strides();
+  int64_t offset = whole.offset();
+  for (size_t d = 0; d < spec.sizes().size(); ++d) {
+    const IndexSet held = spec.indices(static_cast<int>(d), coordinate);
+    TUTTI_ASSERT(held.is_range(), "dim {} of {} is no range on one rank", d, spec.to_string());
+    if (!held.ranges().empty()) offset += held.ranges()[0].begin * strides[d];
+  }
+  return whole.view_as(spec.local_sizes(coordinate), strides, offset);
+}
+
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh) {
   const int64_t nbytes = numel_of(spec.sizes()) * itemsize(spec.dtype());
   StorageRef storage = StorageRef::adopt(Storage::without_memory(nbytes, local.device(), std::make_unique<Elsewhere>(spec)));

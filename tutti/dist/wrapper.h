@@ -35,6 +35,10 @@ struct Part final : WrapperExtension, FreeListed<Part> {
 // UsageError, naming `where`, for a tensor that is not distributed.
 const Part& part_of(const Tensor& t, const char* where);
 
+// Where `whole`, a plain tensor, has what the rank at `coordinate` holds of a tensor of this spec: a view. For memory that several ranks share. Of
+// each dim a rank holds one range.
+Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<const int64_t> coordinate);
+
 // The distributed tensor of which this rank holds `local`, whose sizes are those that `spec` says. Its strides are dense whatever those of
 // the part are: code that looks at strides must do the same on all ranks.
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh);

@@ -39,8 +39,6 @@ class MoE : public Module {
   void set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher);
 
   const MoEOptions& options() const { return options_; }
-  // From now on `dispatcher` brings tokens to experts; at first all experts are on this rank.
-  void set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher);
 
  private:
   struct SharedExperts;

@@ -42,8 +42,24 @@ void Optimizer::zero_grad() {
   }
 }
 
+// The ratio of the groups' learning rates stays.
+std::vector<double> Optimizer::lrs_of(double lr) const {
+  std::vector<double> lrs(group_lrs_.size(), lr);
+  for (size_t g = 1; g < lrs.size(); ++g) {
+    TUTTI_CHECK(group_lrs_[0] > 0, "optimizer step: the first of {} groups was made with learning rate {}, so that the others have no ratio to it", lrs.size(),
+                group_lrs_[0]);
+    lrs[g] = lr * (group_lrs_[g] / group_lrs_[0]);
+  }
+  return lrs;
+}
+
 void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale) {
   TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(), parameters_.size());
+  run(trained(grads), lrs_of(lr), grad_scale);
+}
+
+// The gradients without those of frozen parameters.
+std::vector<Tensor> Optimizer::trained(std::span<const Tensor> grads) const {
   std::vector<Tensor> trained(grads.begin(), grads.end());
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!parameters_[i].parameter.requires_grad()) {
@@ -52,20 +68,12 @@ void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale
     }
     TUTTI_CHECK(grads[i].defined(), "optimizer step: parameter '{}' has no gradient; it took no part in the loss", parameters_[i].name);
   }
-  std::vector<double> lrs(group_lrs_.size(), lr);
-  for (size_t g = 1; g < lrs.size(); ++g) {
-    TUTTI_CHECK(group_lrs_[0] > 0, "optimizer step: the first of {} groups was made with learning rate {}, so that the others have no ratio to it", lrs.size(),
-                group_lrs_[0]);
-    lrs[g] = lr * (group_lrs_[g] / group_lrs_[0]);
-  }
-  run(trained, lrs, grad_scale);
+  return trained;
 }
 
-void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) {
-  NoGradScope no_grad;
-  const PhaseScope phase(TracePhase::optimizer);
+// All that can be refused is refused before the first parameter changes.
+std::vector<Tensor> Optimizer::checked(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) const {
   std::vector<Tensor> stored(grads.begin(), grads.end());
-  // All that can be refused is refused before the first parameter changes.
   for (const double lr : lrs) TUTTI_CHECK(std::isfinite(lr) && lr >= 0, "optimizer step: the learning rate is {}; expected a finite number >= 0", lr);
   TUTTI_CHECK(std::isfinite(grad_scale), "optimizer step: grad_scale is {}; expected a finite number, such as clip_scale() of a finite norm", grad_scale);
   for (size_t i = 0; i < grads.size(); ++i) {
@@ -74,6 +82,13 @@ void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, 
                 "optimizer step: the gradient of parameter '{}' is {}; expected {} f32", parameters_[i].name, describe(grads[i]), p.sizes());
     if (grads[i].defined()) stored[i] = stored_like(parameters_[i], grads[i]);
   }
+  return stored;
+}
+
+void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) {
+  NoGradScope no_grad;
+  const PhaseScope phase(TracePhase::optimizer);
+  const std::vector<Tensor> stored = checked(grads, lrs, grad_scale);
   for (size_t i = 0; i < grads.size(); ++i) {
     if (grads[i].defined()) parameters_[i].parameter.will_change();
   }
@@ -83,11 +98,28 @@ void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, 
   else step_all(stored);
 }
 
+std::vector<Tensor> Optimizer::check_step(std::span<const Tensor> grads, double lr, double grad_scale) const {
+  TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(), parameters_.size());
+  return checked(trained(grads), lrs_of(lr), grad_scale);
+}
+
+void Optimizer::begin_step(int64_t steps_taken, double lr, double grad_scale) {
+  const std::vector<double> lrs = lrs_of(lr);
+  steps_ = steps_taken;
+  for (size_t g = 0; g < lrs.size(); ++g) set_numbers(g, lrs[g], grad_scale, steps_);
+}
+
+void Optimizer::step_piece(size_t i, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) {
+  NoGradScope no_grad;
+  const PhaseScope phase(TracePhase::optimizer);
+  step_one(group_of_[i], master, grad, state);
+}
+
 void Optimizer::step_all(std::span<const Tensor> grads) {
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     const ModuleScope parameter(parameters_[i].name);
-    step_one(i, group_of_[i], parameters_[i].parameter.stored(), grads[i]);
+    step_one(group_of_[i], parameters_[i].parameter.stored(), grads[i], stored_state_[i]);
   }
 }
 
@@ -113,19 +145,22 @@ size_t Optimizer::add_group(const std::vector<nn::NamedParameter>& parameters, d
   return first;
 }
 
-Tensor Optimizer::add_state(size_t i, const char* what) {
+void Optimizer::add_state(size_t i, const char* what) {
   MemoryCategoryScope category(MemoryCategory::optimizer);
   const nn::NamedParameter& p = parameters_[i];
   const std::string name = fmt::format("state.{}.{}", p.name, what);
+  stored_state_.resize(parameters_.size());
+  const Tensor whole = memory_ ? memory_(p, what) : Tensor();
   if (!p.parameter.is_materialized() || !dist::is_dtensor(p.parameter.master())) {
-    state_.push_back({name, zeros(to_shape(p.parameter.sizes()), DType::f32)});
-    return state_.back().tensor;
+    state_.push_back({name, whole.defined() ? whole : zeros(to_shape(p.parameter.sizes()), DType::f32)});
+    stored_state_[i].push_back(state_.back().tensor);
+    return;
   }
   const Tensor master = p.parameter.master();
-  const Tensor part = zeros(p.parameter.stored().sizes(), DType::f32);
   const dist::Part& placed = dist::part_of(master, kWhere);
+  const Tensor part = whole.defined() ? dist::part_in_whole(whole, *placed.spec, placed.mesh->coordinate()) : zeros(p.parameter.stored().sizes(), DType::f32);
   state_.push_back({name, dist::wrap(part, *placed.spec, placed.mesh)});
-  return part;
+  stored_state_[i].push_back(part);
 }
 
 namespace {
@@ -138,7 +173,7 @@ void check_option(const char* optimizer, const char* option, double value, doubl
 
 class AdamW final : public Optimizer {
  public:
-  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups) {
+  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups, StateMemory memory = {}) : Optimizer(std::move(memory)) {
     for (const auto& group : groups) {
       const AdamWOptions& o = group.options;
       check_option("adamw", "lr", o.lr);
@@ -148,8 +183,8 @@ class AdamW final : public Optimizer {
       check_option("adamw", "weight_decay", o.weight_decay);
       groups_.push_back({.options = group.options});
       for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) {
-        m_.push_back(add_state(i, "exp_avg"));
-        v_.push_back(add_state(i, "exp_avg_sq"));
+        add_state(i, "exp_avg");
+        add_state(i, "exp_avg_sq");
       }
     }
   }
@@ -166,24 +201,23 @@ class AdamW final : public Optimizer {
     g.now = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .step = step, .grad_scale = grad_scale};
     g.numbers.set(g.now);
   }
-  void step_one(size_t i, size_t group, const Tensor& master, const Tensor& grad) override {
+  void step_one(size_t group, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) override {
     const Group& g = groups_[group];
-    adamw_step_(master, grad, m_[i], v_[i], g.numbers, g.now);
+    adamw_step_(master, grad, state[0], state[1], g.numbers, g.now);
   }
 
   std::vector<Group> groups_;
-  std::vector<Tensor> m_, v_;
 };
 
 class Sgd final : public Optimizer {
  public:
-  explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups) {
+  explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups, StateMemory memory = {}) : Optimizer(std::move(memory)) {
     for (const auto& group : groups) {
       check_option("sgd", "lr", group.options.lr);
       check_option("sgd", "momentum", group.options.momentum);
       check_option("sgd", "weight_decay", group.options.weight_decay);
       groups_.push_back({.options = group.options});
-      for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) buffers_.push_back(add_state(i, "momentum_buffer"));
+      for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) add_state(i, "momentum_buffer");
     }
   }
 
@@ -198,25 +232,24 @@ class Sgd final : public Optimizer {
     g.now = {.lr = lr, .momentum = g.options.momentum, .weight_decay = g.options.weight_decay, .grad_scale = grad_scale};
     g.numbers.set(g.now);
   }
-  void step_one(size_t i, size_t group, const Tensor& master, const Tensor& grad) override {
+  void step_one(size_t group, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) override {
     const Group& g = groups_[group];
-    sgd_step_(master, grad, buffers_[i], g.numbers, g.now);
+    sgd_step_(master, grad, state[0], g.numbers, g.now);
   }
 
   std::vector<Group> groups_;
-  std::vector<Tensor> buffers_;
 };
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterGroup<AdamWOptions>>& groups) { return std::make_unique<AdamW>(groups); }
-std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options) {
-  return std::make_unique<AdamW>(std::vector<ParameterGroup<AdamWOptions>>{{std::move(parameters), options}});
+std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options, StateMemory memory) {
+  return std::make_unique<AdamW>(std::vector<ParameterGroup<AdamWOptions>>{{std::move(parameters), options}}, std::move(memory));
 }
 
 std::unique_ptr<Optimizer> make_sgd(const std::vector<ParameterGroup<SgdOptions>>& groups) { return std::make_unique<Sgd>(groups); }
-std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options) {
-  return std::make_unique<Sgd>(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}});
+std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options, StateMemory memory) {
+  return std::make_unique<Sgd>(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}, std::move(memory));
 }
 
 }  // namespace tutti::optim

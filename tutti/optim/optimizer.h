@@ -11,13 +11,20 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tutti/graph/compiled.h"
 #include "tutti/nn/module.h"
 
 namespace tutti::optim {
+
+// Memory for the whole of a state tensor of a parameter: f32, of the parameter's sizes. Where the master is a distributed tensor, this rank's part of it
+// is taken. Unset: each rank has its own, zeros. For ranks that share their state (docs/surviving.md), which may hold values already.
+using StateMemory = std::function<Tensor(const nn::NamedParameter& parameter, std::string_view what)>;
 
 struct StateTensor {
   std::string name;  // "state.<parameter>.<name of the state>"
@@ -51,6 +58,16 @@ class Optimizer {
   // parameter changes, when another gradient is undefined, not f32 of the parameter's sizes, or not placed like its master, naming the parameter.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
 
+  // ---- A step in pieces, for a program that decides itself by whom and when each piece of the parameters is updated (docs/surviving.md)
+  // Checks what step() would refuse, and returns what this rank stores of each gradient. Changes nothing.
+  std::vector<Tensor> check_step(std::span<const Tensor> grads, double lr, double grad_scale) const;
+  // The pieces that follow belong to step number `steps_taken`, counted from 1.
+  void begin_step(int64_t steps_taken, double lr, double grad_scale);
+  // Updates a piece of parameter i: f32 tensors of equal sizes, `state` in the order of state(). Who steps every piece once has the bits of step().
+  void step_piece(size_t i, const Tensor& master, const Tensor& grad, std::span<const Tensor> state);
+  // How many state tensors each parameter has.
+  size_t states_per_parameter() const { return parameters_.empty() ? 0 : state_.size() / parameters_.size(); }
+
   // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and the step
   // count do not cause recompilation.
   void compile(CompileOptions options = {.name = "optimizer step"});
@@ -66,18 +83,21 @@ class Optimizer {
   void set_steps_taken(int64_t steps) { steps_ = steps; }
 
  protected:
-  Optimizer() = default;
+  explicit Optimizer(StateMemory memory) : memory_(std::move(memory)) {}
   // Adds the parameters of a group whose learning rate is `lr`; returns the number of the first. UsageError, naming it, when a
   // parameter already belongs to a group.
   size_t add_group(const std::vector<nn::NamedParameter>& parameters, double lr);
-  // Adds a zero tensor that is placed like parameter `i` to state(), and returns what this rank stores of it.
-  Tensor add_state(size_t i, const char* what);
+  // Adds a tensor that is placed like parameter `i` to state(): zeros, unless there is memory that holds values.
+  void add_state(size_t i, const char* what);
   // Stores the numbers of a group that change from step to step in tensors, for step_one().
   virtual void set_numbers(size_t group, double lr, double grad_scale, int64_t step) = 0;
-  // Updates what this rank stores of the master of parameter `i`, which belongs to `group`.
-  virtual void step_one(size_t i, size_t group, const Tensor& master, const Tensor& grad) = 0;
+  // Updates what this rank stores of the master of a parameter of `group`, or a piece of it, and its state in the order of add_state().
+  virtual void step_one(size_t group, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) = 0;
 
  private:
+  std::vector<double> lrs_of(double lr) const;
+  std::vector<Tensor> trained(std::span<const Tensor> grads) const;
+  std::vector<Tensor> checked(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) const;
   void run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale);
   void step_all(std::span<const Tensor> grads);
 
@@ -85,6 +105,8 @@ class Optimizer {
   std::vector<size_t> group_of_;    // of each parameter
   std::vector<double> group_lrs_;
   std::vector<StateTensor> state_;
+  std::vector<std::vector<Tensor>> stored_state_;  // of each parameter, what this rank stores
+  const StateMemory memory_;
   double lr_factor_ = 1.0;
   int64_t steps_ = 0;
   std::function<void(const std::vector<Tensor>&)> compiled_;
@@ -99,14 +121,14 @@ struct AdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
-std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options = {});
+std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options = {}, StateMemory memory = {});
 std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterGroup<AdamWOptions>>& groups);
 
 struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0.0, weight_decay = 0.0;
 };
-std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options = {});
+std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options = {}, StateMemory memory = {});
 std::unique_ptr<Optimizer> make_sgd(const std::vector<ParameterGroup<SgdOptions>>& groups);
 
 }  // namespace tutti::optim

@@ -96,6 +96,10 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
         continue;
       }
       taken.push_back(stored_as(p, mesh, options));
+      if (options.memory) {
+        TUTTI_CHECK(taken.back().read == nullptr, "fully_shard: the parameter '{}' is divided already; memory of one's own is for whole parameters", p.name);
+        taken.back().memory = options.memory(p);
+      }
     }
   }
   const std::string name = modules[0]->call_name();

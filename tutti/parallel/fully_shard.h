@@ -38,6 +38,9 @@ struct FullyShardOptions {
   std::optional<bool> reshard_after_forward = {};
   // The dim that is cut, -ndim to ndim - 1; unset: 0. Any size can be cut over any number of ranks: the last ones may store less, or nothing.
   std::function<int(const nn::NamedParameter&)> shard_dim = {};
+  // Memory for the whole master of a parameter, of its sizes and dtype, in which each rank has its part: for ranks that share memory, which may hold values
+  // already (docs/surviving.md). Unset: each rank has its part in memory of its own, or in the pages of the copy.
+  std::function<Tensor(const nn::NamedParameter&)> memory = {};
   // Parameters that every rank keeps whole.
   std::vector<nn::Parameter> ignored_params = {};
 };

@@ -14,6 +14,7 @@ class ParameterCopies {
   struct Sizes {
     Extents sizes;
     DType dtype;
+    Tensor memory = {};  // where the values lie already, for ranks that share memory; undefined: in pages of the copies
   };
   // Room for these parameters. Collective over the ranks of `group`, which must outlive this: in a group of one host whose transport shares memory
   // they make one copy together, each giving an equal part of the pages.

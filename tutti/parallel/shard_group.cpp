@@ -121,7 +121,8 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
   const std::shared_ptr<ShardGroup> made(new ShardGroup(std::move(name), mesh, reshards));
   made->group_ = mesh->group(mesh->ndim() - 1).get();
   std::vector<ParameterCopies::Sizes> sizes;
-  for (const Stored& p : parameters) sizes.push_back({p.spec->sizes(), p.named.parameter.use_dtype()});
+  const auto lies_in_copy = [](const Stored& p) { return p.named.parameter.dtype() == p.named.parameter.use_dtype() && p.spec->placements().back().dim() == 0; };
+  for (const Stored& p : parameters) sizes.push_back({p.spec->sizes(), p.named.parameter.use_dtype(), lies_in_copy(p) ? p.memory : Tensor()});
   made->copies_ = std::make_unique<ParameterCopies>(*made->group_, sizes);
   if (!made->is_shared() && made->group_->size() > 1) made->gathers_ = gather_group(*made->group_);
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -130,9 +131,10 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
     const Tensor before = p.is_materialized() ? p.master() : Tensor();
     made->names_.push_back(parameters[i].named.name);
     made->specs_.push_back(&spec);
-    made->is_in_copy_.push_back(made->is_shared() && p.dtype() == p.use_dtype() && spec.placements().back().dim() == 0);
+    made->is_in_copy_.push_back(made->is_shared() && lies_in_copy(parameters[i]));
     const MemoryCategoryScope category(MemoryCategory::parameters);
-    Tensor part = made->is_in_copy_[i] ? made->rows(made->copies_->writable(i), i, made->group_->rank()) : Tensor::empty(spec.local_sizes(mesh->coordinate()), p.dtype());
+    const Tensor whole = made->is_in_copy_[i] ? made->copies_->writable(i) : parameters[i].memory;
+    Tensor part = whole.defined() ? made->rows(whole, i, made->group_->rank()) : Tensor::empty(spec.local_sizes(mesh->coordinate()), p.dtype());
     made->parts_.push_back(part);
     made->written_.push_back(-1);
     const Tensor& copy = made->copies_->leaves()[i];
@@ -203,14 +205,9 @@ void ShardGroup::reshard() {
 
 // The rows of `whole` that a shard stores.
 Tensor ShardGroup::rows(const Tensor& whole, size_t i, int64_t shard) const {
-  const dist::DTensorSpec& spec = *specs_[i];
-  const auto dim = static_cast<size_t>(spec.placements().back().dim());
   std::vector<int64_t> coordinate = mesh_->coordinate();
   coordinate.back() = shard;
-  const dist::IndexSet held = spec.indices(static_cast<int>(dim), coordinate);
-  const int64_t first = held.ranges().empty() ? 0 : held.ranges()[0].begin;
-  const Extents strides = whole.strides();
-  return whole.view_as(spec.local_sizes(coordinate), strides, whole.offset() + first * strides[dim]);
+  return dist::part_in_whole(whole, *specs_[i], coordinate);
 }
 
 void ShardGroup::write(const std::vector<size_t>& parameters) {

@@ -64,6 +64,7 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
     // Where ranks divide the parameter itself (tensor_parallel.h), how forward reads it.
     const dist::DTensorSpec* read = nullptr;
     dist::Mesh readers = {};
+    Tensor memory = {};  // of the whole master, which all ranks map; undefined: none
   };
   // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they have, if any.
   static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, bool reshards);

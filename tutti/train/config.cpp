@@ -4,6 +4,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/data_degrees.h"
+#include "tutti/train/survival_rules.h"
 
 namespace tutti::train {
 
@@ -40,6 +41,7 @@ void validate(const Config& config) {
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
+  check_survival(config);
   check_tensor_parallel(config);
   check_expert_parallel(config);
 }

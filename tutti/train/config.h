@@ -35,6 +35,7 @@ struct TrainingConfig {
   std::string mixed_precision_param = "float32";
   std::string mixed_precision_reduce = "float32";
   int64_t seed = 42;
+  bool survive_rank_loss = false;
 };
 
 struct NumericsConfig {

@@ -89,6 +89,10 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(training, seed),
        .doc = "seed of weight initialization, shuffling and sampled text", .unit = "", .rule = at_least(0),
        .resuming = kFixed},
+      {TUTTI_KEY(training, survive_rank_loss),
+       .doc = "go on without a rank that is killed, from the step in which it was: masters, optimizer state and gradients lie in memory that the launcher holds. For data ranks "
+              "of one host that share its memory. The numbers are the same",
+       .unit = ""},
 
       {TUTTI_KEY(numerics, mode),
        .doc = "strict: same bits on any layout; fast: large matrix products may use a library with its own order of "

@@ -12,6 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti::train {
 namespace {
@@ -44,6 +45,14 @@ std::string to_json(const StepRecord& r) {
   if (!r.experts.empty()) {
     line += R"(,"experts":[)";
     for (const ExpertLoad& load : r.experts) line += (&load == r.experts.data() ? "" : ",") + to_json(load);
+    line += "]";
+  }
+  if (!r.lost_ranks.empty()) {
+    line += R"(,"lost_ranks":[)";
+    for (const LostRank& lost : r.lost_ranks) {
+      line += fmt::format(R"({}{{"rank":{},"pid":{},"host":{},"step":{},"seconds_lost":{}}})", &lost == r.lost_ranks.data() ? "" : ",", lost.rank, lost.pid, json_quoted(lost.host), lost.step,
+                          json_number(lost.seconds_lost));
+    }
     line += "]";
   }
   return line + "}";
@@ -85,6 +94,12 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
   if (json.find("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
   if (const auto experts = json.find("experts")) {
     for (const auto& [_, load] : *experts) record.experts.push_back(expert_load_in(load));
+  }
+  if (const std::optional<JsonValue> lost = json.find("lost_ranks")) {
+    for (const auto& [none, one] : *lost) {
+      record.lost_ranks.push_back({.rank = one.at("rank").whole(), .pid = one.at("pid").whole(), .host = one.at("host").string(), .step = one.at("step").whole(),
+                                   .seconds_lost = one.at("seconds_lost").number()});
+    }
   }
   return record;
 }

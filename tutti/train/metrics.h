@@ -2,7 +2,8 @@
 //
 // Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent;
 // null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, product_flops, sent_bytes, and val_bits_per_byte on
-// steps that were validated. A model with experts adds `experts`, a list with an object for each layer of them (expert_load.h). The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
+// steps that were validated. A step that follows the loss of ranks has lost_ranks, an array of objects with the keys rank, pid, host, step (in which it was
+// lost), and seconds_lost, until the others went on (docs/surviving.md). A model with experts adds `experts`, a list with an object for each layer of them (expert_load.h). The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
 // NaN and infinity are null in JSON; the hex value tells which.
 #pragma once
 
@@ -17,6 +18,15 @@
 #include "tutti/train/expert_load.h"
 
 namespace tutti::train {
+
+// A rank that was lost in a run that went on without it.
+struct LostRank {
+  int64_t rank = 0, pid = 0;
+  std::string host;
+  int64_t step = 0;         // in which it was lost
+  double seconds_lost = 0;  // by the others, until they went on: with what they had computed of a step that is repeated
+  bool operator==(const LostRank&) const = default;
+};
 
 struct StepRecord {
   int numerics_version = kNumericsVersion;
@@ -37,6 +47,7 @@ struct StepRecord {
   int64_t sent_bytes = 0;     // given to transports for other ranks
   std::optional<double> val_bits_per_byte = std::nullopt;
   std::vector<ExpertLoad> experts = {};  // by layer of experts
+  std::vector<LostRank> lost_ranks = {};  // since the step before
 };
 
 // C hex float, as printf("%a"): "0x1.8p+1".

@@ -107,6 +107,12 @@ RunStart find_run(const Config& config, bool fresh, comm::ProcessGroup* group) {
   return start;
 }
 
+RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group) {
+  RunStart start{.path = fs::path(config.run.dir) / config.run.name, .saved = parse_state_json(state_json, "the memory of the job").train, .is_in_memory = true};
+  on_first_rank(group, [&] { start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name); });
+  return start;
+}
+
 RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start, comm::ProcessGroup* group) {
   std::unique_ptr<Tokenizer> tokenizer = start.continues() ? open_run_tokenizer(start.path, start.saved.inputs.tokenizer)
                                                            : open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder);

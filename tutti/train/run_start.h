@@ -20,13 +20,17 @@ struct RunStart {
   std::optional<std::filesystem::path> checkpoint;  // the checkpoint that the run resumes from, the same on all ranks
   TrainState saved;                                 // the state in that checkpoint
   std::vector<std::string> notes;                   // messages for the user, on rank 0
+  bool is_in_memory = false;                        // the run goes on from memory that has outlived a rank (survivors.h)
 
-  bool continues() const { return checkpoint.has_value(); }
+  bool continues() const { return checkpoint.has_value() || is_in_memory; }
 };
 
 // Looks for a run to resume. All ranks call it. UsageError when fixed settings were changed; EnvironmentError
 // when another run uses the folder, or none of its checkpoints is complete.
 RunStart find_run(const Config& config, bool fresh, comm::ProcessGroup* group);
+
+// The run that the ranks of an earlier team have left in memory, with `state_json`, the state with which it started. All ranks call it.
+RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group);
 
 // The text and the tokenizer of a start.
 struct RunData {

@@ -1,5 +1,6 @@
 #include "tutti/train/shard_model.h"
 
+#include <utility>
 #include <vector>
 
 #include "tutti/nn/moe.h"
@@ -22,13 +23,15 @@ std::vector<nn::NamedModule> repeated_blocks(nn::Module& model) {
   return blocks;
 }
 
-std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group, const TensorRanks& divided) {
+std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group, const TensorRanks& divided,
+                                                   std::function<Tensor(const nn::NamedParameter&)> memory) {
   const DataDegrees degrees = data_degrees(config, group == nullptr ? 1 : group->size());
   if (degrees.shard == 1) return std::nullopt;
   parallel::FullyShardOptions options;
   options.mesh = divided.storage != nullptr ? divided.storage
                  : degrees.replicate == 1   ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
                                         : dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard}, {.names = {"dp_replicate", "dp_shard"}});
+  options.memory = std::move(memory);
   if (config.fsdp_reshard_after_forward != "default") options.reshard_after_forward = config.fsdp_reshard_after_forward == "always";
   for (const nn::NamedMoE& moe : divided.experts != nullptr ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) {
     if (divided.expert_storage != nullptr) {

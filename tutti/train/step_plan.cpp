@@ -23,6 +23,7 @@
 #include "tutti/train/run_model.h"
 #include "tutti/train/shard_model.h"
 #include "tutti/train/shard_step.h"
+#include "tutti/train/survival_rules.h"
 
 namespace tutti::train {
 namespace {
@@ -32,6 +33,9 @@ constexpr int64_t kF32 = 4;
 int64_t& of(RankMemory& memory, MemoryCategory category) { return memory.by_category[static_cast<size_t>(category)]; }
 
 bool is_every_round(const Config& config) { return config.parallelism.data_parallel_schedule == "every_round"; }
+
+// Whether masters, optimizer state and reduced gradients lie in memory that outlives a rank, once per host (lasting_state.h).
+bool outlives_ranks(const Config& config, const StepPlan& plan) { return config.training.survive_rank_loss && plan.is_shared && plan.ranks > 1; }
 
 // The most nodes that the shards of any beginning of [begin, end) make.
 int64_t most_nodes(int64_t begin, int64_t end) {
@@ -191,9 +195,14 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
   const int64_t shards = plan.degrees.shard;
   int64_t masters = 0, pages = 0, root = 0;
   std::vector<int64_t> blocks;
+  const bool lasts = outlives_ranks(config, plan);
   for (const PlannedParameter& p : parameters) {
     const bool is_copied = p.use_dtype != DType::f32;
     const int64_t copy = numel_of(p.sizes) * itemsize(p.use_dtype);
+    if (lasts) {
+      masters += kF32 * numel_of(p.sizes) / plan.ranks + (!is_copied ? 0 : shards == 1 ? block_bytes(copy) : copy / shards);
+      continue;
+    }
     if (shards == 1) {
       masters += f32_block(p.sizes) + (is_copied ? block_bytes(copy) : 0);
       continue;
@@ -203,7 +212,7 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
     (p.block < 0 ? root : blocks[static_cast<size_t>(p.block)]) += copy;
     pages += copy;
   }
-  if (shards == 1) return masters;
+  if (shards == 1 || lasts) return masters;
   if (plan.is_shared) return masters + pages / shards;
   // The peak is where backward begins: the last block has been gathered, and the one before it is on its way.
   const bool keeps_all = config.training.compile || config.parallelism.fsdp_reshard_after_forward == "never" || blocks.empty();
@@ -252,6 +261,14 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
   }
   of(memory, MemoryCategory::parameters) = parameter_memory(plan, rank);
   const int64_t moments = config.optimizer.name == "adamw" ? 2 : 1;
+  if (outlives_ranks(config, plan)) {
+    for (const PlannedParameter& p : parameters) {
+      of(memory, MemoryCategory::optimizer) += moments * kF32 * numel_of(p.sizes) / plan.ranks;
+      of(memory, MemoryCategory::gradients) += kF32 * numel_of(p.sizes) / plan.ranks;
+    }
+    of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
+    return memory;
+  }
   for (const PlannedParameter& p : parameters) of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, rank % plan.degrees.shard, plan.degrees.shard, cut));
   return memory;
 }

@@ -1,9 +1,11 @@
 #include "tutti/train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "tutti/comm/progress.h"
 #include "tutti/ops/creation.h"
@@ -20,9 +22,11 @@
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/expert_balance.h"
+#include "tutti/train/lasting_run.h"
 #include "tutti/train/lr_schedule.h"
 #include "tutti/train/machine.h"
 #include "tutti/train/memory_report.h"
+#include "tutti/train/planted_loss.h"
 #include "tutti/train/run_log.h"
 #include "tutti/train/run_model.h"
 #include "tutti/train/run_start.h"
@@ -32,6 +36,7 @@
 #include "tutti/train/signals.h"
 #include "tutti/train/step_plan.h"
 #include "tutti/train/step_profiler.h"
+#include "tutti/train/survivors.h"
 #include "tutti/train/tensor_ranks.h"
 
 namespace tutti::train {
@@ -41,10 +46,15 @@ using Clock = std::chrono::steady_clock;
 
 double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::vector<nn::NamedParameter> parameters) {
-  if (c.name == "sgd") return optim::make_sgd(std::move(parameters), {.momentum = c.momentum, .weight_decay = c.weight_decay});
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::vector<nn::NamedParameter> parameters, optim::StateMemory memory) {
+  if (c.name == "sgd") return optim::make_sgd(std::move(parameters), optim::SgdOptions{.momentum = c.momentum, .weight_decay = c.weight_decay}, std::move(memory));
   return optim::make_adamw(std::move(parameters),
-                           {.beta1 = c.beta1, .beta2 = c.beta2, .eps = c.eps, .weight_decay = c.weight_decay});
+                           optim::AdamWOptions{.beta1 = c.beta1, .beta2 = c.beta2, .eps = c.eps, .weight_decay = c.weight_decay}, std::move(memory));
+}
+
+// The state of the run in memory that outlives a rank; null where no rank is survived.
+std::unique_ptr<LastingRun> make_lasting(const Config& config, const TrainerOptions& options, const nn::Module& model) {
+  return options.survivors == nullptr ? nullptr : std::make_unique<LastingRun>(*options.survivors, *options.group, config, model);
 }
 
 LrSchedule make_schedule(const Config& config) {
@@ -64,8 +74,9 @@ class Trainer {
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
-        sharded_(shard_model(*model_, config.parallelism, group_, tensor_)),
-        experts_(*model_, config.model.load_balance_coeff, data_group_), optimizer_(make_optimizer(config.optimizer, model_->named_parameters())), schedule_(make_schedule(config)),
+        lasting_(make_lasting(config, options, *model_)),
+        sharded_(shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)),
+        experts_(*model_, config.model.load_balance_coeff, data_group_), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
@@ -74,14 +85,16 @@ class Trainer {
     rows_per_shard_ = rows / config.numerics.virtual_shards;
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
-    nn::initialize(*model_);
+    if (lasting_ && !sharded_) lasting_->share_masters(*model_);
+    optimizer_ = make_optimizer(config.optimizer, model_->named_parameters(), lasting_ ? lasting_->state_memory() : nullptr);
+    if (!goes_on()) nn::initialize(*model_);
     const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .replicas = tensor_.expert_replicas.get()};
     shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh);
-    if (config.training.compile) optimizer_->compile();
+    if (config.training.compile && !lasting_) optimizer_->compile();
     if (config.checkpoint.async) saver_.emplace(group_);
     inputs_ = std::move(data.inputs);
   }
@@ -89,7 +102,11 @@ class Trainer {
   TrainerResult run(const TrainerOptions& options);
 
  private:
+  // Whether the values of the run are there already, left by ranks of which one was lost.
+  bool goes_on() const { return lasting_ && lasting_->is_begun(); }
   StepRecord train_step();
+  void finish_record(StepRecord& record, double seconds);
+  StepRecord record_of(const StepFacts& facts);
   int64_t run_shards(int64_t first_row, double* data_ms);
   void load();
   void save(const std::filesystem::path& folder, RunLog* log);
@@ -108,6 +125,7 @@ class Trainer {
   std::unique_ptr<models::LanguageModel> model_;
   const TensorRanks tensor_;         // where the model is divided over ranks
   comm::ProcessGroup* const data_group_;  // the ranks that share the batch
+  const std::unique_ptr<LastingRun> lasting_;       // where the run outlives a rank
   std::optional<parallel::ShardedModule> sharded_;  // where parameters are divided over ranks
   ExpertBalance experts_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -117,6 +135,9 @@ class Trainer {
   std::optional<parallel::ExpertShards> shards_;
   std::optional<ShardStep> shard_step_;
   std::optional<BackgroundSaver> saver_;  // with checkpoint.async
+  std::optional<StepFacts> unfinished_;  // a step of an earlier team that is committed, but neither logged nor saved
+  std::vector<LostRank> lost_;           // since the last step that is logged
+  size_t told_losses_ = 0;               // of the run, with those of lost_
   int64_t rows_per_shard_ = 0;
   TrainState state_;
   RunInputs inputs_;  // of this start
@@ -133,6 +154,10 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
     valid += count_valid(shards.back());
   }
   valid = shards_->sum(valid);
+  if (lasting_ && is_lost_at("casting", state_.step + 1)) {
+    for (size_t i = 0; i < optimizer_->parameters().size() / 2; ++i) optimizer_->parameters()[i].parameter.use();
+    lose_this_rank();
+  }
   *data_ms = milliseconds(Clock::now() - begin);
   for (size_t i = 0; i < static_cast<size_t>(shards_->rounds()); ++i) {
     if (sharded_) sharded_->begin_round();
@@ -152,6 +177,7 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
 
 StepRecord Trainer::train_step() {
   const auto begin = Clock::now();
+  if (lasting_) lasting_->note_beginning();
   StepRecord record{.step = state_.step + 1};
   const TraceSpan span(TraceCategory::annotation, TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
   const RankContext& rank = RankContext::current();
@@ -177,30 +203,51 @@ StepRecord Trainer::train_step() {
                   "or lengthen lr_scheduler.warmup_steps", record.step, loss, norm);
   record.experts = experts_.finish_step();
   record.lr = config_.optimizer.lr * schedule_.factor(record.step);
-  optimizer_->step(sums.gradients, record.lr, optim::clip_scale(norm, config_.training.max_norm));
-
-  const int64_t tokens = config_.numerics.virtual_shards * rows_per_shard_ * config_.data.sequence_length;
-  state_.step += 1;
-  state_.next_row += config_.numerics.virtual_shards * rows_per_shard_;
-  state_.tokens_seen += tokens;
-  const double seconds = milliseconds(Clock::now() - begin) / 1e3;
   record.loss = loss;
   record.grad_norm = norm;
+  const double grad_scale = optim::clip_scale(norm, config_.training.max_norm);
+  const int64_t rows = config_.numerics.virtual_shards * rows_per_shard_, tokens = rows * config_.data.sequence_length;
+  if (lasting_) {
+    const StepFacts facts{.step = record.step, .next_row = state_.next_row + rows, .tokens_seen = state_.tokens_seen + tokens, .optimizer_steps = optimizer_->steps_taken() + 1,
+                          .lr = record.lr, .grad_scale = grad_scale, .loss = loss, .grad_norm = norm, .step_ms = milliseconds(Clock::now() - begin), .data_ms = record.data_ms,
+                          .comm_ms = record.comm_ms, .is_computed = 1};
+    lasting_->step(sums.gradients, facts, *optimizer_);
+  } else {
+    optimizer_->step(sums.gradients, record.lr, grad_scale);
+  }
+  state_.step += 1;
+  state_.next_row += rows;
+  state_.tokens_seen += tokens;
+  finish_record(record, milliseconds(Clock::now() - begin) / 1e3);
+  MemoryStatistics memory = RankContext::current().allocator().statistics();
+  const bool reads_masters = lasting_ && config_.training.mixed_precision_param == "float32";
+  if (sharded_ && sharded_->is_shared() && !reads_masters) {  // pages that the ranks of the host give in equal parts
+    const int64_t pages = sharded_->all_given_bytes();
+    memory.peak_bytes += pages;
+    memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)] += pages;
+  }
+  if (lasting_) lasting_->add_memory(memory);
+  if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
+  record.memory_peak_bytes = memory.peak_bytes;
+  record.product_flops = rank.product_flops - flops_before;
+  record.sent_bytes = rank.sent_bytes - sent_before;
+  return record;
+}
+
+// What follows from where the run stands.
+void Trainer::finish_record(StepRecord& record, double seconds) {
+  const int64_t tokens = config_.numerics.virtual_shards * rows_per_shard_ * config_.data.sequence_length;
   record.tokens_seen = state_.tokens_seen;
   record.tokens_per_s = static_cast<double>(tokens) / seconds;
   record.tflops = record.tokens_per_s * model_->training_flops_per_token(config_.data.sequence_length) / 1e12;
   if (config_.metrics.peak_gflops > 0) record.mfu = 100 * record.tflops * 1e3 / config_.metrics.peak_gflops;
   record.step_ms = seconds * 1e3;
-  MemoryStatistics memory = RankContext::current().allocator().statistics();
-  if (sharded_ && sharded_->is_shared()) {  // pages that the ranks of the host give in equal parts
-    const int64_t pages = sharded_->all_given_bytes();
-    memory.peak_bytes += pages;
-    memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)] += pages;
-  }
-  if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
-  record.memory_peak_bytes = memory.peak_bytes;
-  record.product_flops = rank.product_flops - flops_before;
-  record.sent_bytes = rank.sent_bytes - sent_before;
+}
+
+// The step was committed, but a rank was lost before its log was written.
+StepRecord Trainer::record_of(const StepFacts& facts) {
+  StepRecord record{.step = facts.step, .loss = static_cast<float>(facts.loss), .grad_norm = facts.grad_norm, .lr = facts.lr, .data_ms = facts.data_ms, .comm_ms = facts.comm_ms};
+  finish_record(record, facts.step_ms / 1e3);
   return record;
 }
 
@@ -214,6 +261,7 @@ double Trainer::validate() {
 
 void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
   state_.optimizer_steps = optimizer_->steps_taken();
+  if (lasting_) may_be_lost_at("saving", state_.step);
   if (saver_) {
     note_saved(log, saver_->wait());
     saver_->save(folder, *model_, *optimizer_, state_, config_.checkpoint.keep_latest);
@@ -229,12 +277,29 @@ void Trainer::note_saved(RunLog* log, const std::filesystem::path& step_folder) 
 }
 
 void Trainer::load() {
-  if (start_.continues()) {
+  if (goes_on()) {
+    const StepFacts facts = lasting_->recover(*optimizer_);
+    state_.step = facts.step;
+    state_.tokens_seen = facts.tokens_seen;
+    state_.next_row = facts.next_row;
+    lost_ = lasting_->untold();
+    told_losses_ = lasting_->told() + lost_.size();
+    // The end of the run tells what was lost with the last step.
+    const bool is_last = facts.step >= config_.training.steps && !lost_.empty();
+    if (facts.is_computed != 0 && (facts.step > lasting_->finished() || is_last)) unfinished_ = facts;
+  } else if (start_.continues()) {
     state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_, group_);
   } else if (!config_.checkpoint.initial_load_path.empty()) {
     load_model(config_.checkpoint.initial_load_path, *model_);
   }
   state_.inputs = std::move(inputs_);
+  if (lasting_ && !goes_on()) {
+    RunInputs without_files = state_.inputs;
+    without_files.corpus.files.clear();
+    TrainState left = state_;
+    left.inputs = std::move(without_files);
+    lasting_->begin({.step = state_.step, .next_row = state_.next_row, .tokens_seen = state_.tokens_seen, .optimizer_steps = optimizer_->steps_taken()}, state_json_of({left, {}}));
+  }
 }
 
 // What the run says first.
@@ -243,22 +308,27 @@ std::string Trainer::beginning() {
     return fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_->parameter_count(), ranks_,
                        ranks_ == 1 ? "" : "s", data_.rows_per_epoch(), config_.data.sequence_length);
   }
+  if (goes_on()) return fmt::format("going on with {} rank{} from step {} in memory", ranks_, ranks_ == 1 ? "" : "s", state_.step);
   const DataCursor cursor = data_.cursor_at(state_.next_row);
   return fmt::format("resuming {} from step {}, row {} of epoch {}", start_.path.string(), state_.step, cursor.row, cursor.epoch);
 }
 
 TrainerResult Trainer::run(const TrainerOptions& options) {
   // Rank 0 owns the folder; the others read what it holds once rank 0 has prepared it.
-  on_first_rank(group_, [&] { settle_run(start_, config_, options.fresh, *tokenizer_); });
+  if (!goes_on()) on_first_rank(group_, [&] { settle_run(start_, config_, options.fresh, *tokenizer_); });
   load();
+  if (lasting_ && lasting_->is_over()) return {.step = state_.step};
 
   StopSignals signals;
   std::optional<RunLog> log;
   if (rank_ == 0) {
-    log.emplace(*start_.folder, config_, state_.step, options.quiet);
+    log.emplace(*start_.folder, config_, unfinished_ ? state_.step - 1 : state_.step, options.quiet);
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     log->note(beginning());
+    for (const LostRank& lost : lost_)
+      log->warn(fmt::format("rank {} (pid {} on {}) was lost in step {}: {} rank{} on from step {}; {:.2f} s were lost", lost.rank, lost.pid, lost.host, lost.step, ranks_,
+                            ranks_ == 1 ? " goes" : "s go", state_.step, lost.seconds_lost));
     if (sharded_ || tensor_.mesh != nullptr || tensor_.experts != nullptr) log->note(describe_mesh(*model_, sharded_, config_, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
@@ -278,23 +348,34 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (log && !note.empty()) log->note(note);
   };
   TrainerResult result{.step = state_.step};
-  int64_t saved = start_.continues() ? state_.step : -1;
+  int64_t saved = start_.checkpoint || (goes_on() && std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", state_.step))) ? state_.step : -1;
   const int64_t end = options.stop_at > 0 ? std::min(options.stop_at, config_.training.steps) : config_.training.steps;
-  while (state_.step < end && !result.interrupted) {
-    tell(profiler.before_step());
-    StepRecord record = train_step();
-    tell(profiler.after_step());
+  while ((state_.step < end || unfinished_) && !result.interrupted) {
+    StepRecord record;
+    if (unfinished_) {
+      record = record_of(*std::exchange(unfinished_, std::nullopt));
+    } else {
+      tell(profiler.before_step());
+      record = train_step();
+      tell(profiler.after_step());
+    }
     const bool last = state_.step == config_.training.steps, ends = state_.step == end;
-    if (config_.validation.every > 0 && (last || state_.step % config_.validation.every == 0))
+    record.lost_ranks = std::exchange(lost_, {});
+    if (config_.validation.every > 0 && (last || state_.step % config_.validation.every == 0)) {
+      if (lasting_) may_be_lost_at("validating", state_.step);
       record.val_bits_per_byte = result.val_bits_per_byte = validate();
+    }
     if (log) log->step(record);
-    int64_t stop = signals.requested();
-    if (ranks_ > 1) group_->all_reduce_values<int64_t>({&stop, 1});
-    result.interrupted = stop > 0 && !ends;
+    if (lasting_) may_be_lost_at("logged", state_.step);
+    std::array<int64_t, 2> news{signals.requested(), lasting_ && lasting_->is_replaced() ? 1 : 0};
+    if (ranks_ > 1) group_->all_reduce_values<int64_t>(news);
+    result.interrupted = news[0] > 0 && !ends;
     if (ends || result.interrupted || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
       save(start_.path / "checkpoint", log ? &*log : nullptr);
       saved = state_.step;
     }
+    if (lasting_) lasting_->note_finished(state_.step, told_losses_);
+    if (news[1] > 0) throw TeamIsOver(fmt::format("step {} is done, and another team goes on", state_.step));
     result.step = state_.step;
     result.loss = record.loss;
   }
@@ -304,6 +385,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   std::optional<parallel::UnshardedScope> whole;  // rank 0 reads alone
   if (samples && sharded_) whole.emplace(*sharded_);
   std::string text;
+  if (lasting_ && samples) may_be_lost_at("sampling", state_.step);
   const bool helps = (tensor_.mesh != nullptr || tensor_.experts != nullptr) && tensor_.evaluators(group_)->rank() == 0;
   if (samples && (log || helps)) {  // the ranks that divide the model of rank 0 sample with it
     SampleOptions sampling = sample_options(config_);
@@ -330,6 +412,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
         log->note(fmt::format("stopped after step {}; the same command {}goes on from there", saved, result.interrupted ? "" : "without --stop-at "));
     }
   }
+  if (lasting_ && rank_ == 0) lasting_->note_over();
   if (ranks_ > 1) group_->barrier();
   return result;
 }
@@ -339,10 +422,12 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
 TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
   // A wrong name, and what cannot fit, are said before the data is read.
-  check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, true, machine_memory());
+  const std::string left = options.survivors == nullptr ? "" : options.survivors->job->text();
+  if (left.empty()) check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, true, machine_memory());  // else the state has its memory
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
-  RunStart start = find_run(config, options.fresh, options.group);
+  RunStart start = left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);
+  if (start.is_in_memory) start.notes.clear();  // they were said when the run started
   return Trainer(config, options, std::move(start), std::move(data)).run(options);
 }
 

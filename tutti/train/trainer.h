@@ -10,11 +10,14 @@
 
 namespace tutti::train {
 
+struct Survivors;
+
 struct TrainerOptions {
   bool fresh = false;               // move an old run aside instead of resuming it
   std::string cache_folder;         // for tokenizers and tokenized data; empty: no cache
   comm::ProcessGroup* group = nullptr;  // null: one rank
   bool quiet = false;               // no status lines
+  Survivors* survivors = nullptr;   // the ranks of `group`, where they outlive one of them (survivors.h)
   int64_t stop_at = 0;              // save and return after this step as after a stop signal; 0: only when all steps are taken
 };
 

@@ -49,6 +49,7 @@ struct Call {
   bool is_late() const { return steady_clock::now() >= deadline; }
   std::string name_of(int r) const { return describe ? describe(r) : fmt::format("rank {}", r); }
   void look_around() const {
+    store.look();
     if (look) look();
   }
 };

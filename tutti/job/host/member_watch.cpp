@@ -44,6 +44,7 @@ void MemberWatch::heed_deaths_elsewhere() {
 }
 
 void MemberWatch::look_around(std::chrono::milliseconds patience) {
+  store_.look();
   int dead = liveness_.find_dead(patience);
   try {
     heed_deaths_elsewhere();  // first: who is gone here may have ended because of one of them

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tutti/core/error.h"
+#include "tutti/job/host/job_file.h"
 #include "tutti/job/launch/failure.h"
 #include "tutti/job/launch/launch_signals.h"
 #include "tutti/job/launch/launched.h"
@@ -29,6 +30,7 @@ struct Outcome {
   bool interrupted = false;  // ranks ended because of a signal
   int signals = 0;           // that asked for the end, anywhere
   int lost = 0;              // nodes
+  int replacements = 0;      // of single ranks, which count as restarts
   bool cut_off = false;      // from node 0
 };
 
@@ -40,17 +42,20 @@ class Launch {
 
   int run() {
     int nodes = options_.nodes.max_nodes;
+    TUTTI_CHECK(!options_.survive_rank_loss || !meeting_, "ranks that outlive one of them are on one host; leave out the other nodes, or --survive-rank-loss: then "
+                "--max-restarts starts all ranks again, which go on from their last checkpoint");
     for (int restart = 0;; ++restart) {
       const std::optional<Outcome> outcome = meeting_ ? run_with_others(restart, nodes) : run_alone(restart);
       if (!outcome) return kInterruptedStatus;
       const LaunchFailure* cause = cause_of(outcome->failures);
       if (cause) print_failure(*cause);
       const bool enough_nodes = nodes - outcome->lost >= options_.nodes.min_nodes && !outcome->cut_off;
-      if (!cause || outcome->signals > 0 || restart == options_.max_restarts || !enough_nodes) {
+      if (!cause || outcome->signals > 0 || restart + outcome->replacements >= options_.max_restarts || !enough_nodes) {
         if (meeting_) meeting_->leave(nodes - outcome->lost - 1);
         return cause ? cause->status : outcome->interrupted ? kInterruptedStatus : 0;
       }
       nodes -= outcome->lost;
+      restart += outcome->replacements;
       std::fprintf(stderr, "starting all ranks again: restart %d of %d\n", restart + 1, options_.max_restarts);
     }
   }
@@ -61,7 +66,7 @@ class Launch {
     const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = key});  // where the ranks find each other
     const LaunchedRank first{.world_size = options_.ranks, .local_world_size = options_.ranks, .store_port = server.port(), .job_key = key,
                              .restart = restart, .max_restarts = options_.max_restarts, .run_id = options_.run_id.empty() ? "none" : options_.run_id};
-    RankTeam team(options_, first, "", signals_.old_mask());
+    RankTeam team(options_, first, "", signals_.old_mask(), options_.survive_rank_loss ? JobFile::create(options_.ranks) : nullptr, options_.max_restarts - restart);
     Outcome outcome;
     while (team.is_running()) {
       wait_for_event(&team, -1);
@@ -72,6 +77,7 @@ class Launch {
       for (LaunchFailure& failure : team.look()) outcome.failures.push_back(std::move(failure));
     }
     outcome.interrupted = team.was_interrupted();
+    outcome.replacements = team.replacements();
     return outcome;
   }
 

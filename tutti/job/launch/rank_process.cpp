@@ -56,6 +56,8 @@ RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank) {
     posix_spawn_file_actions_adddup2(&spawn.files, out.get(), STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&spawn.files, err.get(), STDERR_FILENO);
   }
+  // Onto its own number: that takes away its close-on-exec flag in the child alone.
+  if (request.inherited_fd >= 0) posix_spawn_file_actions_adddup2(&spawn.files, request.inherited_fd, request.inherited_fd);
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGINT);

@@ -21,6 +21,7 @@ struct SpawnRequest {
   // Where stdout and stderr go; set both or neither. If not set, the rank inherits those of this program.
   std::optional<OutputPlan> out, err;
   sigset_t signal_mask;  // the signal mask that the child starts with
+  int inherited_fd = -1;  // a descriptor that the child has under the same number; -1: none
 };
 
 // The rank leads its own process group, which is killed when the rank ends.

@@ -8,13 +8,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/job/host/job_file.h"
 #include "tutti/job/launch/launch_signals.h"
 #include "tutti/runtime/host.h"
 
 namespace tutti::comm {
 namespace {
+
+// How often a launcher looks whether a replacement is ready to join.
+constexpr std::chrono::milliseconds kLookForReady{10};
 
 // This process's environment without what another launcher, or the user for this one, has put there for the ranks.
 std::vector<std::string> environment_with(const std::vector<std::string>& extra) {
@@ -23,7 +28,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& extra)
   const bool has_key = std::any_of(extra.begin(), extra.end(), [](const std::string& e) { return e.starts_with("TUTTI_JOB_KEY="); });
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
-    const bool replaced = (has_key && text.starts_with("TUTTI_JOB_KEY_FILE=")) ||
+    const bool replaced = text.starts_with("TUTTI_JOB_FILE=") || (has_key && text.starts_with("TUTTI_JOB_KEY_FILE=")) ||
                           std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return text.starts_with(name_of(e)); });
     if (!replaced) result.push_back(text);
   }
@@ -42,30 +47,39 @@ std::string make_log_folder(const LaunchOptions& options, int restart) {
 
 }  // namespace
 
-RankTeam::RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask)
-    : options_(options), where_(where) {
-  const std::string folder = make_log_folder(options, first.restart);
-  const bool shown = folder.empty() || options.tee;
-  for (int local = 0; local < options.ranks; ++local) {
-    LaunchedRank place = first;
-    place.rank += local;
-    place.local_rank = local;
-    std::vector<std::string> extra = options.environment;
-    for (std::string& variable : rank_variables(place)) extra.push_back(std::move(variable));
-    for (std::string& variable : rank_defaults(options.ranks, usable_cores(), [](const char* name) { return std::getenv(name) != nullptr; })) {
-      const std::string name = variable.substr(0, variable.find('=') + 1);
-      const bool chosen = std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return e.starts_with(name); });
-      if (!chosen) extra.push_back(std::move(variable));
-    }
-    SpawnRequest request{.rank = place.rank, .program = options.program, .argv = options.argv, .environment = environment_with(extra), .signal_mask = mask};
-    if (options.all_prefixed || place.rank != 0) {
-      const std::string prefix = fmt::format("[rank {}] ", place.rank), file = folder.empty() ? "" : fmt::format("{}/rank{}", folder, place.rank);
-      request.out = {.prefix = prefix, .console = !shown ? nullptr : options.all_prefixed ? stdout : stderr, .file = file.empty() ? "" : file + ".out"};
-      request.err = {.prefix = prefix, .console = shown ? stderr : nullptr, .file = file.empty() ? "" : file + ".err"};
-    }
-    processes_.emplace_back(request);
-    if (options.announce) std::fprintf(stderr, "rank %d: pid %d\n", place.rank, processes_.back().pid());
+RankTeam::RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, std::shared_ptr<JobFile> job,
+                   int restarts_left)
+    : options_(options), first_(first), where_(where), mask_(mask), log_folder_(make_log_folder(options, first.restart)), job_(std::move(job)), restarts_left_(restarts_left) {
+  for (int local = 0; local < options.ranks; ++local) start(local, first.restart);
+  if (!job_) return;
+  for (const RankProcess& process : processes_) ready_.push_back(process.pid());
+  publish();
+}
+
+void RankTeam::start(int local, int restart) {
+  LaunchedRank place = first_;
+  place.rank += local;
+  place.local_rank = local;
+  place.restart = restart;
+  std::vector<std::string> extra = options_.environment;
+  for (std::string& variable : rank_variables(place)) extra.push_back(std::move(variable));
+  for (std::string& variable : rank_defaults(options_.ranks, usable_cores(), [](const char* name) { return std::getenv(name) != nullptr; })) {
+    const std::string name = variable.substr(0, variable.find('=') + 1);
+    const bool chosen = std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return e.starts_with(name); });
+    if (!chosen) extra.push_back(std::move(variable));
   }
+  if (job_) extra.push_back(job_->variable());
+  SpawnRequest request{.rank = place.rank, .program = options_.program, .argv = options_.argv, .environment = environment_with(extra), .signal_mask = mask_,
+                       .inherited_fd = job_ ? job_->fd() : -1};
+  if (options_.all_prefixed || place.rank != 0) {
+    const bool shown = log_folder_.empty() || options_.tee;
+    const std::string again = restart == first_.restart ? "" : fmt::format("-restart{}", restart);
+    const std::string prefix = fmt::format("[rank {}] ", place.rank), file = log_folder_.empty() ? "" : fmt::format("{}/rank{}{}", log_folder_, place.rank, again);
+    request.out = {.prefix = prefix, .console = !shown ? nullptr : options_.all_prefixed ? stdout : stderr, .file = file.empty() ? "" : file + ".out"};
+    request.err = {.prefix = prefix, .console = shown ? stderr : nullptr, .file = file.empty() ? "" : file + ".err"};
+  }
+  processes_.emplace_back(request);
+  if (options_.announce) std::fprintf(stderr, "rank %d: pid %d\n", place.rank, processes_.back().pid());
 }
 
 // Output of a rank that has ended is read to what is there; a process that keeps the pipe open does not hold us up.
@@ -88,14 +102,77 @@ std::vector<LaunchFailure> RankTeam::look() {
     judge(process, failures);
   }
   if (!failures.empty()) begin_the_end();
+  if (job_) regroup();
   end_when_due();
   return failures;
+}
+
+// A rank that a signal has ended, while others can go on: not a failure of the job.
+bool RankTeam::is_survived(const RankProcess& process) {
+  const int status = process.wait_status();
+  if (!job_ || !WIFSIGNALED(status) || WTERMSIG(status) == SIGABRT || end_signals_ > 0 || ending_ != Ending::none) return false;
+  const int left = static_cast<int>(std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return p.is_running(); }));
+  if (left == 0) return false;
+  std::fprintf(stderr, "tutti: %s; %d rank%s on without it\n", describe_exit(process.rank(), process.pid(), status, where_).c_str(), left, left == 1 ? " goes" : "s go");
+  for (const std::string& line : process.last_lines()) std::fprintf(stderr, "    %s\n", line.c_str());
+  const int local = process.rank() - first_.rank;
+  job_->note_death({.seat = local, .pid = process.pid()}, WTERMSIG(status));
+  lost_.push_back(local);
+  return true;
+}
+
+// The ranks that work together, by their numbers.
+void RankTeam::publish() {
+  std::vector<TeamMember> team;
+  for (const RankProcess& process : processes_) {
+    const bool is_ready = std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end();
+    if (process.is_running() && is_ready) team.push_back({.seat = process.rank() - first_.rank, .pid = process.pid()});
+  }
+  std::sort(team.begin(), team.end(), [](const TeamMember& a, const TeamMember& b) { return a.seat < b.seat; });
+  job_->publish_team(team);
+}
+
+void RankTeam::regroup() {
+  // A replacement that has just joined does not wait for those who have ended.
+  bool is_other = std::exchange(has_left_, false) || !lost_.empty(), works = false;
+  const std::vector<int> lost = std::exchange(lost_, {});
+  for (const int local : lost) {
+    if (restarts_left_ == 0) break;
+    --restarts_left_;
+    ++replacements_;
+    std::fprintf(stderr, "tutti: starting rank %d again: restart %d of %d\n", first_.rank + local, first_.restart + replacements_, options_.max_restarts);
+    start(local, first_.restart + replacements_);
+  }
+  for (const RankProcess& process : processes_) {
+    if (!process.is_running()) continue;
+    const bool was_ready = std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end();
+    works = works || was_ready;
+    if (was_ready || !job_->is_ready(process.rank() - first_.rank, process.pid())) continue;
+    ready_.push_back(process.pid());
+    is_other = works = true;
+  }
+  if (is_other) publish();
+  // Whoever worked has ended well: a replacement that still begins has nothing to join.
+  if (has_finished_ && !works) job_->end_job();
+}
+
+std::optional<RankTeam::Clock::time_point> RankTeam::next_act() const {
+  const bool begins = job_ && std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& p) {
+    return p.is_running() && std::find(ready_.begin(), ready_.end(), p.pid()) == ready_.end();
+  });
+  if (!begins) return act_at_;
+  const Clock::time_point soon = Clock::now() + kLookForReady;
+  return act_at_ ? std::min(*act_at_, soon) : soon;
 }
 
 void RankTeam::judge(const RankProcess& process, std::vector<LaunchFailure>& failures) {
   const int status = process.wait_status();
   const bool killed = WIFSIGNALED(status);
-  if (!killed && WEXITSTATUS(status) == 0) return;
+  if (!killed && WEXITSTATUS(status) == 0) {
+    has_finished_ = has_left_ = true;
+    return;
+  }
+  if (is_survived(process)) return;
   const int number = killed ? WTERMSIG(status) : 0;
   const bool by_us = killed && ((ending_ >= Ending::terminating && number == SIGTERM) || (ending_ == Ending::killing && number == SIGKILL));
   // A shell reports a signal of its child as 128 + n.

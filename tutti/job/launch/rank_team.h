@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,20 +17,26 @@
 
 namespace tutti::comm {
 
+class JobFile;
+
 class RankTeam {
  public:
   using Clock = std::chrono::steady_clock;
 
   // `first` is the first rank's place; the others count on from there. `where` tells the node, "" when there is one only.
-  // EnvironmentError when a rank cannot be started; those that were are killed.
-  RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask);
+  // EnvironmentError when a rank cannot be started; those that were are killed. With `job` the ranks outlive one of them, and `restarts_left`
+  // replacements are started.
+  RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, std::shared_ptr<JobFile> job = nullptr,
+           int restarts_left = 0);
 
   bool is_running() const;
   // True when a rank has ended because of a signal that was passed on to it.
   bool was_interrupted() const { return was_interrupted_; }
+  // How many replacements were started.
+  int replacements() const { return replacements_; }
   // The descriptors to wait for, and the latest time to continue.
   void add_descriptors(std::vector<pollfd>& fds) const;
-  std::optional<Clock::time_point> next_act() const { return act_at_; }
+  std::optional<Clock::time_point> next_act() const;
 
   // Forwards output, collects ranks that have ended, and takes due steps to end the others. Returns new failures.
   std::vector<LaunchFailure> look();
@@ -39,12 +46,24 @@ class RankTeam {
   void begin_the_end();
 
  private:
+  void start(int local, int restart);
   void judge(const RankProcess& process, std::vector<LaunchFailure>& failures);
+  bool is_survived(const RankProcess& process);
+  void publish();
+  void regroup();
   void end_when_due();
 
   const LaunchOptions& options_;
+  const LaunchedRank first_;
   const std::string where_;
+  const sigset_t mask_;
+  std::string log_folder_;
   std::vector<RankProcess> processes_;
+  const std::shared_ptr<JobFile> job_;  // null: the end of a rank is the end of all
+  int restarts_left_ = 0, replacements_ = 0;
+  std::vector<int> lost_;     // ranks of this node, since the last team was said
+  bool has_finished_ = false, has_left_ = false;  // a rank has ended well; since the last team was said
+  std::vector<pid_t> ready_;  // processes that are or were in a team; the others are replacements that begin
   int end_signals_ = 0;
   bool was_interrupted_ = false;
   enum class Ending { none, noticing, terminating, killing } ending_ = Ending::none;

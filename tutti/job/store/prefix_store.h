@@ -33,6 +33,7 @@ class PrefixStore : public Store {
   std::optional<std::string> queue_pop(std::string_view key, bool block = true, Timeout timeout = {}) override;
   int64_t queue_len(std::string_view key) override;
   void barrier(std::string_view key, int64_t world_size, Timeout timeout = {}) override;
+  void look() override { store_->look(); }
   std::shared_ptr<Store> clone() override;
   bool has(StoreCapability capability) const override { return store_->has(capability); }
   std::string address() const override { return store_->address(); }

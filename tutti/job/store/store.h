@@ -86,6 +86,10 @@ class Store {
   // caller that times out is no longer counted. UsageError when callers give different world sizes.
   virtual void barrier(std::string_view key, int64_t world_size, Timeout timeout = {}) = 0;
 
+  // Throws when those who meet in this store need not wait for each other any more. Whoever waits for them elsewhere, such as at a socket, calls it
+  // again and again. This one does nothing.
+  virtual void look() {}
+
   // A second handle to the same table, with the same timeout.
   virtual std::shared_ptr<Store> clone() = 0;
   virtual bool has(StoreCapability capability) const = 0;
