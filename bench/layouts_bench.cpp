@@ -252,6 +252,32 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({.name = "killed-fsdp-tp-then-fsdp-three-ranks", .flags = divided(products(ranks(4), 2), 2), .variables = {}, .resumed_with = divided(ranks(3), 3), .why_not = why_not_products(2)});
     rows.push_back({.name = "tp-two-ranks-without-sequence", .flags = with(products(ranks(2), 2), {"--parallelism.enable_sequence_parallel=false"}), .variables = {}, .why_not = why_not_products(2)});
   }
+  // Expert parallelism, where the model has experts.
+  const auto experts = [](Words flags, int degree) {
+    flags.push_back(fmt::format("--parallelism.expert_parallel_degree={}", degree));
+    flags.push_back("--parallelism.data_parallel_schedule=every_round");
+    return flags;
+  };
+  const auto why_no_experts = [&](int degree) -> std::string {
+    train::Config config = configuration_of(problem);
+    config.parallelism.expert_parallel_degree = degree;
+    config.parallelism.data_parallel_schedule = "every_round";
+    try {
+      train::check_expert_parallel(config);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  rows.push_back({.name = "ep-two-ranks", .flags = experts(ranks(2), 2), .variables = {}, .why_not = why_no_experts(2)});
+  rows.push_back({.name = "fsdp-four-ranks-ep-two", .flags = experts(divided(ranks(4), 4), 2), .variables = {}, .why_not = why_no_experts(2)});
+  rows.push_back({.name = "fsdp-four-ranks-ep-four", .flags = experts(divided(ranks(4), 4), 4), .variables = {}, .why_not = why_no_experts(4)});
+  if (problem.all) {
+    rows.push_back({.name = "six-ranks-ep-two-compiled", .flags = with(experts(ranks(6), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(2)});
+    rows.push_back({.name = "fsdp-four-ranks-ep-two-gloo", .flags = with(experts(divided(ranks(4), 4), 2), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_no_experts(2)});
+    rows.push_back({.name = "hsdp-two-by-four-ep-four-recomputed", .flags = with(experts(divided(ranks(8), 4), 4), {"--activation_checkpoint.mode=full"}), .variables = {}, .why_not = why_no_experts(4)});
+    rows.push_back({.name = "killed-ep-then-three-ranks", .flags = experts(ranks(2), 2), .variables = {}, .resumed_with = ranks(3), .why_not = why_no_experts(2)});
+  }
   // Without TUTTI_CPU the best instruction set is used: the other one is the row.
   if (codegen::cpu_target() == codegen::CpuTarget::avx512) rows.push_back({"avx2", ranks(1), {"TUTTI_CPU=avx2"}});
   else rows.push_back({.name = "avx512", .flags = ranks(1), .variables = {"TUTTI_CPU=avx512"}, .why_not = "no AVX-512 on this processor, or TUTTI_CPU=avx2"});

@@ -151,11 +151,10 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.tensor_parallel_degree = 2; }),
             "parallelism.tensor_parallel_degree = 2: qwen3 quickstart: tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for degrees are "
             "bounded by 3 key/value heads (1), the sum over 96 elements of the key heads, whose leaves have 128 (1)");
-  EXPECT_EQ(invalid([](Config& c) { c.parallelism.tensor_parallel_degree = 2, c.parallelism.data_parallel_shard_degree = 2; }),
-            "parallelism.tensor_parallel_degree = 2 and data_parallel_shard_degree = 2: this version divides parameters over ranks of one kind; set data_parallel_shard_degree = 1, "
-            "ranks that are left hold replicas");
-  EXPECT_EQ(invalid([](Config& c) { c.parallelism.tensor_parallel_degree = 2, c.training.compile = true; }),
-            "parallelism.tensor_parallel_degree = 2 and training.compile = true: this version does not compile a divided model; set training.compile = false");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2; }),
+            "parallelism.expert_parallel_degree = 2: ranks that divide experts run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "every_round"; }),
+            "parallelism.expert_parallel_degree = 2: the model qwen3 quickstart has no experts");
 }
 
 // Keys that other trainers have under other names.
@@ -179,6 +178,10 @@ TEST(ConfigMessages, DegreesMustMultiplyToTheRanks) {
   EXPECT_EQ(data_degrees({.tensor_parallel_degree = 2}, 6).replicate, 3);
   EXPECT_EQ(message_of([] { data_degrees({.tensor_parallel_degree = 4}, 6); }),
             "parallelism.tensor_parallel_degree = 4 does not divide 6 ranks; start a multiple of 4 ranks, or set another degree");
+  EXPECT_EQ(data_degrees({.expert_parallel_degree = 2}, 6).expert, 2);
+  EXPECT_EQ(data_degrees({.data_parallel_shard_degree = 4, .expert_parallel_degree = 2}, 4).expert_shard(), 2);
+  EXPECT_EQ(message_of([] { data_degrees({.expert_parallel_degree = 4}, 6); }),
+            "parallelism.expert_parallel_degree = 4 does not divide 6 data-parallel ranks; expected one of 1, 2, 3, 6");
   EXPECT_EQ(degrees(1, -1, 6), "1 x 6");
   EXPECT_EQ(degrees(-1, 3, 6), "2 x 3");
   EXPECT_EQ(degrees(2, 2, 4), "2 x 2");

@@ -1,0 +1,222 @@
+// Experts on several ranks: outputs, losses and gradients of a rank that has all of them, bit for bit, and gradients of the right size.
+#include "tutti/parallel/expert_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+#include "tests/support/message_of.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/nn/moe.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/optim/grad_norm.h"
+#include "tutti/parallel/expert_shards.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::parallel {
+namespace {
+
+constexpr int64_t kTokens = 12, kDim = 10, kHidden = 6, kExperts = 8, kShards = 8;
+
+nn::MoEOptions options() {
+  return {.dim = kDim,
+          .hidden_dim = kHidden,
+          .router = {.num_experts = kExperts, .top_k = 3, .score_func = nn::ScoreFunction::softmax, .route_norm = true, .init = nn::Init::normal(0.7)},
+          .init = nn::Init::normal(0.5)};
+}
+
+Tensor tokens_of(int64_t shard, DType dtype) { return cast(facets::sample_tensor(static_cast<uint64_t>(shard) + 3, {kTokens, kDim}), dtype); }
+
+using Values = std::map<std::string, std::vector<float>>;
+
+std::vector<float> values_of(const Tensor& t) {
+  const NoGradScope no_grad;
+  const Tensor whole = to_contiguous(cast(dist::is_dtensor(t) ? dist::full_tensor(t) : t, DType::f32));
+  return {whole.data<float>(), whole.data<float>() + whole.numel()};
+}
+
+bool have_same_bits(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+
+// The first of the values that a rank has seen which is not as expected; "" if all are. It runs some of the shards only.
+std::string difference(const Values& seen, const Values& expected) {
+  for (const auto& [name, values] : seen) {
+    if (!have_same_bits(values, expected.at(name))) return name + " has other bits";
+  }
+  return "";
+}
+
+struct Case {
+  const char* name;
+  int ranks, experts;
+  DType dtype = DType::f32;
+};
+
+// A step of virtual shards whose loss is the sum of the squares of the outputs.
+Values step_of(const Case& c, comm::ProcessGroup& world) {
+  seed_all(11);
+  nn::MoE layer(options());
+  if (c.dtype != DType::f32) layer.to(c.dtype);
+  ExpertShards::Ranks ranks{.all = c.ranks > 1 ? &world : nullptr};
+  std::shared_ptr<comm::ProcessGroup> replicas;
+  if (c.experts > 1) {
+    const dist::Mesh all = dist::init_device_mesh("cpu", {c.ranks / c.experts, c.experts}, {.names = {"efsdp", "ep"}});
+    ranks.experts = all->slice({"ep"});
+    replicas = all->group("efsdp");
+    ranks.replicas = replicas.get();
+    expert_parallel(layer, ranks.experts);
+  }
+  nn::initialize(layer);
+  std::vector<Tensor> leaves;
+  for (const auto& [name, p] : layer.named_parameters()) leaves.push_back(p.leaf());
+  ExpertShards shards(kShards, ranks, leaves, Schedule::every_round, Overlap::none);
+  Values result;
+  for (const int64_t s : shards.mine()) {
+    const Tensor x = requires_grad_(tokens_of(s, c.dtype));
+    const Tensor y = layer.forward(x);
+    const Tensor losses = sum(mul(cast(y, DType::f32), cast(y, DType::f32)), {.dims = {1}});
+    backward(losses, full_like(losses, 0.5), {.sink = shards.sink()});
+    shards.add(detach(losses));
+    result[fmt::format("output {}", s)] = values_of(y);
+    result[fmt::format("gradient of tokens {}", s)] = values_of(grad_of(x));
+  }
+  const ShardSums sums = shards.finish();
+  result["loss"] = {static_cast<float>(sums.loss)};
+  result["norm"] = {optim::norm_of(sums.squares)};
+  for (size_t p = 0; p < leaves.size(); ++p) result[fmt::format("gradient {}", p)] = values_of(sums.gradients[p]);
+  return result;
+}
+
+class ExpertParallel : public testing::TestWithParam<Case> {};
+
+TEST_P(ExpertParallel, HasTheOutputsAndGradientsOfOneRank) {
+  const TokenGrainScope grain(4);
+  const Case& c = GetParam();
+  Values expected;
+  comm::run_ranks(1, [&](comm::ProcessGroup& world) { expected = step_of({"one", 1, 1, c.dtype}, world); });
+  comm::run_ranks(c.ranks, [&](comm::ProcessGroup& world) {
+    const std::string found = difference(step_of(c, world), expected);
+    if (!found.empty()) throw std::logic_error(found);
+  });
+}
+
+constexpr Case kCases[] = {
+    {"Ep2", 2, 2},
+    {"Ep4", 4, 4},
+    {"Ep8", 8, 8},
+    {"Dp2Ep2", 4, 2},
+    {"Dp3Ep2", 6, 2},
+    {"Dp2Ep4", 8, 4},
+    {"WithoutEp", 3, 1},
+    {"Ep4InBf16", 4, 4, DType::bf16},
+    {"Dp3Ep2InBf16", 6, 2, DType::bf16},
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, ExpertParallel, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+
+// The loss of all shards in f64 as a function of one element of a parameter.
+double loss_with(const std::string& changed, int64_t element, double by) {
+  seed_all(11);
+  nn::MoE layer(options());
+  nn::initialize(layer);
+  const NoGradScope no_grad;
+  layer.to(DType::f64);
+  for (const auto& [name, p] : layer.named_parameters()) {
+    if (name == changed) p.use().data<double>()[element] += by;
+  }
+  double loss = 0;
+  for (int64_t s = 0; s < kShards; ++s) {
+    const Tensor y = layer.forward(tokens_of(s, DType::f64));
+    loss += 0.5 * sum(mul(y, y)).item();
+  }
+  return loss;
+}
+
+// A gradient that every rank of a line added would be as many times too large as it has ranks.
+TEST(ExpertParallel, GradientsHaveTheSizeOfFiniteDifferencesOnAnyNumberOfRanks) {
+  const TokenGrainScope grain(4);
+  constexpr int64_t kOne = kHidden * kDim;  // elements of an expert
+  const std::pair<const char*, int64_t> elements[] = {{"experts.w1", 5}, {"experts.w1", 7 * kOne + 3}, {"experts.w2", 2 * kOne + 1}, {"experts.w3", 4 * kOne + 8}, {"gate.weight", 12}};
+  std::vector<std::string> names;
+  for (const auto& [name, p] : nn::MoE(options()).named_parameters()) names.push_back(name);
+  for (const int experts : {1, 2, 4}) {
+    comm::run_ranks(4, [&](comm::ProcessGroup& world) {
+      const Values seen = step_of({"sizes", 4, experts}, world);
+      if (world.rank() != 0) return;
+      for (const auto& [name, element] : elements) {
+        const double slope = (loss_with(name, element, 1e-5) - loss_with(name, element, -1e-5)) / 2e-5;
+        const auto p = std::find(names.begin(), names.end(), name) - names.begin();
+        EXPECT_NEAR(seen.at(fmt::format("gradient {}", p))[static_cast<size_t>(element)], slope, 1e-4 * std::max(1.0, std::abs(slope))) << name << " over " << experts << " ranks";
+      }
+    });
+  }
+}
+
+// A rank may have fewer tokens than others, or none.
+TEST(ExpertParallel, RanksMayHaveUnequalNumbersOfTokens) {
+  const TokenGrainScope grain(4);
+  comm::run_ranks(4, [&](comm::ProcessGroup& world) {
+    const dist::Mesh mesh = dist::init_device_mesh("cpu", {4}, {.names = {"ep"}});
+    seed_all(11);
+    nn::MoE layer(options()), all(options());
+    expert_parallel(layer, mesh, {.max_tokens = kTokens});
+    nn::initialize(layer);
+    nn::initialize(all);
+    const int64_t counts[] = {kTokens, 0, 5, 1};
+    const Tensor x = requires_grad_(facets::sample_tensor(static_cast<uint64_t>(world.rank()) + 1, {counts[world.rank()], kDim}));
+    const Tensor y = layer.forward(x);
+    TUTTI_CHECK(have_same_bits(values_of(y), values_of(all.forward(detach(x)))), "the outputs have other bits");
+    backward(y, full_like(y, 1.0));
+    TUTTI_CHECK(layer.experts->w1.grad().defined(), "the experts have no gradient");
+  });
+}
+
+TEST(ExpertParallel, StoresAndDrawsTheExpertsOfTheRank) {
+  comm::run_ranks(4, [&](comm::ProcessGroup& world) {
+    const dist::Mesh mesh = dist::init_device_mesh("cpu", {4}, {.names = {"ep"}});
+    seed_all(11);
+    nn::MoE fresh(options()), filled(options()), all(options());
+    expert_parallel(fresh, mesh);
+    for (nn::MoE* layer : {&fresh, &filled, &all}) nn::initialize(*layer);
+    expert_parallel(filled, mesh);
+    const std::vector<float> whole = values_of(all.experts->w1.master());
+    const auto part = static_cast<std::ptrdiff_t>(whole.size() / 4);
+    const std::vector<float> own(whole.begin() + part * world.rank(), whole.begin() + part * (world.rank() + 1));
+    EXPECT_EQ(fresh.experts->w1.stored().extents(), (Extents{kExperts / 4, kHidden, kDim}));
+    EXPECT_EQ(values_of(fresh.experts->w1.stored()), own);
+    EXPECT_EQ(values_of(filled.experts->w1.stored()), own);
+  });
+}
+
+TEST(ExpertParallel, SaysWhatDoesNotFit) {
+  comm::run_ranks(4, [&](comm::ProcessGroup&) {
+    const dist::Mesh all = dist::init_device_mesh("cpu", {2, 2}, {.names = {"efsdp", "ep"}});
+    nn::MoE layer(options());
+    EXPECT_NE(message_of([&] { expert_parallel(layer, all); }).find("has 2 dims; expected one, take mesh->slice({\"ep\"})"), std::string::npos);
+    nn::MoEOptions odd = options();
+    odd.router.num_experts = 7;
+    nn::MoE seven(odd);
+    EXPECT_EQ(message_of([&] { expert_parallel(seven, all->slice({"ep"})); }), "expert_parallel: '' has 7 experts, which 2 ranks cannot divide equally; expected a divisor of 7");
+    EXPECT_NE(message_of([&] { expert_parallel(layer, all->slice({"ep"}), {.max_tokens = -1}); }).find("max_tokens = -1"), std::string::npos);
+    expert_parallel(layer, all->slice({"ep"}), {.max_tokens = 128});
+    nn::initialize(layer);
+    EXPECT_NE(message_of([&] { layer.forward(zeros({200, kDim})); }).find("200 tokens, and max_tokens is 128"), std::string::npos);
+    nn::MoE small(options());
+    expert_parallel(small, all->slice({"ep"}));
+    nn::initialize(small);
+    EXPECT_NE(message_of([&] { small.forward(zeros({12, kDim})); }).find("a batch of 12 tokens is no multiple of numerics.token_grain = 128"), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::parallel
