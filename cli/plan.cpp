@@ -19,7 +19,7 @@ struct PlanFlags {
 };
 
 nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) {
-  nlohmann::json line = {{"ranks", layout.degrees.data() * layout.degrees.tensor}, {"dp_replicate", layout.degrees.replicate}, {"dp_shard", layout.degrees.shard}, {"tp", layout.degrees.tensor}};
+  nlohmann::json line = {{"ranks", layout.degrees.data() * layout.degrees.tensor}, {"dp_replicate", layout.degrees.replicate}, {"dp_shard", layout.degrees.shard}, {"tp", layout.degrees.tensor}, {"ep", layout.degrees.expert}};
   if (!layout.plan) {
     line["refusal"] = layout.refusal;
     return line;
@@ -33,7 +33,7 @@ nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) 
   line["host_bytes"] = plan.host_bytes(local_ranks);
   line["sent_gradient_bytes"] = static_cast<int64_t>(plan.gradient_bytes);
   line["sent_parameter_bytes"] = static_cast<int64_t>(plan.parameter_bytes);
-  line["sent_activation_bytes"] = static_cast<int64_t>(plan.tensor_bytes);
+  line["sent_activation_bytes"] = static_cast<int64_t>(plan.activation_bytes);
   return line;
 }
 
@@ -65,7 +65,7 @@ void add_plan(CLI::App& app, Action& action) {
   verb->add_option("-n,--ranks", flags->ranks, "Ranks, none of which is started; those that share the batch are at most numerics.virtual_shards")->check(CLI::Range(1, 4096))->capture_default_str();
   verb->add_option("--ranks-per-host", flags->local_ranks, "Ranks on each host; by default all")->check(CLI::PositiveNumber);
   verb->add_flag("--all", flags->all, "Every mesh of these ranks, whatever degrees the configuration gives: the possible ones by memory and bytes, then the others with the reason");
-  CLI::Option* json = verb->add_flag("--json", flags->json, "One object per layout: ranks, dp_replicate, dp_shard, tp, and in bytes of the rank with the highest peak activations_bytes, parameters_bytes, gradients_bytes, optimizer_bytes, workspace_bytes, data_bytes, peak_bytes; rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes, sent_activation_bytes a step; or refusal: why it is not possible");
+  CLI::Option* json = verb->add_flag("--json", flags->json, "One object per layout: ranks, dp_replicate, dp_shard, tp, ep, and in bytes of the rank with the highest peak activations_bytes, parameters_bytes, gradients_bytes, optimizer_bytes, workspace_bytes, data_bytes, peak_bytes; rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes, sent_activation_bytes a step; or refusal: why it is not possible");
   verb->add_flag("--svg", flags->svg, "A picture: a bar per layout, divided by category")->excludes(json);
   verb->allow_extras();  // --section.key=value
   verb->callback([flags, verb, &action] {

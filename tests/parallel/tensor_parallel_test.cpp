@@ -146,6 +146,38 @@ TEST(TensorParallel, TheGradientOfATableIsComputedWhereItLies) {
   });
 }
 
+// What the ranks of one model do differently is an error on all of them, which says who does what.
+TEST(TensorParallel, RanksThatDifferAreNamed) {
+  const SmallLeaves leaves;
+  const auto says = [](const std::function<void(const dist::Mesh&, SmallModel&)>& run) {
+    return message_of([&] {
+      comm::run_ranks(2, [&](comm::ProcessGroup&) {
+        const dist::Mesh mesh = dist::init_device_mesh("cpu", {2});
+        SmallModel model;
+        run(mesh, model);
+      }, {.timeout = std::chrono::seconds(20)});
+    });
+  };
+  const auto forward = [](const dist::Mesh& mesh, SmallModel& model, const Tensor& tokens) {
+    nn::initialize(model);
+    nn::call(model, dist::distribute_tensor(tokens, mesh, {}, {.src_data_rank = -1}));
+  };
+  const std::string plans = says([&](const dist::Mesh& mesh, SmallModel& model) {
+    ParallelPlan plan = small_plan(false);
+    if (mesh->rank() == 1) plan.erase(std::ranges::find(plan, "mlp.down", &PlanEntry::pattern));
+    parallelize_module(model, mesh, plan);
+    forward(mesh, model, small_tokens(0));
+  });
+  EXPECT_NE(plans.find("rank"), std::string::npos) << plans;
+  EXPECT_NE(plans.find("all_"), std::string::npos) << plans;
+  const std::string batches = says([&](const dist::Mesh& mesh, SmallModel& model) {
+    parallelize_module(model, mesh, small_plan(false));
+    forward(mesh, model, mesh->rank() == 1 ? narrow(small_tokens(0), 0, 0, 12) : small_tokens(0));
+  });
+  EXPECT_NE(batches.find("rank"), std::string::npos) << batches;
+  std::fprintf(stderr, "PLANS %s\nBATCHES %s\n", plans.c_str(), batches.c_str());
+}
+
 TEST(TensorParallel, KeepsValuesThatAreThereAndTiedWeights) {
   const SmallLeaves leaves;
   comm::run_ranks(2, [&](comm::ProcessGroup&) {

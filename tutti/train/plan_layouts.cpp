@@ -77,7 +77,7 @@ std::string plan_text(const PlannedLayout& layout, int64_t local_ranks) {
   if (least.peak() != most.peak()) text += fmt::format(" (the rank with the least: {:.1f})", mib(least.peak()));
   text += fmt::format("\n{:<14}{:>14.1f} for {} rank{}\n", "host", mib(plan.host_bytes(local_ranks)), local_ranks, local_ranks == 1 ? "" : "s");
   if (plan.ranks > 1) text += fmt::format("{:<14}{:>14.1f} a step: gradients {:.1f}, parameters {:.1f}, activations {:.1f}\n", "sent", mib(plan.sent_bytes()), mib(plan.gradient_bytes),
-                                          mib(plan.parameter_bytes), mib(plan.tensor_bytes));
+                                          mib(plan.parameter_bytes), mib(plan.activation_bytes));
   return text;
 }
 

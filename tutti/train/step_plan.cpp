@@ -16,6 +16,7 @@
 #include "tutti/parallel/gradient_buckets.h"
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
+#include "tutti/nn/moe.h"
 #include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/numerics.h"
@@ -107,17 +108,26 @@ struct StepPlanner::State {
   int64_t exchange_memory(const StepPlan& plan, int64_t rank);
   double sent_gradients(const StepPlan& plan);
   double sent_parameters(const StepPlan& plan) const;
+  double sent_activations(const StepPlan& plan);
 
   const Config config;
   const int64_t tensor, expert;
   const dist::Cut cut;  // of what data ranks divide
   std::vector<PlannedParameter> parameters;
+  double row_bytes = 0;  // of the rows of a token that go to experts and back, in forward and backward of all layers
   std::map<std::pair<int64_t, int64_t>, Shards> known;
 };
 
 StepPlanner::State::State(const Config& config)
     : config(config), tensor(config.parallelism.tensor_parallel_degree), expert(config.parallelism.expert_parallel_degree), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
+  // Rows go to the experts and back in forward and backward, their keys once; a forward that is run again does both once more.
+  const bool runs_again = config.activation_checkpoint.mode == "full";
   divided([&](models::LanguageModel& model, const dist::Mesh&) {
+    for (const nn::NamedMoE& moe : nn::moe_layers(model)) {
+      const nn::MoEOptions& o = moe.layer->options();
+      const int64_t row = o.dim * itemsize(moe.layer->experts->w1.use_dtype());
+      row_bytes += static_cast<double>(o.router.top_k * (runs_again ? 6 * row + 2 * itemsize(DType::i64) : 4 * row + itemsize(DType::i64)));
+    }
     std::vector<std::string> blocks;
     for (const nn::NamedModule& block : repeated_blocks(model)) blocks.push_back(block.name + ".");
     for (const nn::NamedParameter& p : model.named_parameters()) {
@@ -309,6 +319,14 @@ double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   return static_cast<double>(bytes) * (shards - 1) / shards;
 }
 
+// Rows that go to experts are counted as if all experts had equally many.
+double StepPlanner::State::sent_activations(const StepPlan& plan) {
+  const auto rounds = static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
+  if (tensor > 1) return shards(0, 1).tensor_bytes * rounds;
+  const auto tokens = static_cast<double>(config.training.global_batch_tokens / config.numerics.virtual_shards), ranks = static_cast<double>(expert);
+  return rounds * tokens * row_bytes * (ranks - 1) / ranks;
+}
+
 StepPlanner::StepPlanner(const Config& config) : config_(config) {}
 StepPlanner::~StepPlanner() = default;
 
@@ -333,8 +351,7 @@ StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
   }
   plan.gradient_bytes = state->sent_gradients(plan);
   plan.parameter_bytes = state->sent_parameters(plan);
-  const int64_t shards = (config_.numerics.virtual_shards + degrees.data() - 1) / degrees.data();
-  plan.tensor_bytes = degrees.tensor == 1 ? 0 : state->shards(0, 1).tensor_bytes * static_cast<double>(shards);
+  plan.activation_bytes = state->sent_activations(plan);
   return plan;
 }
 

@@ -30,9 +30,9 @@ struct StepPlan {
   std::vector<RankMemory> of_ranks;   // the first kPlannedRanks, of which the others are repetitions
   double gradient_bytes = 0;          // sent by the rank that sends the most, in a step
   double parameter_bytes = 0;
-  double tensor_bytes = 0;            // of activations and their cotangents, between ranks that divide the model
+  double activation_bytes = 0;        // and their cotangents, between ranks that divide the model or its experts
 
-  double sent_bytes() const { return gradient_bytes + parameter_bytes + tensor_bytes; }
+  double sent_bytes() const { return gradient_bytes + parameter_bytes + activation_bytes; }
   // The memory that `count` ranks on one host, the first ones, take.
   int64_t host_bytes(int64_t count) const;
   // The rank with the highest peak.

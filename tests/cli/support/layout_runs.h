@@ -17,6 +17,8 @@ struct LayoutRuns : testing::Test {
   }
   // Trains the run `name` of the quickstart with the flags `more`, behind `shell` (program.h).
   Output train(const std::string& name, const std::string& more, const std::string& shell = "") const;
+  // Starts it without waiting; the process id.
+  int start(const std::string& name, const std::string& more) const;
   // Losses, gradient norms, validation, sample, and the bytes of the last checkpoint.
   void expect_equal_runs(const std::string& a, const std::string& b) {
     for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
@@ -34,6 +36,9 @@ struct LayoutRuns : testing::Test {
       EXPECT_TRUE(work.read("runs/" + a + path) == work.read("runs/" + b + path)) << b << " " << file;
     }
   }
+  // The command that trains the run `name`, without its program.
+  std::string command(const std::string& name, const std::string& more) const;
+
   Workplace work;
   const std::string last;
   std::string flags;
