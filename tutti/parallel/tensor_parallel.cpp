@@ -7,6 +7,7 @@
 
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 #include "tutti/core/tree_cut.h"
 #include "tutti/nn/embedding.h"
 #include "tutti/nn/linear.h"
@@ -115,6 +116,22 @@ std::map<const void*, Placement> placements_of_plan(const std::vector<Styled>& s
   return result;
 }
 
+// UsageError on all ranks where they would divide the module in different ways: their first collective would be the one that finds it, or none.
+void check_same_plans(const std::vector<Styled>& styled, const nn::Module& module, const std::map<const void*, Placement>& placements, const dist::Mesh& mesh) {
+  uint64_t key = 1;
+  const auto note = [&](const std::string& text) { key = hash64(text, key); };
+  for (const Styled& s : styled) note(fmt::format("{} is {}", s.name, name_of(*s.style)));
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    const auto it = placements.find(parameter.identity());
+    note(fmt::format("{} {} {}", name, parameter.sizes(), it == placements.end() ? "R" : tutti::to_string(it->second)));
+  }
+  try {
+    mesh->group()->barrier({.agreement = key});
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("parallelize_module: the ranks of {} have different plans or modules; give all of them the same: {}", mesh->to_string(), error.what()));
+  }
+}
+
 // ---- moving activations ---------------------------------------------------------------------------------------------
 
 Tensor moved(const Tensor& t, const dist::Mesh& mesh, const std::optional<Placement>& as_is, const std::optional<Placement>& wanted) {
@@ -187,6 +204,7 @@ void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const Parall
   TUTTI_CHECK(mesh->has_coordinate(), "parallelize_module: rank {} is not in {}; call it on the ranks of the mesh only", mesh->rank(), mesh->to_string());
   const std::vector<Styled> styled = styled_modules(module, plan);
   const std::map<const void*, Placement> placements = placements_of_plan(styled, mesh->size());
+  check_same_plans(styled, module, placements, mesh);
   const MemoryCategoryScope category(MemoryCategory::parameters);
   std::vector<std::pair<nn::Parameter, Tensor>> masters;
   for (const auto& [name, parameter] : module.named_parameters()) {

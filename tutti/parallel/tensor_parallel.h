@@ -78,11 +78,11 @@ using ParallelPlan = std::vector<PlanEntry>;
 
 // Divides the module, and all below it, over the ranks of a mesh of one dim: parameters become distributed tensors as the plan says, and Replicate
 // where it says nothing; so do buffers. Parameters without values get memory for the part of this rank only; those that have values must have those
-// of all ranks. A tied weight stays tied. Call it before gradients, hooks and optimizers are set up. Enables loss parallelism (loss_parallel.h).
+// of all ranks. A tied weight stays tied. Call it before gradients, hooks and optimizers are set up. Collective. Enables loss parallelism (loss_parallel.h).
 //
 // UsageError, before anything changes: for a mesh of several dims or without this rank, a pattern that no module matches (with the nearest name), a style
 // for a module that it does not fit, two styles that place one parameter differently, and in strict mode for a mesh whose ranks cannot cut a sum at borders of its
-// tree (numerics contract, N3), naming the module and the largest legal degree.
+// tree (numerics contract, N3), naming the module and the largest legal degree; and on all ranks when their plans or modules differ.
 void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const ParallelPlan& plan);
 // The same style for the module itself.
 void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const ParallelStyle& style);
