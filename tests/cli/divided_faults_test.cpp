@@ -23,7 +23,7 @@ TEST_P(DividedFaults, AKilledRankIsNamedAndEndsTheRun) {
     const std::string run = last ? "last" : "first";
     const int pid = start(run, GetParam().flags);
     const auto is_under_way = [&] { return work.read("runs/" + run + "/metrics.jsonl").find("\"step\":3,") != std::string::npos; };
-    for (int i = 0; i < 3000 && !is_under_way(); ++i) usleep(20'000);
+    for (int i = 0; i < 3000 && !is_under_way(); ++i) usleep(50'000);
     ASSERT_TRUE(is_under_way()) << work.read("err.txt");
     const std::vector<int> ranks = children_of(pid);
     ASSERT_EQ(ranks.size(), static_cast<size_t>(GetParam().ranks));

@@ -26,6 +26,7 @@
 #include "tutti/train/lr_schedule.h"
 #include "tutti/train/machine.h"
 #include "tutti/train/memory_report.h"
+#include "tutti/train/plan_layouts.h"
 #include "tutti/train/planted_loss.h"
 #include "tutti/train/run_log.h"
 #include "tutti/train/run_model.h"
@@ -333,7 +334,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
                     {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
-                    {"ranks", std::to_string(ranks_)}});
+                    {"ranks", std::to_string(ranks_)}, {"mesh", mesh_name(data_degrees(config_.parallelism, ranks_))}});
     if (config_.validation.every > 0) {
       const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
                                                         : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
