@@ -127,7 +127,7 @@ train::Config configuration_of(const LayoutsProblem& problem, const Words& flags
 // Ranks must share work, memory and bytes: one that computes, holds or sends what another layout would is none of its kind, though its bits are right.
 // Small things are the same on every rank, and what a kernel needs for itself is not planned.
 std::string excess_of(const LayoutResult& result, const LayoutResult& base, const train::Config& config, int64_t ranks) {
-  constexpr double kTrust = 1.1, kSlack = 1 << 20;
+  constexpr double kTrust = 1.1, kMemorySlack = 256 << 10, kBytesSlack = 64 << 10;
   const train::DataDegrees degrees = train::data_degrees(config.parallelism, ranks);
   const int64_t shards = config.numerics.virtual_shards;
   const double share = static_cast<double>((shards + degrees.data() - 1) / degrees.data()) / static_cast<double>(shards * degrees.tensor);
@@ -136,9 +136,9 @@ std::string excess_of(const LayoutResult& result, const LayoutResult& base, cons
   const auto flops = static_cast<double>(result.product_flops), most_flops = static_cast<double>(base.product_flops) * share * again;
   const auto mib = [](auto bytes) { return static_cast<double>(bytes) / (1 << 20); };
   if (flops > kTrust * most_flops) return fmt::format("rank 0 computes {:.2f} GFLOP in its matrix products, and its share is {:.2f}", flops / 1e9, most_flops / 1e9);
-  if (static_cast<double>(result.peak_bytes) > kTrust * static_cast<double>(result.planned_peak_bytes) + kSlack)
+  if (static_cast<double>(result.peak_bytes) > kTrust * static_cast<double>(result.planned_peak_bytes) + kMemorySlack)
     return fmt::format("rank 0 needs {:.1f} MiB, and {:.1f} are planned", mib(result.peak_bytes), mib(result.planned_peak_bytes));
-  if (static_cast<double>(result.sent_bytes) > kTrust * static_cast<double>(result.planned_sent_bytes) + kSlack)
+  if (static_cast<double>(result.sent_bytes) > kTrust * static_cast<double>(result.planned_sent_bytes) + kBytesSlack)
     return fmt::format("rank 0 sends {:.1f} MiB a step, and {:.1f} are planned", mib(result.sent_bytes), mib(result.planned_sent_bytes));
   return "";
 }

@@ -42,7 +42,7 @@ int run_plan(const PlanFlags& flags) {
   TUTTI_CHECK(local <= flags.ranks, "--ranks-per-host {} is more than the {} ranks of -n", local, flags.ranks);
   std::vector<std::string> overrides = flags.overrides;
   // Degrees that fit any number of ranks.
-  if (flags.all) overrides.insert(overrides.end(), {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1", "--parallelism.tensor_parallel_degree=1"});
+  if (flags.all) overrides.insert(overrides.end(), {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1", "--parallelism.tensor_parallel_degree=1", "--parallelism.expert_parallel_degree=1"});
   const train::Config config = resolved_config(flags.config, overrides, {}, flags.ranks);
   const bool shared = shares_memory(config, flags.ranks, local);
   const std::vector<train::PlannedLayout> layouts =

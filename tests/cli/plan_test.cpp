@@ -123,6 +123,12 @@ TEST_F(Plan, ListsMeshesOfRanksThatDivideTheModel) {
   EXPECT_NE(made.out.find("\ntp 8                              not possible: parallelism.tensor_parallel_degree = 8: "), std::string::npos) << made.out;
 }
 
+TEST_F(Plan, ListsMeshesOfRanksThatDivideExperts) {
+  const Output made = work.tutti(std::string("plan ") + kConfig + "--model.flavor=tiny_moe-ep8 --data.sequence_length=256 --all -n 4");
+  ASSERT_EQ(made.status, 0) << work.read("err.txt");
+  for (const char* mesh : {"dp_shard 4 x ep 4", "dp_replicate 2 x dp_shard 2 x ep 2", "dp_shard 4"}) EXPECT_NE(("\n" + made.out).find(std::string("\n") + mesh + "  "), std::string::npos) << made.out;
+}
+
 // A rank of two sends half of each sum over both, and gathers half of what is cut: what the counter of a training step counts.
 TEST_F(Plan, KnowsWhatTensorParallelRanksExchange) {
   const auto sent = [&](const std::string& flags) { return plan("--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 --parallelism.tensor_parallel_degree=" + flags)["sent_activation_bytes"].get<double>(); };

@@ -6,7 +6,10 @@
 #include "tests/support/same_bits.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/io/safetensors.h"
+#include "tutti/nn/containers.h"
+#include "tutti/nn/linear.h"
 #include "tutti/nn/moe.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::nn {
 namespace {
@@ -42,6 +45,28 @@ TEST(PublishedExperts, ComeBackFromAFile) {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) expect_same_bits(a[i].second, b[i].second, a[i].first);
   }
+}
+
+// A list of gated layers has the names of published experts, and stays a list.
+TEST(PublishedExperts, AListOfThatNameStaysAList) {
+  struct Gated final : Module {
+    Child<Linear> gate_proj{this, "gate_proj", 2, 3}, up_proj{this, "up_proj", 2, 3}, down_proj{this, "down_proj", 3, 2};
+  };
+  struct Listed final : Module {
+    Listed() {
+      for (int i = 0; i < 2; ++i) experts->add();
+    }
+    Child<ModuleList<Gated>> experts{this, "experts"};
+  };
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "listed.safetensors";
+  Listed from, to;
+  seed_all(1);
+  initialize(from);
+  save(from, path);
+  EXPECT_TRUE(load(to, path).empty());
+  const StateDict a = from.state_dict(), b = to.state_dict();
+  for (size_t i = 0; i < a.size(); ++i) expect_same_bits(a[i].second, b[i].second, a[i].first);
 }
 
 TEST(PublishedExperts, ThatAreNotWholeAreRefused) {

@@ -181,6 +181,49 @@ TEST(ExpertParallel, RanksMayHaveUnequalNumbersOfTokens) {
   });
 }
 
+// Without max_tokens, places of tokens would be numbered differently.
+TEST(ExpertParallel, UnequalNumbersOfTokensAreAnErrorOnAllRanks) {
+  const TokenGrainScope grain(4);
+  comm::run_ranks(2, [&](comm::ProcessGroup& world) {
+    const dist::Mesh mesh = dist::init_device_mesh("cpu", {2}, {.names = {"ep"}});
+    seed_all(11);
+    nn::MoE layer(options());
+    expert_parallel(layer, mesh);
+    nn::initialize(layer);
+    const std::string said = message_of([&] { layer.forward(zeros({world.rank() == 0 ? 8 : 12, kDim})); });
+    EXPECT_NE(said.find(world.rank() == 0 ? "has at most 8 tokens with 3 experts each, of 8" : "has at most 12 tokens with 3 experts each, of 8"), std::string::npos) << said;
+    EXPECT_EQ(layer.forward(zeros({8, kDim})).extents(), (Extents{8, kDim})) << "the next step";
+  });
+}
+
+// A step that is refused leaves nothing behind.
+TEST(ExpertParallel, AStepAfterARefusedOneIsAsWithoutIt) {
+  const TokenGrainScope grain(4);
+  comm::run_ranks(2, [&](comm::ProcessGroup& world) {
+    const dist::Mesh all = dist::init_device_mesh("cpu", {1, 2}, {.names = {"efsdp", "ep"}});
+    seed_all(11);
+    nn::MoE layer(options());
+    expert_parallel(layer, all->slice({"ep"}));
+    nn::initialize(layer);
+    std::vector<Tensor> leaves;
+    for (const auto& [name, p] : layer.named_parameters()) leaves.push_back(p.leaf());
+    ExpertShards shards(kShards, {.all = &world, .experts = all->slice({"ep"}), .replicas = all->group("efsdp").get()}, leaves, Schedule::every_round, Overlap::none);
+    const auto run = [&](int64_t s) {
+      const Tensor y = layer.forward(tokens_of(s, DType::f32));
+      backward(y, full_like(y, 0.5), {.sink = shards.sink()});
+    };
+    const auto step = [&] {
+      for (const int64_t s : shards.mine()) run(s), shards.add(zeros({1}));
+      return shards.finish();
+    };
+    const ShardSums before = step();
+    run(shards.mine()[0]);
+    EXPECT_THROW(shards.add(zeros({1}, DType::f64)), UsageError);
+    const ShardSums after = step();
+    for (size_t p = 0; p < leaves.size(); ++p) EXPECT_TRUE(have_same_bits(values_of(before.gradients[p]), values_of(after.gradients[p]))) << p;
+  });
+}
+
 TEST(ExpertParallel, StoresAndDrawsTheExpertsOfTheRank) {
   comm::run_ranks(4, [&](comm::ProcessGroup& world) {
     const dist::Mesh mesh = dist::init_device_mesh("cpu", {4}, {.names = {"ep"}});

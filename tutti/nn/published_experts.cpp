@@ -52,10 +52,11 @@ StateDict published(const StateDict& state) {
   return list;
 }
 
-GroupedTensors::GroupedTensors(const SafetensorsFile& file) : file_(file) {
+GroupedTensors::GroupedTensors(const SafetensorsFile& file, const std::function<bool(const std::string& name)>& wants) : file_(file) {
   for (const io::SafetensorsEntry& entry : file.entries()) {
     const std::optional<ExpertName> place = expert_name_in(entry.name);
-    if (place) groups_[place->grouped][place->expert] = entry.name;
+    const bool is_part = place && place->expert < std::ssize(file.entries()) && wants(place->grouped);
+    if (is_part) groups_[place->grouped][place->expert] = entry.name;
     else entries_.push_back({entry.name, entry.shape, entry.dtype, describe(file.tensor(entry.name))});
   }
   for (const auto& [name, of_expert] : groups_) {

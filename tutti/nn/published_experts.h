@@ -5,6 +5,7 @@
 //   model.layers.0.mlp.experts.3.up_proj.weight   [F, D]                 model.layers.0.mlp.experts.w3 [E, F, D]
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,8 +40,8 @@ class GroupedTensors {
     DType dtype;
     std::string text;  // for messages
   };
-  // `file` must outlive this.
-  explicit GroupedTensors(const SafetensorsFile& file);
+  // `file` must outlive this. Put together are those tensors that somebody `wants` under their common name; a list of modules may be named "experts", too.
+  GroupedTensors(const SafetensorsFile& file, const std::function<bool(const std::string& name)>& wants);
   const std::vector<Entry>& entries() const { return entries_; }
   bool contains(const std::string& name) const { return groups_.contains(name) || is_whole(name); }
   // The values: a view of the file's pages, or in new memory where they were put together.

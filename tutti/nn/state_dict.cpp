@@ -1,5 +1,6 @@
 #include "tutti/nn/state_dict.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <string_view>
@@ -115,10 +116,10 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
 
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
   const SafetensorsFile file(path);
-  const GroupedTensors tensors(file);
+  const std::vector<Target> targets = targets_of(module);
+  const GroupedTensors tensors(file, [&](const std::string& name) { return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return t.name == name; }); });
   std::vector<Offer> offers;
   for (const GroupedTensors::Entry& entry : tensors.entries()) offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text});
-  const std::vector<Target> targets = targets_of(module);
   LoadReport report = compare(targets, offers, options, path);
   NoGradScope no_grad;
   for (const Target& target : targets) {

@@ -6,6 +6,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/nn/moe.h"
 #include "tutti/ops/binary.h"
@@ -49,6 +50,20 @@ void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertPar
 ExchangeDispatcher::ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options)
     : group_(std::move(group)), experts_(experts), options_(options) {}
 
+// Ranks number the places of tokens alike, or their rows would come to experts of others. They meet when that changes.
+void ExchangeDispatcher::agree(int64_t most, int64_t slots_per_token) const {
+  const int64_t sizes[] = {most, slots_per_token, experts_};
+  const uint64_t key = hash64(sizes, sizeof sizes, 1);
+  if (key == agreed_) return;
+  try {
+    group_->barrier({.agreement = key});
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("ExchangeDispatcher: rank {} of group '{}' has at most {} tokens with {} experts each, of {}, and others have other numbers; give all ranks as many "
+                                 "tokens, or set max_tokens: {}", group_->rank(), group_->name(), most, slots_per_token, experts_, error.what()));
+  }
+  agreed_ = key;
+}
+
 // A row travels with its expert and its place among the tokens of all ranks, as one number: expert * places + place. What is not a row of anybody is behind all of
 // them when these are sorted.
 nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
@@ -59,6 +74,7 @@ nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routin
               "ExchangeDispatcher: a batch of {} tokens is no multiple of numerics.token_grain = {}, so that tokens of {} ranks would be summed in another order than those of one; "
               "use batches that are, or one rank for the experts", most, token_grain(), ranks);
   TUTTI_CHECK(T <= most, "ExchangeDispatcher: {} tokens, and max_tokens is {}", T, most);
+  agree(most.value(), K.value());
   const SymInt capacity = ranks * most * std::min(K.value(), own_experts);
 
   nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};

@@ -29,20 +29,23 @@ struct ExpertParallelOptions {
 // ranks that is no power of two.
 void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertParallelOptions& options = {});
 
-// Rows travel by all_to_all with room for the worst case, so that no rank asks for counts, and a step can be compiled. Rows are sorted by
+// Rows travel by all_to_all with room for the worst case, so that no count is read on the way, and a step can be compiled. Rows are sorted by
 // expert, rank and token.
 class ExchangeDispatcher final : public nn::TokenDispatcher {
  public:
   // `experts` in all, which the ranks of `group` divide.
   ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options);
-  // UsageError in strict mode for a batch whose tokens are no multiple of the token grain: the tokens of several ranks would be summed in another order.
+  // UsageError on all ranks when they have other sizes, without max_tokens also other numbers of tokens; in strict mode for a batch whose tokens are no multiple of the token grain: the tokens of several ranks would be summed in another order.
   nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing) const override;
   Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
 
  private:
   const std::shared_ptr<comm::ProcessGroup> group_;
   const int64_t experts_;
+  void agree(int64_t most, int64_t slots_per_token) const;
+
   const ExpertParallelOptions options_;
+  mutable uint64_t agreed_ = 0;  // what the ranks have said last of the sizes that they must share
 };
 
 }  // namespace tutti::parallel

@@ -31,18 +31,34 @@ ExpertShards::ExpertShards(int64_t count, const Ranks& ranks, const std::vector<
   experts_.emplace(count / together, ranks.replicas, chosen(parameters, is_expert_, true), schedule, overlap);
 }
 
+// When a call of one throws, the step is over for both.
+template <class Call>
+auto ExpertShards::both(const Call& call) {
+  try {
+    return call();
+  } catch (...) {
+    shared_.abandon();
+    if (experts_) experts_->abandon();
+    throw;
+  }
+}
+
 void ExpertShards::add(const Tensor& losses) {
-  shared_.add(losses);
-  if (experts_) experts_->add(Tensor::empty({0}));
+  both([&] {
+    shared_.add(losses);
+    if (experts_) experts_->add(Tensor::empty({0}));
+  });
 }
 
 // The calls of the two follow each other as in add() of the ranks that have a shard in the last round.
 ShardSums ExpertShards::finish() {
   if (!experts_) return shared_.finish();
-  shared_.skip();
-  experts_->skip();
-  ShardSums sums = shared_.finish();
-  ShardSums of_experts = experts_->finish();
+  auto [sums, of_experts] = both([&] {
+    shared_.skip();
+    experts_->skip();
+    ShardSums first = shared_.finish();
+    return std::pair{std::move(first), experts_->finish()};
+  });
   std::vector<Tensor> all;
   for (size_t p = 0, shared = 0, expert = 0; p < is_expert_.size(); ++p) all.push_back(std::move(is_expert_[p] ? of_experts.gradients[expert++] : sums.gradients[shared++]));
   sums.gradients = std::move(all);

@@ -32,6 +32,8 @@ class ExpertShards {
   ShardSums finish();
 
  private:
+  template <class Call>
+  auto both(const Call& call);
   // Hands uses on to the tree that their leaf belongs to.
   class JoinedSink final : public UseSink {
    public:

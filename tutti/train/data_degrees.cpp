@@ -25,7 +25,11 @@ DataDegrees data_degrees(const ParallelismConfig& config, int64_t all_ranks) {
               "parallelism.data_parallel_replicate_degree = {} and data_parallel_shard_degree = {} do not fit {} rank{}: {}", replicate, shard, ranks, ranks == 1 ? "" : "s",
               is_open ? fmt::format("expected one of {}", divisors) : fmt::format("their product is {}; set one of them to -1, or start {} ranks", given, given));
   const int64_t expert = config.expert_parallel_degree;
-  TUTTI_CHECK(ranks % expert == 0, "parallelism.expert_parallel_degree = {} does not divide {} data-parallel rank{}; expected one of {}", expert, ranks, ranks == 1 ? "" : "s", divisors);
+  std::string powers;
+  for (int64_t d = 1; d <= ranks; d *= 2) {
+    if (ranks % d == 0) powers += fmt::format("{}{}", powers.empty() ? "" : ", ", d);
+  }
+  TUTTI_CHECK(ranks % expert == 0, "parallelism.expert_parallel_degree = {} does not divide {} data-parallel rank{}; expected one of {}", expert, ranks, ranks == 1 ? "" : "s", powers);
   if (replicate == -1) return {ranks / shard, shard, tensor, expert};
   return {replicate, shard == -1 ? ranks / replicate : shard, tensor, expert};
 }

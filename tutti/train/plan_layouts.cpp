@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "tutti/core/error.h"
+#include "tutti/nn/moe.h"
+#include "tutti/train/run_model.h"
 
 namespace tutti::train {
 namespace {
@@ -45,6 +47,16 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
       if (data % shard != 0) continue;
       layouts.push_back(planned(planner, ranks, {data / shard, shard, tensor}, is_shared));
       if (!layouts.back().plan) break;  // and so are the others of that degree
+    }
+  }
+  // Ranks that divide experts, where there are any, exchange gradients every round.
+  Config rounds = config;
+  rounds.parallelism.data_parallel_schedule = "every_round";
+  StepPlanner of_experts(rounds);
+  const bool has_experts = !nn::moe_layers(*build_model(config)).empty();
+  for (int64_t expert = 2; has_experts && expert <= ranks && ranks % expert == 0; expert *= 2) {
+    for (int64_t shard = 1; shard <= ranks; ++shard) {
+      if (ranks % shard == 0) layouts.push_back(planned(of_experts, ranks, {ranks / shard, shard, 1, expert}, is_shared));
     }
   }
   std::stable_sort(layouts.begin(), layouts.end(), [](const PlannedLayout& a, const PlannedLayout& b) {

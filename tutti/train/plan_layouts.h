@@ -17,7 +17,7 @@ struct PlannedLayout {
 
 // The layout of the configuration.
 PlannedLayout plan_layout(const Config& config, int64_t ranks, bool is_shared);
-// All of them, ascending by the memory of the largest rank, then by bytes sent; those that are not possible last.
+// All of them, and where the model has experts those that divide them with gradients exchanged every round, ascending by the memory of the largest rank, then by bytes sent; those that are not possible last.
 std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, bool is_shared);
 
 // "dp_replicate 2 x dp_shard 4 x tp 2"; "1 rank".

@@ -68,6 +68,15 @@ int64_t set_bytes(const parallel::UseLayout& layout, bool all_uses) {
   return bytes;
 }
 
+// All uses of all gradients, without what the allocator rounds them up to.
+int64_t dense_bytes(const parallel::UseLayout& layout) {
+  int64_t bytes = 0;
+  for (const auto& uses : layout) {
+    if (!uses.empty()) bytes += kF32 * numel_of(uses[0]) * std::ssize(uses);
+  }
+  return bytes;
+}
+
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
 }  // namespace
@@ -97,7 +106,17 @@ struct StepPlanner::State {
     Extents sizes;
     DType use_dtype;
     int block;  // of the model, which fully_shard() takes by itself; -1: of none
+    bool is_expert;  // which ranks divide already, so that fewer divide it further
   };
+  // Over how many data ranks a parameter is divided, the place of a rank among them, and how many ranks add its gradient.
+  struct Division {
+    int64_t parts, index, adders;
+  };
+  static Division division_of(const PlannedParameter& p, const StepPlan& plan, int64_t rank) {
+    const DataDegrees& d = plan.degrees;
+    if (!p.is_expert) return {d.shard, rank % d.shard, d.data()};
+    return {d.expert_shard(), rank % d.shard / d.expert % d.expert_shard(), d.data() / d.expert};
+  }
 
   explicit State(const Config& config);
   void divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const;
@@ -128,11 +147,13 @@ StepPlanner::State::State(const Config& config)
       const int64_t row = o.dim * itemsize(moe.layer->experts->w1.use_dtype());
       row_bytes += static_cast<double>(o.router.top_k * (runs_again ? 6 * row + 2 * itemsize(DType::i64) : 4 * row + itemsize(DType::i64)));
     }
-    std::vector<std::string> blocks;
+    std::vector<std::string> blocks, divided_already;
+    for (const nn::NamedMoE& moe : expert > 1 ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) divided_already.push_back(moe.name + ".experts.");
+    const auto starts = [](const std::string& name, const std::vector<std::string>& prefixes) { return std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& b) { return name.starts_with(b); }); };
     for (const nn::NamedModule& block : repeated_blocks(model)) blocks.push_back(block.name + ".");
     for (const nn::NamedParameter& p : model.named_parameters()) {
       const auto block = std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
-      parameters.push_back({p.parameter.stored().extents(), p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin())});
+      parameters.push_back({p.parameter.stored().extents(), p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin()), starts(p.name, divided_already)});
     }
   });
 }
@@ -202,13 +223,13 @@ StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& mode
 }
 
 int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank) const {
-  const int64_t shards = plan.degrees.shard;
-  int64_t masters = 0, pages = 0, root = 0;
+  int64_t masters = 0, pages = 0, own_pages = 0, root = 0;
   std::vector<int64_t> blocks;
   const bool lasts = outlives_ranks(config, plan);
   for (const PlannedParameter& p : parameters) {
     const bool is_copied = p.use_dtype != DType::f32;
     const int64_t copy = numel_of(p.sizes) * itemsize(p.use_dtype);
+    const auto [shards, index, adders] = division_of(p, plan, rank);
     if (lasts) {
       masters += kF32 * numel_of(p.sizes) / plan.ranks + (!is_copied ? 0 : shards == 1 ? block_bytes(copy) : copy / shards);
       continue;
@@ -217,17 +238,18 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
       masters += f32_block(p.sizes) + (is_copied ? block_bytes(copy) : 0);
       continue;
     }
-    if (is_copied || !plan.is_shared) masters += f32_block(part_sizes(p.sizes, rank % shards, shards, cut));
+    if (is_copied || !plan.is_shared) masters += f32_block(part_sizes(p.sizes, index, shards, p.is_expert ? dist::Cut::halving : cut));
     if (p.block >= std::ssize(blocks)) blocks.resize(static_cast<size_t>(p.block) + 1);
     (p.block < 0 ? root : blocks[static_cast<size_t>(p.block)]) += copy;
     pages += copy;
+    own_pages += copy / shards;
   }
-  if (shards == 1 || lasts) return masters;
-  if (plan.is_shared) return masters + pages / shards;
+  if (plan.degrees.shard == 1 || lasts) return masters;
+  if (plan.is_shared) return masters + own_pages;
   // The peak is where backward begins: the last block has been gathered, and the one before it is on its way.
   const bool keeps_all = config.training.compile || config.parallelism.fsdp_reshard_after_forward == "never" || blocks.empty();
   const int64_t block = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
-  return masters + (keeps_all ? pages : std::min(pages, root + 2 * block) + block / shards);
+  return masters + (keeps_all ? pages : std::min(pages, root + 2 * block) + block / plan.degrees.shard);
 }
 
 // What gradients take while ranks exchange them.
@@ -261,7 +283,10 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
   int64_t kept = 0;  // this rank's slices of the rounds before
   if (is_every_round(config) && plan.degrees.data() > 1) {
     const int64_t last_round = (config.numerics.virtual_shards - 1) / plan.degrees.data();
-    if (last_round > 0) kept = most_nodes(0, last_round * plan.degrees.data()) * set_bytes(program.layout, true) / plan.degrees.data();
+    for (size_t p = 0; p < parameters.size() && last_round > 0; ++p) {
+      const int64_t adders = division_of(parameters[p], plan, rank).adders;
+      kept += most_nodes(0, last_round * adders) * set_bytes({program.layout[p]}, true) / adders;
+    }
     of(memory, MemoryCategory::gradients) += kept;
   }
   const int64_t exchange = kept + exchange_memory(plan, rank);
@@ -279,7 +304,10 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
     return memory;
   }
-  for (const PlannedParameter& p : parameters) of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, rank % plan.degrees.shard, plan.degrees.shard, cut));
+  for (const PlannedParameter& p : parameters) {
+    const auto [parts, index, adders] = division_of(p, plan, rank);
+    of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, index, parts, p.is_expert ? dist::Cut::halving : cut));
+  }
   return memory;
 }
 
@@ -288,24 +316,24 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
   if (plan.degrees.data() == 1) return 0;
   const int64_t shards_in_all = config.numerics.virtual_shards;
   const auto [begin, end] = shards_of(config, 0, plan.degrees.data());
-  double elements = 0, uses = 0;
-  for (const auto& of_parameter : shards(begin, end).layout) {
-    if (of_parameter.empty()) continue;
-    const auto numel = static_cast<double>(numel_of(of_parameter[0]));
-    elements += numel;
-    uses += numel * static_cast<double>(of_parameter.size());
-  }
+  const parallel::UseLayout& layout = shards(begin, end).layout;
   const auto ranks = static_cast<double>(plan.degrees.data());
   // Replicas in a tree over ranks add each use by itself, as all_reduce.
-  if (!is_every_round(config) && plan.degrees.shard == 1 && std::has_single_bit(static_cast<uint64_t>(plan.degrees.data()))) return 2 * kF32 * uses * (ranks - 1) / ranks;
+  if (!is_every_round(config) && plan.degrees.shard == 1 && std::has_single_bit(static_cast<uint64_t>(plan.degrees.data()))) return 2 * static_cast<double>(dense_bytes(layout)) * (ranks - 1) / ranks;
   int64_t nodes = (shards_in_all + plan.degrees.data() - 1) / plan.degrees.data();
   if (!is_every_round(config)) {
     nodes = 0;
     for (const auto& of_rank : parallel::consecutive_shards(shards_in_all, static_cast<int>(plan.degrees.data()))) nodes = std::max(nodes, std::ssize(of_rank));
   }
-  const double keepers = plan.degrees.shard == 1 ? ranks : static_cast<double>(plan.degrees.replicate);
-  const double kept = elements / static_cast<double>(plan.degrees.shard);
-  return kF32 * (static_cast<double>(nodes) * uses * (ranks - 1) / ranks + kept * (keepers - 1) / keepers);
+  double bytes = 0;
+  for (size_t p = 0; p < layout.size(); ++p) {
+    if (layout[p].empty()) continue;
+    const auto [parts, index, adders] = division_of(parameters[p], plan, 0);
+    const auto adding = static_cast<double>(adders), keepers = adding / static_cast<double>(parts);
+    const double kept = static_cast<double>(kF32 * numel_of(layout[p][0])) / static_cast<double>(parts);
+    bytes += static_cast<double>(nodes * dense_bytes({layout[p]})) * (adding - 1) / adding + kept * (keepers - 1) / keepers;
+  }
+  return bytes;
 }
 
 // Blocks that a rank gives back between forward and backward are gathered twice for each shard, other parameters once a step.
@@ -342,6 +370,7 @@ StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
     divided.parallelism.expert_parallel_degree = degrees.expert;
     check_tensor_parallel(divided);
     check_expert_parallel(divided);
+    check_survival(divided);
     state = std::make_unique<State>(divided);
   }
   StepPlan plan{.ranks = ranks, .degrees = degrees, .is_shared = is_shared};

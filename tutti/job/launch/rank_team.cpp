@@ -112,7 +112,7 @@ bool RankTeam::is_survived(const RankProcess& process) {
   const int status = process.wait_status();
   if (!job_ || !WIFSIGNALED(status) || WTERMSIG(status) == SIGABRT || end_signals_ > 0 || ending_ != Ending::none) return false;
   const int left = static_cast<int>(std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return p.is_running(); }));
-  if (left == 0) return false;
+  if (left == 0 && restarts_left_ <= static_cast<int>(lost_.size())) return false;
   std::fprintf(stderr, "tutti: %s; %d rank%s on without it\n", describe_exit(process.rank(), process.pid(), status, where_).c_str(), left, left == 1 ? " goes" : "s go");
   for (const std::string& line : process.last_lines()) std::fprintf(stderr, "    %s\n", line.c_str());
   const int local = process.rank() - first_.rank;
@@ -133,6 +133,7 @@ void RankTeam::publish() {
 }
 
 void RankTeam::regroup() {
+  if (ending_ != Ending::none || end_signals_ > 0) return;
   // A replacement that has just joined does not wait for those who have ended.
   bool is_other = std::exchange(has_left_, false) || !lost_.empty(), works = false;
   const std::vector<int> lost = std::exchange(lost_, {});
