@@ -229,15 +229,19 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     flags.push_back(fmt::format("--parallelism.tensor_parallel_degree={}", degree));
     return flags;
   };
-  const auto why_not_products = [&](int degree) -> std::string {
-    train::Config config = configuration_of(problem);
-    config.parallelism.tensor_parallel_degree = degree;
+  const auto why_not = [](const train::Config& config) -> std::string {
     try {
       train::check_tensor_parallel(config);
+      train::check_expert_parallel(config);
     } catch (const UsageError& error) {
       return error.what();
     }
     return "";
+  };
+  const auto why_not_products = [&](int degree) {
+    train::Config config = configuration_of(problem);
+    config.parallelism.tensor_parallel_degree = degree;
+    return why_not(config);
   };
   rows.push_back({.name = "tp-two-ranks", .flags = products(ranks(2), 2), .variables = {}, .why_not = why_not_products(2)});
   rows.push_back({.name = "dp-two-by-tp-two", .flags = products(ranks(4), 2), .variables = {}, .why_not = why_not_products(2)});
@@ -258,16 +262,11 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     flags.push_back("--parallelism.data_parallel_schedule=every_round");
     return flags;
   };
-  const auto why_no_experts = [&](int degree) -> std::string {
+  const auto why_no_experts = [&](int degree) {
     train::Config config = configuration_of(problem);
     config.parallelism.expert_parallel_degree = degree;
     config.parallelism.data_parallel_schedule = "every_round";
-    try {
-      train::check_expert_parallel(config);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "";
+    return why_not(config);
   };
   rows.push_back({.name = "ep-two-ranks", .flags = experts(ranks(2), 2), .variables = {}, .why_not = why_no_experts(2)});
   rows.push_back({.name = "fsdp-four-ranks-ep-two", .flags = experts(divided(ranks(4), 4), 2), .variables = {}, .why_not = why_no_experts(2)});
@@ -369,19 +368,21 @@ LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, con
   std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
   result.step_ms = times[times.size() / 2];
   result.digest = train::digest_of(train::verify_checkpoint(result.run));
-  const Words& last_flags = layout.resumed_with.empty() ? layout.flags : layout.resumed_with;
-  const train::Config config = configuration_of(problem, last_flags);
-  const int64_t ranks = std::stoll(last_flags[1]);
-  const std::string& transport = config.runtime.transport;
-  const train::StepPlan plan = train::StepPlanner(config).plan(ranks, transport == "auto" || transport == "shm" || transport == "threads");
   result.product_flops = records.back().product_flops;
   result.peak_bytes = records.back().memory_peak_bytes;
   result.sent_bytes = records.back().sent_bytes;
-  result.planned_peak_bytes = plan.of_ranks[0].peak();
-  result.planned_sent_bytes = static_cast<int64_t>(plan.sent_bytes());
-  if (base != nullptr) {
-    result.diff = train::compare_runs(base->run, result.run);
-    if (!layout.is_control) result.excess = excess_of(result, *base, config, ranks);
+  if (base != nullptr) result.diff = train::compare_runs(base->run, result.run);
+  // A short run may have taken its last step before it was killed, in its first layout.
+  for (const Words* flags : {&layout.resumed_with, &layout.flags}) {
+    if (flags->empty()) continue;
+    const train::Config config = configuration_of(problem, *flags);
+    const int64_t ranks = std::stoll((*flags)[1]);
+    const std::string& transport = config.runtime.transport;
+    const train::StepPlan plan = train::StepPlanner(config).plan(ranks, transport == "auto" || transport == "shm" || transport == "threads");
+    result.planned_peak_bytes = plan.of_ranks[0].peak();
+    result.planned_sent_bytes = static_cast<int64_t>(plan.sent_bytes());
+    result.excess = base == nullptr || layout.is_control ? "" : excess_of(result, *base, config, ranks);
+    if (result.excess.empty()) break;
   }
   result.is_as_promised = base == nullptr || (result.diff.same_bits() != layout.is_control && result.excess.empty());
   return result;
