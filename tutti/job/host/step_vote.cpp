@@ -63,7 +63,7 @@ Verdict StepVote::decide(int ranks, uint64_t team, int64_t step, FunctionRef<boo
     if (all) change(word, {Verdict::Kind::committed, step, 0});
     else if (attempt < kYieldsBeforeSleep) sched_yield();
     else if (has_lost_one()) change(word, {Verdict::Kind::aborted, step, team});
-    else if (std::chrono::steady_clock::now() >= deadline) return now;
+    else if (std::chrono::steady_clock::now() >= deadline) return {Verdict::Kind::committed, step - 1, 0};  // also where an earlier team has aborted this step
     else futex_wait(area_.bell, bell, kNap);
   }
 }
