@@ -97,6 +97,9 @@ int run_train(TrainFlags flags) {
   const bool as_threads = config.runtime.transport == "threads";
   TUTTI_CHECK(!place || !as_threads, "runtime.transport is threads, but {} has started {} rank{} as processes; choose another transport, or start with -n only",
               place->launcher, place->world_size, place->world_size == 1 ? "" : "s");
+  TUTTI_CHECK(flags.max_restarts == 0 || ours || (!place && !as_threads && flags.ranks > 1),
+              "--max-restarts={}: only ranks that this command starts as processes are started again, and here {}; leave it out, or start with -n 2 or more", flags.max_restarts,
+              as_threads ? "runtime.transport is threads" : place ? fmt::format("{} starts them", place->launcher) : "there is one rank");
   if (as_threads) return train_on_threads(config, flags.ranks, options);
   if (!place && flags.ranks > 1) {
     return start_ranks(flags, config);

@@ -136,6 +136,16 @@ TEST_F(RankLoss, IsTheEndOfTheOthersWithoutSurvivalAndRestartsGoOnFromTheCheckpo
   EXPECT_EQ(outcome_of(work), expected(flags));
 }
 
+TEST_F(RankLoss, RestartsOfRanksThatNobodyStartsAreRefused) {
+  const Workplace work;
+  write_tiny_run(work);
+  for (const auto& [flags, why] : {std::pair{"", "there is one rank"}, std::pair{" -n 2 --runtime.transport=threads", "runtime.transport is threads"}}) {
+    const Output refused = work.tutti(std::string("train run.toml --run.name=run --max-restarts=1") + flags);
+    EXPECT_EQ(refused.status, 2) << flags;
+    EXPECT_NE(refused.err.find(std::string("--max-restarts=1: only ranks that this command starts as processes are started again, and here ") + why), std::string::npos) << refused.err;
+  }
+}
+
 // A replacement may come when the others have just ended.
 TEST_F(RankLoss, AtTheEndLeavesNoReplacementWaiting) {
   for (const char* planted : {"1:saving:6", "2:validating:6", "3:sampling:6", "0:sampling:6"}) {
