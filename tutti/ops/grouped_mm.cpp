@@ -44,15 +44,17 @@ void store_rest(Form form, const Tensor& out, int64_t end) {
 }
 
 // A kernel and not a recipe: where the operands of a product begin is in memory.
-void kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor& out = outputs[0];
+void multiply(const OpCall& call, const Tensor& out, const RowProducer* producer) {
   const std::vector<Group> groups = groups_of(call);
   store_rest(form_of(call), out, groups.empty() ? 0 : groups.back().end);
   if (out.numel() == 0) return;
   const Trees trees(call);
-  const auto multiply = [&](size_t g) {
+  const auto multiply_group = [&](size_t g) {
     const Product p = product_of(call, out, static_cast<int64_t>(g), groups[g]);
-    codegen::gemm(p.m, p.n, p.k, p.a, p.b, p.c, trees.of(groups[g]));
+    if (producer == nullptr) return codegen::gemm(p.m, p.n, p.k, p.a, p.b, p.c, trees.of(groups[g]));
+    const auto produce = [&](const codegen::GemmOperandBlock& block) { (*producer)(groups[g].begin, block); };
+    const codegen::GemmProducer rows(produce);
+    codegen::gemm(p.m, p.n, p.k, p.a, p.b, p.c, trees.of(groups[g]), {.producer = &rows});
   };
   KernelTrace::note_extern(call.op, [&] {
     const auto is_smaller = [](const Group& x, const Group& y) { return x.size() < y.size(); };
@@ -75,11 +77,13 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   ThreadPool& pool = ThreadPool::current();
   const double large = std::max(kWorthAllThreads, all / (4.0 * pool.threads()));
   size_t first_small = 0;
-  while (first_small < work.size() && work[first_small].first >= large) multiply(work[first_small++].second);
+  while (first_small < work.size() && work[first_small].first >= large) multiply_group(work[first_small++].second);
   pool.parallel_for(static_cast<int64_t>(work.size() - first_small), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) multiply(work[first_small + static_cast<size_t>(i)].second);
+    for (int64_t i = begin; i < end; ++i) multiply_group(work[first_small + static_cast<size_t>(i)].second);
   });
 }
+
+void kernel(const OpCall& call, std::span<const Tensor> outputs) { multiply(call, outputs[0], nullptr); }
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   check_groups(call);
@@ -226,6 +230,11 @@ void check_sizes(const Tensor& a, const Tensor& b, const Tensor& offsets, const 
 }
 
 }  // namespace
+
+void grouped::multiply_groups(std::span<const Tensor> inputs, int64_t position_count, const Tensor& out, const RowProducer* producer) {
+  const Attrs attrs = Attrs::of(GroupedAttrs{position_count, out.dtype()});
+  multiply({kGroupedMm, inputs, attrs}, out, producer);
+}
 
 Tensor grouped_mm(const Tensor& a, const Tensor& b, const Tensor& offsets, const GroupedMmOptions& options) {
   check_sizes(a, b, offsets, options);
