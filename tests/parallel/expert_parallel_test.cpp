@@ -11,6 +11,7 @@
 
 #include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/nn/moe.h"
@@ -61,6 +62,8 @@ struct Case {
   const char* name;
   int ranks, experts;
   DType dtype = DType::f32;
+  ExpertExchange exchange = ExpertExchange::standard;
+  bool recomputes = false;
 };
 
 // A step of virtual shards whose loss is the sum of the squares of the outputs.
@@ -75,7 +78,7 @@ Values step_of(const Case& c, comm::ProcessGroup& world) {
     ranks.experts = all->slice({"ep"});
     replicas = all->group("efsdp");
     ranks.replicas = replicas.get();
-    expert_parallel(layer, ranks.experts);
+    expert_parallel(layer, ranks.experts, {.exchange = c.exchange});
   }
   nn::initialize(layer);
   std::vector<Tensor> leaves;
@@ -84,7 +87,8 @@ Values step_of(const Case& c, comm::ProcessGroup& world) {
   Values result;
   for (const int64_t s : shards.mine()) {
     const Tensor x = requires_grad_(tokens_of(s, c.dtype));
-    const Tensor y = layer.forward(x);
+    const auto forward = [&](std::span<const Tensor> in) { return layer.forward(in[0]); };
+    const Tensor y = c.recomputes ? checkpoint(forward, std::span(&x, 1)) : layer.forward(x);
     const Tensor losses = sum(mul(cast(y, DType::f32), cast(y, DType::f32)), {.dims = {1}});
     backward(losses, full_like(losses, 0.5), {.sink = shards.sink()});
     shards.add(detach(losses));
@@ -121,6 +125,17 @@ constexpr Case kCases[] = {
     {"WithoutEp", 3, 1},
     {"Ep4InBf16", 4, 4, DType::bf16},
     {"Dp3Ep2InBf16", 6, 2, DType::bf16},
+    {"Ep2Exact", 2, 2, DType::f32, ExpertExchange::standard_exact},
+    {"Dp2Ep4ExactInBf16", 8, 4, DType::bf16, ExpertExchange::standard_exact},
+    {"Ep4ExactRecomputed", 4, 4, DType::f32, ExpertExchange::standard_exact, true},
+    {"Ep2DirectStore", 2, 2, DType::f32, ExpertExchange::direct_store},
+    {"Ep4DirectStore", 4, 4, DType::f32, ExpertExchange::direct_store},
+    {"Dp2Ep2DirectStoreInBf16", 4, 2, DType::bf16, ExpertExchange::direct_store},
+    {"Ep4DirectStoreRecomputed", 4, 4, DType::f32, ExpertExchange::direct_store, true},
+    {"Ep2GatherOnRead", 2, 2, DType::f32, ExpertExchange::gather_on_read},
+    {"Ep4GatherOnRead", 4, 4, DType::f32, ExpertExchange::gather_on_read},
+    {"Dp2Ep2GatherOnReadInBf16", 4, 2, DType::bf16, ExpertExchange::gather_on_read},
+    {"Ep4GatherOnReadRecomputed", 4, 4, DType::f32, ExpertExchange::gather_on_read, true},
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, ExpertParallel, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
 

@@ -29,11 +29,14 @@ Tensor own_experts(const Parameter& weights) {
 Tensor GroupedExperts::forward(const ExpertRows& rows) const {
   GroupedMmOptions options;
   if (rows.position_count != 0) options = {.positions = rows.positions_N, .position_count = rows.position_count};
-  const auto product = [&](const Tensor& x, const Parameter& weights) { return grouped_mm(x, transpose(own_experts(weights), 1, 2), rows.offsets_E, options); };
+  const auto weights_of = [](const Parameter& weights) { return transpose(own_experts(weights), 1, 2); };
+  const auto product = [&](const Parameter& weights) {
+    return rows.multiply ? rows.multiply(rows.rows_ND, weights_of(weights)) : grouped_mm(rows.rows_ND, weights_of(weights), rows.offsets_E, options);
+  };
   // Statements of their own: cotangents are summed in forward order.
-  const Tensor gate_NF = product(rows.rows_ND, w1);
-  const Tensor up_NF = product(rows.rows_ND, w3);
-  return product(swiglu(gate_NF, up_NF), w2);
+  const Tensor gate_NF = product(w1);
+  const Tensor up_NF = product(w3);
+  return grouped_mm(swiglu(gate_NF, up_NF), weights_of(w2), rows.offsets_E, options);
 }
 
 }  // namespace tutti::nn

@@ -1,6 +1,8 @@
 // GroupedExperts: gated feed-forward layers whose weights lie in common tensors, each applied to rows of its own.
 #pragma once
 
+#include <functional>
+
 #include "tutti/nn/module.h"
 
 namespace tutti::nn {
@@ -11,6 +13,8 @@ struct ExpertRows {
   Tensor offsets_E;    // i64: where the rows of each expert end
   Tensor positions_N;  // i64: the token of each row in the canonical order of the batch, ascending within an expert (numerics contract, N3t)
   SymInt position_count = 0;  // how many tokens the batch has
+  // Where rows are not in one tensor: multiplies each by the matrix of its expert in w [E, D, F]. Of rows_ND only sizes, dtype and history count then.
+  std::function<Tensor(const Tensor& rows_ND, const Tensor& w_EDF)> multiply = {};
 };
 
 // y = w2 (silu(w1 x) * (w3 x)) with the weights of the row's expert. Where the parameters are distributed tensors that ranks divide by experts, `rows` are those of

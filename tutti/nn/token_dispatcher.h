@@ -1,6 +1,8 @@
 // TokenDispatcher: how the rows of a batch come to the experts, and back. All dispatchers give the same bits.
 #pragma once
 
+#include <memory>
+
 #include "tutti/nn/grouped_experts.h"
 #include "tutti/nn/moe_router.h"
 #include "tutti/ops/slot_rows.h"
@@ -14,6 +16,7 @@ struct Dispatched {
   // Where rows come from other ranks, too: the order in which the experts take what has arrived, one slot for each row, and how many came from each rank.
   SlotOrder arrival = {};
   Tensor arrived = {};
+  std::shared_ptr<const void> kept = {};  // what else its dispatcher knows of it
 };
 
 class TokenDispatcher {

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
-#include "tutti/autograd/tape.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/nn/moe.h"
 #include "tutti/ops/binary.h"
@@ -17,14 +16,39 @@
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scan.h"
 #include "tutti/ops/squeeze.h"
-#include "tutti/ops/sum_to.h"
 #include "tutti/ops/where.h"
+#include "tutti/parallel/expert_memory.h"
+#include "tutti/parallel/shared_dispatchers.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/numerics.h"
 
 namespace tutti::parallel {
 
 namespace functional = comm::functional;
+
+namespace {
+
+// Layers with as many experts share one, by that number.
+using Memories = std::map<int64_t, std::shared_ptr<ExpertMemory>>;
+
+std::shared_ptr<ExpertMemory> memory_for(Memories& memories, const std::shared_ptr<comm::ProcessGroup>& group, int64_t experts, const ExpertParallelOptions& options) {
+  std::shared_ptr<ExpertMemory>& memory = memories[experts];
+  if (memory == nullptr) {
+    memory = std::make_shared<ExpertMemory>(
+        group, experts, ExpertMemory::Options{.reads_tokens = options.exchange == ExpertExchange::gather_on_read, .poisons = poisons_expert_rows()});
+  }
+  return memory;
+}
+
+std::unique_ptr<nn::TokenDispatcher> make_dispatcher(Memories& memories, const std::shared_ptr<comm::ProcessGroup>& group, int64_t experts, const ExpertParallelOptions& options) {
+  switch (options.exchange) {
+    case ExpertExchange::direct_store: return std::make_unique<DirectStoreDispatcher>(memory_for(memories, group, experts, options), options.max_tokens);
+    case ExpertExchange::gather_on_read: return std::make_unique<GatherOnReadDispatcher>(memory_for(memories, group, experts, options), options.max_tokens);
+    default: return std::make_unique<ExchangeDispatcher>(group, experts, options);
+  }
+}
+
+}  // namespace
 
 void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertParallelOptions& options) {
   TUTTI_CHECK(mesh->ndim() == 1, "expert_parallel: {} has {} dims; expected one, take mesh->slice({{\"ep\"}})", mesh->to_string(), mesh->ndim());
@@ -37,49 +61,45 @@ void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertPar
     const int64_t experts = moe.layer->options().router.num_experts;
     TUTTI_CHECK(experts % mesh->size() == 0, "expert_parallel: '{}' has {} experts, which {} ranks cannot divide equally; expected a divisor of {}", moe.name, experts, mesh->size(), experts);
   }
+  Memories memories;
+  if (options.exchange >= ExpertExchange::direct_store) {
+    for (const nn::NamedMoE& moe : layers) memory_for(memories, mesh->group(), moe.layer->options().router.num_experts, options);
+  }
   const MemoryCategoryScope category(MemoryCategory::parameters);
   for (const nn::NamedMoE& moe : layers) {
     for (const auto& [name, parameter] : moe.layer->experts->named_parameters()) {
       if (parameter.is_materialized()) parameter.set_master(dist::distribute_tensor(parameter.master(), mesh, {dist::shard(0)}, {.src_data_rank = -1}));
       else parameter.set_master(dist::empty(to_shape(parameter.sizes()), mesh, {dist::shard(0)}, parameter.dtype()));
     }
-    moe.layer->set_dispatcher(std::make_unique<ExchangeDispatcher>(mesh->group(), moe.layer->options().router.num_experts, options));
+    moe.layer->set_dispatcher(make_dispatcher(memories, mesh->group(), moe.layer->options().router.num_experts, options));
   }
 }
 
 ExchangeDispatcher::ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options)
-    : group_(std::move(group)), experts_(experts), options_(options) {}
+    : group_(std::move(group)), experts_(experts), options_(options), places_("ExchangeDispatcher", group_, experts, options.max_tokens) {}
 
-// Ranks number the places of tokens alike, or their rows would come to experts of others. They meet when that changes.
-void ExchangeDispatcher::agree(int64_t most, int64_t slots_per_token) const {
-  const int64_t sizes[] = {most, slots_per_token, experts_};
-  const uint64_t key = hash64(sizes, sizeof sizes, 1);
-  if (key == agreed_) return;
-  try {
-    group_->barrier({.agreement = key});
-  } catch (const UsageError& error) {
-    throw UsageError(fmt::format("ExchangeDispatcher: rank {} of group '{}' has at most {} tokens with {} experts each, of {}, and others have other numbers; give all ranks as many "
-                                 "tokens, or set max_tokens: {}", group_->rank(), group_->name(), most, slots_per_token, experts_, error.what()));
-  }
-  agreed_ = key;
+namespace {
+
+// As many rows as come to this rank, read on the host; a plan, where nobody sends any, counts those of equal loads.
+SymInt exact_room(const comm::ProcessGroup& group, const Tensor& of_others_WE, const SymInt& slots) {
+  if (group.backend(DeviceKind::cpu).name() == "fake") return slots;
+  return static_cast<int64_t>(sum(of_others_WE).item());
 }
+
+}  // namespace
 
 // A row travels with its expert and its place among the tokens of all ranks, as one number: expert * places + place. What is not a row of anybody is behind all of
 // them when these are sorted.
 nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
   const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
   const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
-  const SymInt most = options_.max_tokens > 0 ? SymInt(options_.max_tokens) : T, places = ranks * most;
-  TUTTI_CHECK(ranks == 1 || !is_grad_enabled() || numerics_mode() == NumericsMode::fast || fmod(most, token_grain()) == 0,
-              "ExchangeDispatcher: a batch of {} tokens is no multiple of numerics.token_grain = {}, so that tokens of {} ranks would be summed in another order than those of one; "
-              "use batches that are, or one rank for the experts", most, token_grain(), ranks);
-  TUTTI_CHECK(T <= most, "ExchangeDispatcher: {} tokens, and max_tokens is {}", T, most);
-  agree(most.value(), K.value());
-  const SymInt capacity = ranks * most * std::min(K.value(), own_experts);
+  const SymInt most = places_.most(T, K), places = ranks * most;
 
   nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
   const Tensor counts_WE = reshape(routing.tokens_per_expert_E, {ranks, own_experts});
   const Tensor splits_W = sum(counts_WE, {.dims = {1}});
+  const Tensor of_others_WE = reshape(functional::all_to_all_single(routing.tokens_per_expert_E, group_), {ranks, own_experts});
+  const SymInt capacity = options_.exchange == ExpertExchange::standard_exact ? exact_room(*group_, of_others_WE, T * K) : ranks * most * std::min(K.value(), own_experts);
   const Tensor expert_N = index_select(reshape(routing.expert_ids_TK, {T * K}), 0, result.order.slot_of_row);
   const Tensor place_N = add(floordiv(result.order.slot_of_row, result.order.slots_per_token), group_->rank() * most);
   const Tensor key_N = add(mul(expert_N, places), place_N);
@@ -90,7 +110,6 @@ nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routin
 
   result.arrived = rows.output_splits;
   result.arrival = sort_slots(unsqueeze(key_R, 1));
-  const Tensor of_others_WE = reshape(functional::all_to_all_single(routing.tokens_per_expert_E, group_), {ranks, own_experts});
   result.experts = {.rows_ND = dispatch_rows(rows.output, result.arrival),
                     .offsets_E = cumsum(sum(of_others_WE, {.dims = {0}}), 0),
                     .positions_N = remainder(index_select(key_R, 0, result.arrival.slot_of_row), places),

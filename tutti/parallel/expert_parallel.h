@@ -13,39 +13,46 @@
 #include "tutti/dist/device_mesh.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/token_dispatcher.h"
+#include "tutti/parallel/token_places.h"
 
 namespace tutti::parallel {
+
+// How rows come to the experts of other ranks, and back. All have the same bits.
+enum class ExpertExchange : uint8_t {
+  standard,        // all_to_all with room for the worst case
+  standard_exact,  // the ranks exchange the counts first and make room for as many rows as come; this reads them on the host, which a compiled step cannot do
+  direct_store,    // rows are stored where experts and tokens need them (shared_dispatchers.h); for transports that share memory
+  gather_on_read,  // experts read the tokens of other ranks in place; likewise
+};
 
 struct ExpertParallelOptions {
   // The most tokens of a rank in a forward; 0: all ranks have as many as this one.
   int64_t max_tokens = 0;
+  ExpertExchange exchange = ExpertExchange::standard;
 };
 
 // Divides the experts of all MoE layers of the module over the ranks of a mesh of one dim, equally and in their order: their weights become distributed tensors
 // [S(0)]. Parameters without values get memory for this rank's experts only; those that have values must have those of all ranks. Call it before gradients and
 // optimizers are set up, and make the same calls of forward and backward on all ranks.
 //
-// UsageError, before anything changes: for a mesh of several dims or without this rank, ranks that do not divide the experts, and in strict mode a number of
-// ranks that is no power of two.
+// UsageError, before anything changes: for a mesh of several dims or without this rank, ranks that do not divide the experts, an exchange that needs shared memory
+// where the transport has none, and in strict mode a number of ranks that is no power of two.
 void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertParallelOptions& options = {});
 
-// Rows travel by all_to_all with room for the worst case, so that no count is read on the way, and a step can be compiled. Rows are sorted by
-// expert, rank and token.
+// Rows travel by all_to_all. With room for the worst case no count is read on the way, and a step can be compiled. Rows are sorted by expert, rank and token.
 class ExchangeDispatcher final : public nn::TokenDispatcher {
  public:
   // `experts` in all, which the ranks of `group` divide.
   ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options);
-  // UsageError on all ranks when they have other sizes, without max_tokens also other numbers of tokens; in strict mode for a batch whose tokens are no multiple of the token grain: the tokens of several ranks would be summed in another order.
+  // Errors are those of TokenPlaces.
   nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing) const override;
   Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
 
  private:
   const std::shared_ptr<comm::ProcessGroup> group_;
   const int64_t experts_;
-  void agree(int64_t most, int64_t slots_per_token) const;
-
   const ExpertParallelOptions options_;
-  mutable uint64_t agreed_ = 0;  // what the ranks have said last of the sizes that they must share
+  const TokenPlaces places_;
 };
 
 }  // namespace tutti::parallel
