@@ -163,6 +163,9 @@ struct DividedExpertsLayout : DividedExperts, testing::WithParamInterface<Layout
 
 #define EP2 " --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"
 #define EP4 " --parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round"
+#define EXACT " --parallelism.expert_parallel_comm_backend=standard_exact"
+#define STORE " --parallelism.expert_parallel_comm_backend=direct_store"
+#define READ " --parallelism.expert_parallel_comm_backend=gather_on_read"
 constexpr Layout kDividedLayouts[] = {
     {"Ep2", "-n 2" EP2},
     {"Ep4", "-n 4" EP4},
@@ -186,6 +189,22 @@ constexpr Layout kDividedLayouts[] = {
     {"Fsdp6Ep2GlooRecomputedAlways",
      "-n 6 --parallelism.data_parallel_shard_degree=6 --runtime.transport=gloo --activation_checkpoint.mode=full --parallelism.fsdp_reshard_after_forward=always" EP2},
     {"Ep2Threads", "-n 4 --runtime.transport=threads" EP2},
+    {"Ep4Exact", "-n 4" EP4 EXACT},
+    {"Dp2Ep2ExactGlooRecomputed", "-n 4 --runtime.transport=gloo --activation_checkpoint.mode=full" EP2 EXACT},
+    {"Ep2Store", "-n 2" EP2 STORE},
+    {"Ep4Store", "-n 4" EP4 STORE},
+    {"Dp3Ep2Store", "-n 6" EP2 STORE},
+    {"Fsdp4Ep2Store", "-n 4 --parallelism.data_parallel_shard_degree=4" EP2 STORE},
+    {"Ep4StoreCompiled", "-n 4 --training.compile=true" EP4 STORE},
+    {"Fsdp4Ep2StoreCompiledRecomputed", "-n 4 --parallelism.data_parallel_shard_degree=4 --training.compile=true --activation_checkpoint.mode=full" EP2 STORE},
+    {"Ep2StoreCompiledWithinABudget", "-n 2 --training.compile=true --activation_checkpoint.mode=memory_budget --activation_checkpoint.memory_budget=0" EP2 STORE},
+    {"Ep4StoreRecomputedThreads", "-n 4 --activation_checkpoint.mode=full --runtime.transport=threads" EP4 STORE},
+    {"Ep2Read", "-n 2" EP2 READ},
+    {"Ep4Read", "-n 4" EP4 READ},
+    {"Fsdp4Ep2Read", "-n 4 --parallelism.data_parallel_shard_degree=4" EP2 READ},
+    {"Ep4ReadCompiled", "-n 4 --training.compile=true" EP4 READ},
+    {"Ep4ReadRecomputed", "-n 4 --activation_checkpoint.mode=full" EP4 READ},
+    {"Dp2Ep2ReadCompiledRecomputedThreads", "-n 4 --training.compile=true --activation_checkpoint.mode=full --runtime.transport=threads" EP2 READ},
     {"Ep2SavedInBackground", "-n 2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2" EP2},
 };
 
@@ -200,9 +219,21 @@ INSTANTIATE_TEST_SUITE_P(On, DividedExpertsLayout, testing::ValuesIn(kDividedLay
 TEST_F(DividedExperts, HaveTheRunOfOneRankInBf16AndWithDropout) {
   const std::string flags = "--training.mixed_precision_param=bfloat16 --model.dropout=0.1 ";
   ASSERT_EQ(train("one", flags).status, 0) << work.read("err.txt");
-  for (const char* layout : {"-n 4" EP4, "-n 4 --parallelism.data_parallel_shard_degree=4 --training.compile=true" EP2}) {
-    const std::string name = std::string("many") + layout[3] + (std::string(layout).find("compile") == std::string::npos ? "" : "c");
+  int number = 0;
+  for (const char* layout : {"-n 4" EP4, "-n 4 --parallelism.data_parallel_shard_degree=4 --training.compile=true" EP2, "-n 4" EP4 EXACT, "-n 4 --training.compile=true" EP4 STORE, "-n 2" EP2 READ}) {
+    const std::string name = "many" + std::to_string(number++);
     ASSERT_EQ(train(name, flags + layout).status, 0) << work.read("err.txt");
+    expect_equal("one", name);
+  }
+}
+
+// Whoever read rows that are gone, or not there yet, would read NaN.
+TEST_F(DividedExperts, HaveTheRunOfOneRankWithPoisonedBuffers) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  const char* const layouts[] = {"-n 4" EP4 STORE, "-n 2 --training.compile=true --activation_checkpoint.mode=full" EP2 STORE, "-n 4" EP4 READ};
+  for (size_t i = 0; i < std::size(layouts); ++i) {
+    const std::string name = "poisoned" + std::to_string(i);
+    ASSERT_EQ(train(name, layouts[i], "TUTTI_POISON_EXPERT_ROWS=1").status, 0) << work.read("err.txt");
     expect_equal("one", name);
   }
 }
@@ -211,7 +242,7 @@ TEST_F(DividedExperts, GoOnInAnyOtherLayout) {
   ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
   const std::pair<const char*, const char*> rows[] = {
       {"-n 8 --parallelism.expert_parallel_degree=8 --parallelism.data_parallel_schedule=every_round", "-n 2" EP2},
-      {"-n 4 --parallelism.data_parallel_shard_degree=4" EP4, "-n 1"},
+      {"-n 4 --parallelism.data_parallel_shard_degree=4" EP4 STORE, "-n 2" EP2 READ},
       {"-n 3 --parallelism.data_parallel_shard_degree=3", "-n 6 --parallelism.data_parallel_shard_degree=6" EP2},
   };
   for (size_t i = 0; i < std::size(rows); ++i) {
@@ -230,6 +261,9 @@ TEST_F(Experts, RefuseDegreesThatDoNotFit) {
       {"-n 3" EP2, "parallelism.expert_parallel_degree = 2 does not divide 3 data-parallel ranks; expected one of 1"},
       {"-n 2 --numerics.token_grain=128" EP2, "a virtual shard has 64 tokens, which numerics.token_grain = 128 does not divide"},
       {"-n 2 --model.flavor=tiny" EP2, "parallelism.expert_parallel_degree = 2: the model qwen3 tiny has no experts"},
+      {"-n 2 --runtime.transport=gloo" EP2 STORE,
+       "parallelism.expert_parallel_comm_backend = direct_store: rows are in memory that the ranks share, and with runtime.transport = 'gloo' they share none; set runtime.transport = shm or threads"},
+      {"-n 2 --training.compile=true" EP2 EXACT, "parallelism.expert_parallel_comm_backend = standard_exact: it reads on the host how many rows come, which a compiled step cannot do"},
       {"-n 4 --parallelism.tensor_parallel_degree=2" EP2, "qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"},
   };
   for (const auto& [flags, message] : cases) {

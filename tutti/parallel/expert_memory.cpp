@@ -9,6 +9,7 @@
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"
+#include "tutti/parallel/dispatch_counts.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/symm/allocation.h"
 #include "tutti/symm/rendezvous.h"
@@ -27,6 +28,8 @@ ExpertMemory::ExpertMemory(std::shared_ptr<comm::ProcessGroup> group, int64_t ex
               "(parallelism.expert_parallel_comm_backend = standard), which has the same bits", options_.reads_tokens ? "read in" : "stored in", transport, group_->name());
 }
 
+ExpertMemory::~ExpertMemory() { dispatch_counts().memory_bytes -= nbytes_; }
+
 int64_t ExpertMemory::capacity(const Sizes& sizes) const { return group_->size() * sizes.max_tokens * std::min(sizes.slots_per_token, experts_ / group_->size()); }
 
 Tensor ExpertMemory::allocate(const Extents& sizes, DType dtype) {
@@ -35,6 +38,7 @@ Tensor ExpertMemory::allocate(const Extents& sizes, DType dtype) {
   const Tensor made = comm::symm::empty_symm(sizes, dtype, kCpu, {.group = ranks, .signal_pad_bytes = 4096});
   comm::symm::rendezvous(made, ranks);
   nbytes_ += made.nbytes();
+  dispatch_counts().memory_bytes += made.nbytes();
   return made;
 }
 

@@ -38,6 +38,9 @@ class ExpertMemory {
   };
   // All members of `group` make one in the same order; `experts` in all. UsageError, naming the transport, when it does not share memory.
   ExpertMemory(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const Options& options);
+  ~ExpertMemory();
+  ExpertMemory(const ExpertMemory&) = delete;
+  ExpertMemory& operator=(const ExpertMemory&) = delete;
 
   // How many layers take turns.
   int add_layer() { return layers_++; }
@@ -57,8 +60,6 @@ class ExpertMemory {
   int64_t experts() const { return experts_; }
   // The rows for which a rank has room: as many as may come.
   int64_t capacity(const Sizes& sizes) const;
-  // Bytes of symmetric memory of this rank.
-  int64_t nbytes() const { return nbytes_; }
 
  private:
   struct Room {
@@ -73,7 +74,7 @@ class ExpertMemory {
   const int64_t experts_;
   const Options options_;
   int layers_ = 0;
-  int64_t nbytes_ = 0;
+  int64_t nbytes_ = 0;  // of what dispatch_counts() holds for this rank
   std::map<Sizes, Room> rooms_;
   uint64_t region_ = 0;    // that runs again, and how many forwards of it have taken buffers
   int forwards_here_ = 0;

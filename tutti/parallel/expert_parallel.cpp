@@ -19,6 +19,7 @@
 #include "tutti/ops/where.h"
 #include "tutti/parallel/expert_memory.h"
 #include "tutti/parallel/shared_dispatchers.h"
+#include "tutti/parallel/token_places.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/numerics.h"
 
@@ -76,7 +77,8 @@ void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertPar
 }
 
 ExchangeDispatcher::ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options)
-    : group_(std::move(group)), experts_(experts), options_(options), places_("ExchangeDispatcher", group_, experts, options.max_tokens) {}
+    : group_(std::move(group)), experts_(experts), options_(options), places_(std::make_unique<TokenPlaces>("ExchangeDispatcher", group_, experts, options.max_tokens)) {}
+ExchangeDispatcher::~ExchangeDispatcher() = default;
 
 namespace {
 
@@ -93,7 +95,7 @@ SymInt exact_room(const comm::ProcessGroup& group, const Tensor& of_others_WE, c
 nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
   const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
   const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
-  const SymInt most = places_.most(T, K), places = ranks * most;
+  const SymInt most = places_->most(T, K), places = ranks * most;
 
   nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
   const Tensor counts_WE = reshape(routing.tokens_per_expert_E, {ranks, own_experts});

@@ -13,9 +13,10 @@
 #include "tutti/dist/device_mesh.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/token_dispatcher.h"
-#include "tutti/parallel/token_places.h"
 
 namespace tutti::parallel {
+
+class TokenPlaces;
 
 // How rows come to the experts of other ranks, and back. All have the same bits.
 enum class ExpertExchange : uint8_t {
@@ -44,7 +45,8 @@ class ExchangeDispatcher final : public nn::TokenDispatcher {
  public:
   // `experts` in all, which the ranks of `group` divide.
   ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options);
-  // Errors are those of TokenPlaces.
+  ~ExchangeDispatcher() override;
+  // Errors are those of TokenPlaces (token_places.h).
   nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing) const override;
   Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
 
@@ -52,7 +54,7 @@ class ExchangeDispatcher final : public nn::TokenDispatcher {
   const std::shared_ptr<comm::ProcessGroup> group_;
   const int64_t experts_;
   const ExpertParallelOptions options_;
-  const TokenPlaces places_;
+  const std::unique_ptr<const TokenPlaces> places_;
 };
 
 }  // namespace tutti::parallel

@@ -12,6 +12,7 @@
 #include "tutti/ops/grouped/groups.h"
 #include "tutti/parallel/dispatch_counts.h"
 #include "tutti/parallel/row_map.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
 #include "tutti/symm/rendezvous.h"
 
@@ -75,10 +76,10 @@ void copy(std::byte* to, const std::byte* from, int64_t nbytes) {
   if (nbytes > 0) std::memcpy(to, from, static_cast<size_t>(nbytes));
 }
 
-// A move of segments: fn(expert, source) copies one. Counts what other ranks get.
 void count_move(int64_t bytes) {
   ++dispatch_counts().moves;
   dispatch_counts().moved_bytes += bytes;
+  RankContext::current().sent_bytes += bytes;
 }
 
 // ---- from tokens to experts ---------------------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ void infer_rows(const OpCall& call, OutputMetas& out) {
   for (size_t i = 0; i < 2; ++i) out.add(call[i].dtype(), call[i].sizes());
 }
 
-// Copies each segment of which this rank has the rows: fn(map, move) with move(expert, source, to, row there, row here).
+// visit(map, rank, ranks, move) calls move(to, row there, row here, count) for each segment of which this rank has the rows.
 template <class Visit>
 void move_rows(const OpCall& call, const Visit& visit) {
   const std::shared_ptr<comm::ProcessGroup> group = attrs_of(call).group.resolve(call.op.name);

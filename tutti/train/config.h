@@ -61,6 +61,7 @@ struct ParallelismConfig {
   int64_t context_parallel_degree = 1;
   int64_t pipeline_parallel_degree = 1;
   int64_t expert_parallel_degree = 1;
+  std::string expert_parallel_comm_backend = "standard";
   bool enable_sequence_parallel = true;
   std::string fsdp_reshard_after_forward = "default";
 };

@@ -141,6 +141,11 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "data-parallel ranks over which experts are divided, and to which tokens travel: a power of two that divides those "
               "ranks, the experts and the virtual shards (docs/moe.md). The numbers are the same",
        .unit = "ranks", .rule = at_least(1)},
+      {TUTTI_KEY(parallelism, expert_parallel_comm_backend),
+       .doc = "how tokens travel to the experts of other ranks. standard: an all-to-all with room for the worst case; standard_exact: counts first, then room for as many rows as come, without "
+              "training.compile; direct_store: rows are stored at their final place in the memory of other ranks; gather_on_read: experts read the tokens of other ranks in place. The last two need "
+              "a transport that shares memory (docs/moe.md). The numbers are the same",
+       .unit = "", .rule = one_of({"standard", "standard_exact", "direct_store", "gather_on_read"})},
       {TUTTI_KEY(parallelism, enable_sequence_parallel),
        .doc = "with tensor parallelism, divide norms, dropout and residuals by tokens. The numbers are the same", .unit = ""},
       {TUTTI_KEY(parallelism, fsdp_reshard_after_forward),

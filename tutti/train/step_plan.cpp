@@ -21,6 +21,7 @@
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/size_class.h"
+#include "tutti/train/expert_exchange.h"
 #include "tutti/train/run_model.h"
 #include "tutti/train/shard_model.h"
 #include "tutti/train/shard_step.h"
@@ -139,13 +140,12 @@ struct StepPlanner::State {
 
 StepPlanner::State::State(const Config& config)
     : config(config), tensor(config.parallelism.tensor_parallel_degree), expert(config.parallelism.expert_parallel_degree), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
-  // Rows go to the experts and back in forward and backward, their keys once; a forward that is run again does both once more.
   const bool runs_again = config.activation_checkpoint.mode == "full";
   divided([&](models::LanguageModel& model, const dist::Mesh&) {
     for (const nn::NamedMoE& moe : nn::moe_layers(model)) {
       const nn::MoEOptions& o = moe.layer->options();
       const int64_t row = o.dim * itemsize(moe.layer->experts->w1.use_dtype());
-      row_bytes += static_cast<double>(o.router.top_k * (runs_again ? 6 * row + 2 * itemsize(DType::i64) : 4 * row + itemsize(DType::i64)));
+      row_bytes += static_cast<double>(o.router.top_k * exchanged_bytes(expert_exchange(config.parallelism), row, runs_again));
     }
     std::vector<std::string> blocks, divided_already;
     for (const nn::NamedMoE& moe : expert > 1 ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) divided_already.push_back(moe.name + ".experts.");
@@ -179,7 +179,7 @@ void StepPlanner::State::divided(const std::function<void(models::LanguageModel&
     {
       const FakeScope fake;
       if (tensor > 1) parallel::parallelize_module(*model, mesh, model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
-      else parallel::expert_parallel(*model, mesh);
+      else parallel::expert_parallel(*model, mesh, {.exchange = expert_exchange(config.parallelism)});
     }
     fn(*model, tensor > 1 ? mesh : nullptr);
   });

@@ -7,6 +7,7 @@
 #include "tutti/nn/moe.h"
 #include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/tensor_parallel.h"
+#include "tutti/train/expert_exchange.h"
 #include "tutti/train/run_model.h"
 
 namespace tutti::train {
@@ -27,7 +28,7 @@ TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& 
     const dist::Mesh data = all->slice({"dp_replicate", "efsdp"});
     TensorRanks ranks{.experts = all->slice({"ep"}), .expert_replicas = data->flatten("edp")->group()};
     if (parts > 1) ranks.expert_storage = data->size(0) > 1 ? data : all->slice({"efsdp"});
-    parallel::expert_parallel(model, ranks.experts);
+    parallel::expert_parallel(model, ranks.experts, {.exchange = expert_exchange(config)});
     return ranks;
   }
   if (degrees.tensor == 1) return {};
@@ -54,6 +55,7 @@ void check_expert_parallel(const Config& config) {
   const ParallelismConfig& p = config.parallelism;
   const int64_t degree = p.expert_parallel_degree, shards = config.numerics.virtual_shards;
   if (degree == 1) return;
+  check_expert_exchange(config);
   const auto check = [&](bool is_so, const std::string& why) { TUTTI_CHECK(is_so, "parallelism.expert_parallel_degree = {}: {}", degree, why); };
   check(std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards, fmt::format("expected a power of two up to the {} virtual shards, whose tree the gradients of experts follow", shards));
   check(p.data_parallel_schedule == "every_round", fmt::format("ranks that divide experts run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers"));

@@ -12,6 +12,7 @@
 #include "tutti/ops/random_key.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
+#include "tutti/parallel/dispatch_counts.h"
 #include "tutti/parallel/expert_shards.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
@@ -227,6 +228,9 @@ StepRecord Trainer::train_step() {
     memory.peak_bytes += pages;
     memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)] += pages;
   }
+  const int64_t received = parallel::dispatch_counts().memory_bytes;  // in pages that ranks share
+  memory.peak_bytes += received;
+  memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::activations)] += received;
   if (lasting_) lasting_->add_memory(memory);
   if (memory.peak_bytes > memory_.peak_bytes) memory_ = memory;
   record.memory_peak_bytes = memory.peak_bytes;
