@@ -42,6 +42,10 @@ constexpr Layout kLayouts[] = {
     {"Fsdp2Tp2Gloo", "-n 4 --model.flavor=tiny-tp4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo", 4},
     {"Fsdp4Ep2", "-n 4 --model.flavor=tiny_moe-ep8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round", 4},
     {"Ep4Gloo", "-n 4 --model.flavor=tiny_moe-ep8 --parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round --runtime.transport=gloo", 4},
+    {"Ep4Store", "-n 4 --model.flavor=tiny_moe-ep8 --parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round "
+                 "--parallelism.expert_parallel_comm_backend=direct_store --training.compile=true", 4},
+    {"Fsdp4Ep2Read", "-n 4 --model.flavor=tiny_moe-ep8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+                     "--parallelism.expert_parallel_comm_backend=gather_on_read", 4},
 };
 INSTANTIATE_TEST_SUITE_P(Of, DividedFaults, testing::ValuesIn(kLayouts), [](const auto& param) { return std::string(param.param.name); });
 
