@@ -32,7 +32,7 @@ void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResu
   for (int64_t x = 0; x < batch.count; ++x) {
     for (int64_t i = 0; i < m; ++i) {
       std::byte* row = c.data ? at(c.data, c.dtype, x * batch.c_stride + i * c.row_stride) : spare;
-      for (int64_t j = 0; j < n; ++j) store_from_double(at(row, c.dtype, j), c.dtype, -0.0);
+      store_sum_identity(row, c.dtype, n);
       if (consumer) (*consumer)({x * m + i, 1, 0, n, row, n});
     }
   }
@@ -114,6 +114,15 @@ bool multiply_in_any_order(const GemmProblem& p, ThreadPool& pool, FunctionRef<v
 }
 
 }  // namespace
+
+// The only bit of -0.0 is that of the sign, in every float dtype.
+void store_sum_identity(void* to, DType dtype, int64_t count) {
+  switch (itemsize(dtype)) {
+    case 2: std::fill_n(static_cast<uint16_t*>(to), count, static_cast<uint16_t>(1 << 15)); return;
+    case 4: std::fill_n(static_cast<uint32_t*>(to), count, uint32_t{1} << 31); return;
+    default: std::fill_n(static_cast<uint64_t*>(to), count, uint64_t{1} << 63);
+  }
+}
 
 std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
                           const ContractionTree& tree, const GemmOptions& options) {

@@ -78,6 +78,9 @@ struct GemmOptions {
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
           const ContractionTree& tree, const GemmOptions& options = {});
 
+// Stores -0.0, the identity of a sum, `count` times. Dtypes: those of gemm().
+void store_sum_identity(void* to, DType dtype, int64_t count);
+
 // How gemm() would run the problem: instruction set, tile, what is copied. For traces.
 std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
                           const ContractionTree& tree, const GemmOptions& options = {});

@@ -31,18 +31,11 @@ void infer(const OpCall& call, OutputMetas& out) {
   }
 }
 
-// -0.0, whose only bit is that of the sign in every float dtype. A room for the worst case is most of it.
 void store_identity(const Tensor& out, int64_t begin, int64_t end) {
-  const auto store = [&]<class Bits>(Bits sign) {
-    constexpr int64_t kElementsAtOnce = 1 << 14;
-    Bits* const to = static_cast<Bits*>(out.raw_data()) + begin;
-    ThreadPool::current().parallel_for(end - begin, kElementsAtOnce, [&](int64_t first, int64_t last) { std::fill(to + first, to + last, sign); });
-  };
-  switch (itemsize(out.dtype())) {
-    case 2: return store(static_cast<uint16_t>(1 << 15));
-    case 4: return store(uint32_t{1} << 31);
-    default: return store(uint64_t{1} << 63);
-  }
+  constexpr int64_t kElementsAtOnce = 1 << 14;
+  const int64_t item = itemsize(out.dtype());
+  char* const to = static_cast<char*>(out.raw_data()) + begin * item;
+  ThreadPool::current().parallel_for(end - begin, kElementsAtOnce, [&](int64_t first, int64_t last) { codegen::store_sum_identity(to + first * item, out.dtype(), last - first); });
 }
 
 // What no group owns.
