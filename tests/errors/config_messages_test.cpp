@@ -155,6 +155,12 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
             "parallelism.expert_parallel_degree = 2: ranks that divide experts run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers");
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "every_round"; }),
             "parallelism.expert_parallel_degree = 2: the model qwen3 quickstart has no experts");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "gather_on_read", c.runtime.transport = "hier"; }),
+            "parallelism.expert_parallel_comm_backend = gather_on_read: rows are in memory that the ranks share, and with runtime.transport = 'hier' they share none; set runtime.transport = shm or "
+            "threads, or the backend standard, with the same numbers");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "standard_exact", c.training.compile = true; }),
+            "parallelism.expert_parallel_comm_backend = standard_exact: it reads on the host how many rows come, which a compiled step cannot do; set training.compile = false, or standard, "
+            "direct_store or gather_on_read, with the same numbers");
 }
 
 // Keys that other trainers have under other names.
