@@ -271,7 +271,14 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   rows.push_back({.name = "ep-two-ranks", .flags = experts(ranks(2), 2), .variables = {}, .why_not = why_no_experts(2)});
   rows.push_back({.name = "fsdp-four-ranks-ep-two", .flags = experts(divided(ranks(4), 4), 2), .variables = {}, .why_not = why_no_experts(2)});
   rows.push_back({.name = "fsdp-four-ranks-ep-four", .flags = experts(divided(ranks(4), 4), 4), .variables = {}, .why_not = why_no_experts(4)});
+  const auto by = [](Words flags, const char* exchange) {
+    flags.push_back(std::string("--parallelism.expert_parallel_comm_backend=") + exchange);
+    return flags;
+  };
+  rows.push_back({.name = "ep-two-ranks-direct-store-compiled", .flags = by(with(experts(ranks(2), 2), {"--training.compile=true"}), "direct_store"), .variables = {}, .why_not = why_no_experts(2)});
   if (problem.all) {
+    rows.push_back({.name = "fsdp-four-ranks-ep-four-direct-store", .flags = by(experts(divided(ranks(4), 4), 4), "direct_store"), .variables = {}, .why_not = why_no_experts(4)});
+    rows.push_back({.name = "fsdp-four-ranks-ep-two-gather-on-read", .flags = by(experts(divided(ranks(4), 4), 2), "gather_on_read"), .variables = {}, .why_not = why_no_experts(2)});
     rows.push_back({.name = "six-ranks-ep-two-compiled", .flags = with(experts(ranks(6), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(2)});
     rows.push_back({.name = "fsdp-four-ranks-ep-two-gloo", .flags = with(experts(divided(ranks(4), 4), 2), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_no_experts(2)});
     rows.push_back({.name = "hsdp-two-by-four-ep-four-recomputed", .flags = with(experts(divided(ranks(8), 4), 4), {"--activation_checkpoint.mode=full"}), .variables = {}, .why_not = why_no_experts(4)});
