@@ -58,11 +58,12 @@ class Shared {
   std::shared_ptr<comm::symm::SymmHandle> handle_;
 };
 
-Lists lists_of(const OpCall& call, const Tensor& counts_of_E, const Tensor& slots, int64_t ranks) {
-  Lists lists{.experts = counts_of_E.numel(), .ranks = ranks, .capacity = 0, .slots = attrs_of(call).max_tokens * attrs_of(call).slots_per_token};
+// The capacity is what the list has room for.
+Lists lists_of(const OpCall& call, int64_t ranks) {
+  Lists lists{.experts = call[6].numel(), .ranks = ranks, .capacity = 0, .slots = attrs_of(call).max_tokens * attrs_of(call).slots_per_token};
   lists.capacity = call[1].numel() - lists.size();
-  TUTTI_CHECK(lists.capacity >= 0 && slots.numel() <= lists.slots, "{}: lists of {} numbers for {} slots of at most {} on each of {} ranks with {} experts in all", call.op.name,
-              call[1].numel(), slots.numel(), lists.slots, ranks, lists.experts);
+  TUTTI_CHECK(lists.capacity >= 0 && call[5].numel() <= lists.slots, "{}: lists of {} numbers for {} slots of at most {} on each of {} ranks with {} experts in all", call.op.name,
+              call[1].numel(), call[5].numel(), lists.slots, ranks, lists.experts);
   return lists;
 }
 
@@ -96,7 +97,7 @@ struct Meeting {
 
   Meeting(const OpCall& call, bool is_read_by_others)
       : group(attrs_of(call).group.resolve(call.op.name)), rank(group->rank()), ranks(group->size()), order(to_contiguous(call[5])), target(call, group, call[0]), list(call, group, call[1]),
-        mailbox(call, group, call[3]), parts(lists_of(call, call[6], call[5], ranks)), own_list(list.at<int64_t>(rank)) {
+        mailbox(call, group, call[3]), parts(lists_of(call, ranks)), own_list(list.at<int64_t>(rank)) {
     if (attrs_of(call).poisons) {
       if (!is_read_by_others) poison(call[0]);
       poison(call[2]);
