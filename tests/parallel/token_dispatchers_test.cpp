@@ -74,7 +74,13 @@ TEST(LateRanks, OvertakeNobodyWhoStillReads) {
 }
 
 // With one buffer for both ways of gradients, a rank that is early stores into what a late one still reads, or poisons after it.
-TEST(LateRanks, AreOvertakenWithOneBufferTooFew) { EXPECT_FALSE(has_bits_of_local_when_late(ExpertExchange::direct_store, {.poisons = true, .backward_buffers = 1}, false)); }
+// ThreadSanitizer reports exactly that, and nothing in the test above.
+TEST(LateRanks, AreOvertakenWithOneBufferTooFew) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the race is what it is about";
+#endif
+  EXPECT_FALSE(has_bits_of_local_when_late(ExpertExchange::direct_store, {.poisons = true, .backward_buffers = 1}, false));
+}
 
 // ---- what they do, and what they refuse -----------------------------------------------------------------------------------------------
 
