@@ -230,7 +230,7 @@ TEST_F(Experts, RefuseDegreesThatDoNotFit) {
       {"-n 3" EP2, "parallelism.expert_parallel_degree = 2 does not divide 3 data-parallel ranks; expected one of 1"},
       {"-n 2 --numerics.token_grain=128" EP2, "a virtual shard has 64 tokens, which numerics.token_grain = 128 does not divide"},
       {"-n 2 --model.flavor=tiny" EP2, "parallelism.expert_parallel_degree = 2: the model qwen3 tiny has no experts"},
-      {"-n 4 --parallelism.tensor_parallel_degree=2" EP2, "qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"},
+      {"-n 4 --parallelism.tensor_parallel_degree=2" EP2, "qwen3 tiny_moe: tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1"},
   };
   for (const auto& [flags, message] : cases) {
     const Output output = train("refused", flags);
@@ -239,11 +239,47 @@ TEST_F(Experts, RefuseDegreesThatDoNotFit) {
   }
 }
 
-TEST_F(Experts, RefuseTensorParallelism) {
-  const Output tensor = train("tensor", "-n 2 --parallelism.tensor_parallel_degree=2");
-  EXPECT_EQ(tensor.status, 2);
-  EXPECT_NE(tensor.err.find("qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"), std::string::npos) << tensor.err;
+// Tensor-parallel ranks, which divide the tokens of a shard for its experts.
+struct DividedTokens : Experts {
+  DividedTokens() { flags += " --model.flavor=tiny_moe-tp4"; }
+};
+struct DividedTokensLayout : DividedTokens, testing::WithParamInterface<Layout> {};
+
+#define ROUNDS " --parallelism.data_parallel_schedule=every_round"
+#define TP2 " --parallelism.tensor_parallel_degree=2" ROUNDS
+#define TP4 " --parallelism.tensor_parallel_degree=4" ROUNDS
+constexpr Layout kDividedTokensLayouts[] = {
+    {"Tp2", "-n 2" TP2},
+    {"Tp4", "-n 4" TP4},
+    {"Tp2WithoutSequence", "-n 2 --parallelism.enable_sequence_parallel=false" TP2},
+    {"Dp3Tp2", "-n 6" TP2},
+    {"Fsdp2Tp2", "-n 4 --parallelism.data_parallel_shard_degree=2" TP2},
+    {"Tp2Ep2", "-n 2 --parallelism.expert_parallel_degree=2" TP2},
+    {"Tp4Ep2", "-n 4 --parallelism.expert_parallel_degree=2" TP4},
+    {"Dp2Tp2Ep4", "-n 4 --parallelism.expert_parallel_degree=4" TP2},
+    {"Dp3Tp2Ep2", "-n 6 --parallelism.expert_parallel_degree=2" TP2},
+    {"Fsdp4Tp2Ep4", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4" TP2},
+    {"Hsdp2x2Tp2Ep2", "-n 8 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2" TP2},
+    {"Fsdp2Tp4Ep8", "-n 8 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=8" TP4},
+    {"Fsdp4Tp2Ep4Compiled", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4 --training.compile=true" TP2},
+    {"Fsdp4Tp2Ep4Recomputed", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4 --activation_checkpoint.mode=full" TP2},
+    {"Fsdp2Tp2Ep2WithoutSequence", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2 --parallelism.enable_sequence_parallel=false" TP2},
+    {"Fsdp2Tp2Ep4Gloo", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4 --runtime.transport=gloo" TP2},
+    {"Fsdp2Tp2Ep2Threads", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2 --runtime.transport=threads" TP2},
+    {"Fsdp2Tp2Ep4SavedInBackground",
+     "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2" TP2},
+    // The same flavor without tensor parallelism.
+    {"Ep2", "-n 2" EP2},
+    {"Fsdp2Ep2", "-n 2 --parallelism.data_parallel_shard_degree=2" EP2},
+    {"Fsdp3", "-n 3 --parallelism.data_parallel_shard_degree=3"},
+};
+
+TEST_P(DividedTokensLayout, HasTheRunOfOneRank) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("many", GetParam().flags).status, 0) << work.read("err.txt");
+  expect_equal("one", "many");
 }
+INSTANTIATE_TEST_SUITE_P(On, DividedTokensLayout, testing::ValuesIn(kDividedTokensLayouts), [](const auto& param) { return std::string(param.param.name); });
 
 // A numeric change records the file anew, with the reason in the commit: TUTTI_RENEW_GOLDEN=1 ctest -R Experts.Losses.
 TEST_F(Experts, LossesAreThoseOfTheGoldenFile) {
