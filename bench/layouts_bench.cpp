@@ -262,16 +262,22 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     flags.push_back("--parallelism.data_parallel_schedule=every_round");
     return flags;
   };
-  const auto why_no_experts = [&](int degree) {
+  const auto why_no_experts = [&](int degree, int tensor = 1) {
     train::Config config = configuration_of(problem);
     config.parallelism.expert_parallel_degree = degree;
+    config.parallelism.tensor_parallel_degree = tensor;
     config.parallelism.data_parallel_schedule = "every_round";
     return why_not(config);
   };
   rows.push_back({.name = "ep-two-ranks", .flags = experts(ranks(2), 2), .variables = {}, .why_not = why_no_experts(2)});
   rows.push_back({.name = "fsdp-four-ranks-ep-two", .flags = experts(divided(ranks(4), 4), 2), .variables = {}, .why_not = why_no_experts(2)});
   rows.push_back({.name = "fsdp-four-ranks-ep-four", .flags = experts(divided(ranks(4), 4), 4), .variables = {}, .why_not = why_no_experts(4)});
+  rows.push_back({.name = "fsdp-two-by-tp-two-ep-four", .flags = experts(divided(products(ranks(4), 2), 2), 4), .variables = {}, .why_not = why_no_experts(4, 2)});
   if (problem.all) {
+    rows.push_back({.name = "tp-two-ranks-ep-one", .flags = experts(products(ranks(2), 2), 1), .variables = {}, .why_not = why_no_experts(1, 2)});
+    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four", .flags = experts(divided(products(ranks(8), 2), 4), 4), .variables = {}, .why_not = why_no_experts(4, 2)});
+    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four-compiled", .flags = with(experts(divided(products(ranks(8), 2), 4), 4), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(4, 2)});
+    rows.push_back({.name = "killed-ep-tp-then-fsdp-three-ranks", .flags = experts(divided(products(ranks(4), 2), 2), 4), .variables = {}, .resumed_with = divided(ranks(3), 3), .why_not = why_no_experts(4, 2)});
     rows.push_back({.name = "six-ranks-ep-two-compiled", .flags = with(experts(ranks(6), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(2)});
     rows.push_back({.name = "fsdp-four-ranks-ep-two-gloo", .flags = with(experts(divided(ranks(4), 4), 2), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_no_experts(2)});
     rows.push_back({.name = "hsdp-two-by-four-ep-four-recomputed", .flags = with(experts(divided(ranks(8), 4), 4), {"--activation_checkpoint.mode=full"}), .variables = {}, .why_not = why_no_experts(4)});
