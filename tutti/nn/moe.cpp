@@ -52,7 +52,7 @@ Tensor MoE::forward(const Tensor& x_TD) const {
   return shared_experts_ == nullptr ? routed_TD : add(routed_TD, (*shared_experts_)(x_TD));
 }
 
-// Of the tokens that this rank has of all.
+// The ranks of a tensor-parallel mesh each route the tokens that they have.
 Tensor MoE::divided(const Tensor& x_TD) const {
   const dist::Part& part = dist::part_of(x_TD, "MoE");
   const dist::Placements by_tokens{dist::shard(0)};

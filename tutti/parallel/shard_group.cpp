@@ -70,7 +70,7 @@ void ShardGroups::publish() {
   may_be_read_ = true;
 }
 
-// Of two groups of a model, one is divided over all ranks of the other.
+// Of any two groups of a model, one contains all ranks of the other.
 comm::ProcessGroup& ShardGroups::widest() const {
   const auto all = groups();
   return (*std::ranges::max_element(all, {}, [](const auto& group) { return group->ranks().size(); }))->ranks();

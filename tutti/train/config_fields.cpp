@@ -138,8 +138,8 @@ std::vector<Field> make_fields() {
        .rule = degree_one()},
       {TUTTI_KEY(parallelism, pipeline_parallel_degree), .doc = "ranks over which the layers are divided", .unit = "ranks",
        .rule = degree_one()},
-      {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "data-parallel ranks over which experts are divided, and to which tokens travel: a power of two that divides those "
-              "ranks, the experts and the virtual shards (docs/moe.md). The numbers are the same",
+      {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "neighbouring ranks, data-parallel and tensor-parallel ones, over which experts are divided, and to which tokens "
+              "travel: a power of two that divides the ranks and the experts (docs/moe.md). The numbers are the same",
        .unit = "ranks", .rule = at_least(1)},
       {TUTTI_KEY(parallelism, enable_sequence_parallel),
        .doc = "with tensor parallelism, divide norms, dropout and residuals by tokens. The numbers are the same", .unit = ""},

@@ -98,13 +98,13 @@ std::string plan_text(const PlannedLayout& layout, int64_t local_ranks) {
 }
 
 std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_ranks) {
-  std::string text = fmt::format("{:<34}{:>12}{:>14}{:>14}\n", "mesh", "MiB a rank", "MiB a host", "MiB sent");
+  std::string text = fmt::format("{:<48}{:>12}{:>14}{:>14}\n", "mesh", "MiB a rank", "MiB a host", "MiB sent");
   for (const PlannedLayout& layout : layouts) {
     const std::string name = mesh_name(layout.degrees);
     if (layout.plan) {
-      text += fmt::format("{:<34}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()), mib(layout.plan->host_bytes(local_ranks)), mib(layout.plan->sent_bytes()));
+      text += fmt::format("{:<48}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()), mib(layout.plan->host_bytes(local_ranks)), mib(layout.plan->sent_bytes()));
     } else {
-      text += fmt::format("{:<34}not possible: {}\n", name, layout.refusal);
+      text += fmt::format("{:<48}not possible: {}\n", name, layout.refusal);
     }
   }
   return text;

@@ -42,7 +42,7 @@ TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& 
   return ranks;
 }
 
-// Those of which each leads the ranks that it needs: of the ranks that divide the model and of those that divide its experts, the larger number.
+// Each of these leads the ranks that it needs: those that divide the model or those that divide its experts, of which one has the other.
 comm::ProcessGroup* TensorRanks::evaluators(comm::ProcessGroup* group) const {
   comm::ProcessGroup* fewest = group;
   if (mesh != nullptr) fewest = data.get();
