@@ -256,6 +256,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   if (problem.all) {
     rows.push_back({.name = "tp-four-ranks-gloo", .flags = with(products(ranks(4), 4), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_not_products(4)});
     rows.push_back({.name = "tp-two-ranks-compiled", .flags = with(products(ranks(2), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
+    rows.push_back({.name = "tp-two-ranks-async", .flags = with(products(ranks(2), 2), {"--training.compile=true", "--parallelism.enable_async_tensor_parallel=true"}), .variables = {}, .why_not = why_not_products(2)});
     rows.push_back({.name = "fsdp-three-by-tp-two", .flags = divided(products(ranks(6), 2), 3), .variables = {}, .why_not = why_not_products(2)});
     rows.push_back({.name = "fsdp-two-by-tp-two-compiled-gloo", .flags = with(divided(products(ranks(4), 2), 2), {"--runtime.transport=gloo", "--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
     rows.push_back({.name = "hsdp-two-by-two-by-tp-two", .flags = divided(products(ranks(8), 2), 2), .variables = {}, .why_not = why_not_products(2)});

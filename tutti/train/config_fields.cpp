@@ -143,6 +143,10 @@ std::vector<Field> make_fields() {
        .unit = "ranks", .rule = at_least(1)},
       {TUTTI_KEY(parallelism, enable_sequence_parallel),
        .doc = "with tensor parallelism, divide norms, dropout and residuals by tokens. The numbers are the same", .unit = ""},
+      {TUTTI_KEY(parallelism, enable_async_tensor_parallel),
+       .doc = "with tensor parallelism and training.compile, multiply the parts of ranks as they come, and sum them as others wait for them, instead of gathering first and "
+              "summing last. The numbers are the same",
+       .unit = ""},
       {TUTTI_KEY(parallelism, fsdp_reshard_after_forward),
        .doc = "with divided parameters, where ranks do not share memory and training.compile is false: whether a rank gives whole parameters back between forward "
               "and backward; default: those of the repeated blocks",

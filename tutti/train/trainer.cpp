@@ -94,7 +94,8 @@ class Trainer {
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
-                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh);
+                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh,
+                        config.parallelism.enable_async_tensor_parallel);
     if (config.training.compile && !lasting_) optimizer_->compile();
     if (config.checkpoint.async) saver_.emplace(group_);
     inputs_ = std::move(data.inputs);
