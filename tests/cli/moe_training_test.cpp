@@ -310,6 +310,17 @@ TEST_F(DividedTokens, GoOnInAnyOtherLayout) {
   }
 }
 
+TEST_F(DividedTokens, BeginWithTheWeightsOfAnotherRun) {
+  ASSERT_EQ(train("run", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti("checkpoint export runs/run published.safetensors").status, 0) << work.read("err.txt");
+  for (const std::string from : {"published.safetensors", "runs/run/checkpoint/step-6"}) {
+    const std::string name = from.starts_with("p") ? "published" : "checkpoint", load = " --checkpoint.initial_load_path=" + from;
+    ASSERT_EQ(train(name + "_one", load).status, 0) << work.read("err.txt");
+    ASSERT_EQ(train(name + "_many", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4" TP2 + load).status, 0) << work.read("err.txt");
+    expect_equal(name + "_one", name + "_many");
+  }
+}
+
 TEST_F(DividedTokens, RefuseWhatWouldHaveOtherBits) {
   const std::pair<const char*, const char*> cases[] = {
       {"-n 2 --parallelism.tensor_parallel_degree=2",

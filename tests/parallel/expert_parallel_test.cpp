@@ -241,6 +241,25 @@ TEST(ExpertParallel, AStepAfterARefusedOneIsAsWithoutIt) {
   });
 }
 
+// Biases of routers are buffers, which every tensor-parallel rank has as a distributed tensor.
+TEST(ExpertParallel, StateDictsOfOneRankAreLoaded) {
+  comm::run_ranks(4, [&](comm::ProcessGroup&) {
+    const dist::Mesh tensor = dist::init_device_mesh("cpu", {2, 2}, {.names = {"dp", "tp"}})->slice({"tp"}), experts = dist::init_device_mesh("cpu", {4}, {.names = {"ep"}});
+    seed_all(11);
+    nn::MoE one(options()), layer(options());
+    nn::initialize(one);
+    const Tensor bias = one.gate->expert_bias.use();
+    for (int64_t e = 0; e < kExperts; ++e) bias.data<float>()[e] = static_cast<float>(e) * 0.01f - 0.03f;
+    expert_parallel(layer, experts);
+    parallelize_module(layer, tensor, ParallelPlan{});
+    layer.load_state_dict(one.state_dict());
+    for (const auto& [name, values] : one.state_dict()) {
+      for (const auto& [other, loaded] : layer.state_dict()) TUTTI_CHECK(name != other || have_same_bits(values_of(values), values_of(loaded)), "{} has other values", name);
+    }
+    TUTTI_CHECK(have_same_bits(values_of(layer.gate->bias()), values_of(bias)), "the rank's bias has other values");
+  });
+}
+
 // Samples have few tokens: the last of the tensor-parallel ranks may have fewer than others, or none.
 TEST(ExpertParallel, TensorParallelRanksMayHaveUnequalNumbersOfTokens) {
   comm::run_ranks(4, [&](comm::ProcessGroup&) {

@@ -203,7 +203,7 @@ struct Sample {
 struct JoinedOp {
   const OpDef* ops[kMaxOutputs - 1] = {};  // for one neighbour, two, three; null: none
   bool (*takes)(const OpCall& call, const OpCall& neighbour) = nullptr;
-  // Of the joined call; neighbours with other attrs do not join.
+  // Returns the attrs of the joined call; neighbours for which they differ do not join.
   Attrs (*attrs)(const OpCall& call, const OpCall& neighbour) = nullptr;
 };
 
