@@ -152,7 +152,7 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
             "parallelism.tensor_parallel_degree = 2: qwen3 quickstart: tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for degrees are "
             "bounded by 3 key/value heads (1), the sum over 96 elements of the key heads, whose leaves have 128 (1)");
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2; }),
-            "parallelism.expert_parallel_degree = 2: ranks that divide experts run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers");
+            "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers");
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "every_round"; }),
             "parallelism.expert_parallel_degree = 2: the model qwen3 quickstart has no experts");
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "gather_on_read", c.runtime.transport = "hier"; }),
@@ -187,7 +187,7 @@ TEST(ConfigMessages, DegreesMustMultiplyToTheRanks) {
   EXPECT_EQ(data_degrees({.expert_parallel_degree = 2}, 6).expert, 2);
   EXPECT_EQ(data_degrees({.data_parallel_shard_degree = 4, .expert_parallel_degree = 2}, 4).expert_shard(), 2);
   EXPECT_EQ(message_of([] { data_degrees({.expert_parallel_degree = 4}, 6); }),
-            "parallelism.expert_parallel_degree = 4 does not divide 6 data-parallel ranks; expected one of 1, 2");
+            "parallelism.expert_parallel_degree = 4 does not divide 6 ranks; expected one of 1, 2");
   EXPECT_EQ(degrees(1, -1, 6), "1 x 6");
   EXPECT_EQ(degrees(-1, 3, 6), "2 x 3");
   EXPECT_EQ(degrees(2, 2, 4), "2 x 2");

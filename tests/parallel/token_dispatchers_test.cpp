@@ -42,7 +42,7 @@ bool has_bits_of_local_when_late(ExpertExchange exchange, const ExpertMemory::Op
       };
       const auto layer = [&routing, pause](const nn::TokenDispatcher& dispatcher, Experts& experts) {
         return [&routing, &dispatcher, &experts, pause](std::span<const Tensor> in) {
-          const nn::Dispatched d = dispatcher.dispatch(in[0], routing);
+          const nn::Dispatched d = dispatcher.dispatch(in[0], routing, in[0].size(0));
           pause();
           const Tensor y = experts.module.forward(d.experts);
           if (requires_grad(y)) register_hook(y, [pause](const Tensor&) { return pause(), Tensor(); });
@@ -114,7 +114,7 @@ TEST(SharedDispatchers, SayWhenABackwardComesTooLate) {
     const nn::Routing routing = routing_of(kLoads[0], 8);
     const auto forward = [&] {
       const Tensor x = requires_grad_(facets::sample_tensor(1, {8, kDim}));
-      const nn::Dispatched d = dispatcher->dispatch(x, routing);
+      const nn::Dispatched d = dispatcher->dispatch(x, routing, x.size(0));
       return dispatcher->combine(part.module.forward(d.experts), d, routing);
     };
     const Tensor first = forward(), second = forward();

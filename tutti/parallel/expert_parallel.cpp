@@ -72,7 +72,7 @@ void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertPar
       if (parameter.is_materialized()) parameter.set_master(dist::distribute_tensor(parameter.master(), mesh, {dist::shard(0)}, {.src_data_rank = -1}));
       else parameter.set_master(dist::empty(to_shape(parameter.sizes()), mesh, {dist::shard(0)}, parameter.dtype()));
     }
-    moe.layer->set_dispatcher(make_dispatcher(memories, mesh->group(), moe.layer->options().router.num_experts, options));
+    if (mesh->size() > 1) moe.layer->set_dispatcher(make_dispatcher(memories, mesh->group(), moe.layer->options().router.num_experts, options));
   }
 }
 
@@ -92,10 +92,10 @@ SymInt exact_room(const comm::ProcessGroup& group, const Tensor& of_others_WE, c
 
 // A row travels with its expert and its place among the tokens of all ranks, as one number: expert * places + place. What is not a row of anybody is behind all of
 // them when these are sorted.
-nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
+nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
   const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
   const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
-  const SymInt most = places_->most(T, K), places = ranks * most;
+  const SymInt most = places_->most(T, K, most_tokens), places = ranks * most;
 
   nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
   const Tensor counts_WE = reshape(routing.tokens_per_expert_E, {ranks, own_experts});

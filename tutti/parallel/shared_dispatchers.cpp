@@ -20,8 +20,8 @@ struct Begun {
 };
 
 // Everything about a dispatch but its rows.
-Begun begin(ExpertMemory& memory, const TokenPlaces& places, int layer, const Tensor& x_TD, const nn::Routing& routing) {
-  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most = places.most(x_TD.size(0), routing.expert_ids_TK.size(1)).guard_int();
+Begun begin(ExpertMemory& memory, const TokenPlaces& places, int layer, const Tensor& x_TD, const nn::Routing& routing, const SymInt& most_tokens) {
+  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most = places.most(x_TD.size(0), routing.expert_ids_TK.size(1), most_tokens).guard_int();
   const auto buffers = std::make_shared<const Buffers>(memory.buffers({.max_tokens = most, .slots_per_token = slots_per_token, .dim = x_TD.extents()[1], .dtype = x_TD.dtype()}, layer));
   const expert_rows::Lists& parts = buffers->lists;
   const Tensor& lists = buffers->forward.lists;
@@ -64,8 +64,8 @@ Tensor store_outputs(const Tensor& outputs_RD, const nn::Dispatched& dispatched,
 DirectStoreDispatcher::DirectStoreDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens)
     : memory_(std::move(memory)), places_("DirectStoreDispatcher", memory_->group(), memory_->experts(), max_tokens), layer_(memory_->add_layer()) {}
 
-nn::Dispatched DirectStoreDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
-  Begun begun = begin(*memory_, places_, layer_, x_TD, routing);
+nn::Dispatched DirectStoreDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
+  Begun begun = begin(*memory_, places_, layer_, x_TD, routing, most_tokens);
   const auto b = begun.buffers;
   const nn::Dispatched& d = begun.dispatched;
   const int64_t slots_per_token = d.order.slots_per_token;
@@ -89,8 +89,8 @@ Tensor DirectStoreDispatcher::combine(const Tensor& outputs_RD, const nn::Dispat
 GatherOnReadDispatcher::GatherOnReadDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens)
     : memory_(std::move(memory)), places_("GatherOnReadDispatcher", memory_->group(), memory_->experts(), max_tokens), layer_(memory_->add_layer()) {}
 
-nn::Dispatched GatherOnReadDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
-  Begun begun = begin(*memory_, places_, layer_, x_TD, routing);
+nn::Dispatched GatherOnReadDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
+  Begun begun = begin(*memory_, places_, layer_, x_TD, routing, most_tokens);
   const auto b = begun.buffers;
   const nn::Dispatched& d = begun.dispatched;
   const int64_t rows = b->lists.capacity, slots_per_token = d.order.slots_per_token;

@@ -15,7 +15,7 @@ class DirectStoreDispatcher final : public nn::TokenDispatcher {
  public:
   // Layers that are divided over the same ranks share `memory`; max_tokens: see ExpertParallelOptions.
   DirectStoreDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens);
-  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing) const override;
+  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const override;
   Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
 
  private:
@@ -28,7 +28,7 @@ class DirectStoreDispatcher final : public nn::TokenDispatcher {
 class GatherOnReadDispatcher final : public nn::TokenDispatcher {
  public:
   GatherOnReadDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens);
-  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing) const override;
+  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const override;
   Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
 
  private:

@@ -11,9 +11,9 @@ namespace tutti::parallel {
 TokenPlaces::TokenPlaces(const char* dispatcher, std::shared_ptr<comm::ProcessGroup> group, int64_t experts, int64_t max_tokens)
     : dispatcher_(dispatcher), group_(std::move(group)), experts_(experts), max_tokens_(max_tokens) {}
 
-SymInt TokenPlaces::most(const SymInt& T, const SymInt& K) const {
+SymInt TokenPlaces::most(const SymInt& T, const SymInt& K, const SymInt& most_tokens) const {
   const int ranks = group_->size();
-  const SymInt most = max_tokens_ > 0 ? SymInt(max_tokens_) : T;
+  const SymInt most = max_tokens_ > 0 ? SymInt(max_tokens_) : most_tokens;
   TUTTI_CHECK(ranks == 1 || !is_grad_enabled() || numerics_mode() == NumericsMode::fast || fmod(most, token_grain()) == 0,
               "{}: a batch of {} tokens is no multiple of numerics.token_grain = {}, so that tokens of {} ranks would be summed in another order than those of one; "
               "use batches that are, or one rank for the experts", dispatcher_, most, token_grain(), ranks);

@@ -63,6 +63,7 @@ struct ParallelismConfig {
   int64_t expert_parallel_degree = 1;
   std::string expert_parallel_comm_backend = "standard";
   bool enable_sequence_parallel = true;
+  bool enable_async_tensor_parallel = false;
   std::string fsdp_reshard_after_forward = "default";
 };
 

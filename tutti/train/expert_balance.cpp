@@ -14,7 +14,7 @@ ExpertBalance::~ExpertBalance() = default;
 
 void ExpertBalance::begin_step() {
   for (const nn::NamedMoE& l : layers_) {
-    const Tensor counts = l.layer->tokens_per_expert.use();
+    const Tensor counts = l.layer->counts();
     std::fill_n(counts.data<int64_t>(), counts.numel(), 0);
   }
 }
@@ -23,14 +23,14 @@ std::vector<ExpertLoad> ExpertBalance::finish_step() {
   if (layers_.empty()) return {};
   std::vector<int64_t> all;  // the counts of all layers, in one call
   for (const nn::NamedMoE& l : layers_) {
-    const Tensor counts = l.layer->tokens_per_expert.use();
+    const Tensor counts = l.layer->counts();
     all.insert(all.end(), counts.data<int64_t>(), counts.data<int64_t>() + counts.numel());
   }
   if (group_ != nullptr && group_->size() > 1) group_->all_reduce_values<int64_t>(all);
   std::vector<ExpertLoad> loads;
   auto from = all.begin();
   for (const nn::NamedMoE& l : layers_) {
-    const Tensor bias = l.layer->gate->expert_bias.use();
+    const Tensor bias = l.layer->gate->bias();
     ExpertLoad load{.layer = static_cast<int64_t>(loads.size()), .tokens = {from, from + bias.numel()}};
     from += bias.numel();
     const auto [least, most] = std::minmax_element(bias.data<float>(), bias.data<float>() + bias.numel());

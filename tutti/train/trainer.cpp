@@ -78,7 +78,7 @@ class Trainer {
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
         lasting_(make_lasting(config, options, *model_)),
         sharded_(shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)),
-        experts_(*model_, config.model.load_balance_coeff, data_group_), schedule_(make_schedule(config)),
+        experts_(*model_, config.model.load_balance_coeff, group_), schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
@@ -90,12 +90,13 @@ class Trainer {
     if (lasting_ && !sharded_) lasting_->share_masters(*model_);
     optimizer_ = make_optimizer(config.optimizer, model_->named_parameters(), lasting_ ? lasting_->state_memory() : nullptr);
     if (!goes_on()) nn::initialize(*model_);
-    const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .replicas = tensor_.expert_replicas.get()};
+    const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .tensor = tensor_.mesh == nullptr ? 1 : tensor_.mesh->size(), .replicas = tensor_.expert_replicas.get()};
     shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
-                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh);
+                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh,
+                        config.parallelism.enable_async_tensor_parallel);
     if (config.training.compile && !lasting_) optimizer_->compile();
     if (config.checkpoint.async) saver_.emplace(group_);
     inputs_ = std::move(data.inputs);

@@ -77,7 +77,7 @@ inline Results step(const nn::TokenDispatcher& dispatcher, Experts& experts, con
   const Tensor x = requires_grad_(cast(facets::sample_tensor(seed, {tokens, kDim}), dtype)), weights = requires_grad_(routing.weights_TK);
   const auto layer = [&](std::span<const Tensor> in) {
     const nn::Routing here{in[1], in[2], in[3]};
-    const nn::Dispatched dispatched = dispatcher.dispatch(in[0], here);
+    const nn::Dispatched dispatched = dispatcher.dispatch(in[0], here, in[0].size(0));
     return dispatcher.combine(experts.module.forward(dispatched.experts), dispatched, here);
   };
   const auto forward = [&](const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& counts) {
