@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -6,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/resolved_config.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/host.h"
 #include "tutti/train/plan_layouts.h"
 
 namespace tutti::cli {
@@ -43,7 +45,8 @@ int run_plan(const PlanFlags& flags) {
   std::vector<std::string> overrides = flags.overrides;
   // Degrees that fit any number of ranks.
   if (flags.all) overrides.insert(overrides.end(), {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1", "--parallelism.tensor_parallel_degree=1", "--parallelism.expert_parallel_degree=1"});
-  const train::Config config = resolved_config(flags.config, overrides, {}, flags.ranks);
+  train::Config config = resolved_config(flags.config, overrides, {}, flags.ranks);
+  if (config.runtime.threads == 0) config.runtime.threads = std::max<int64_t>(1, usable_cores() / local);  // as the ranks will have them
   const bool shared = shares_memory(config, flags.ranks, local);
   const std::vector<train::PlannedLayout> layouts =
       flags.all ? train::plan_layouts(config, flags.ranks, shared) : std::vector<train::PlannedLayout>{train::plan_layout(config, flags.ranks, shared)};

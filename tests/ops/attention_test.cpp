@@ -8,6 +8,7 @@
 #include "tests/ops/support/attention_definition.h"
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/ops/attention/steps.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/facets.h"
@@ -216,6 +217,38 @@ TEST(Attention, AStepOfACacheHasTheBitsOfTheWholeSequence) {
     const Tensor out = sdpa(cat(q, 0), k, v, {.causal = true, .window = 80, .lengths = Tensor::of(lengths, {2})});
     for (int64_t b = 0; b < 2; ++b)
       expect_same_bits(narrow(out, 0, b, 1), narrow(narrow(whole, 0, b, 1), 1, lengths[static_cast<size_t>(b)] - queries, queries));
+  }
+}
+
+// A plan of memory counts what a kernel takes while it runs (OpDef::room).
+TEST(Attention, TheBackwardTakesTheRoomThatItStates) {
+  struct Case {
+    int64_t B, S, Hq, Hkv, D;
+    DType dtype;
+  };
+  const Case cases[] = {{2, 256, 8, 4, 128, DType::f32}, {1, 200, 6, 3, 32, DType::f32}, {2, 512, 4, 1, 64, DType::bf16}, {1, 1024, 2, 2, 128, DType::f32}, {1, 40, 2, 1, 8, DType::f64}};
+  for (const Case& c : cases) {
+    for (const int threads : {1, 2, 3}) {
+      RankContext context({.threads = threads});
+      const RankContext::Scope scope(context);
+      const auto sample = [&](uint64_t seed, int64_t heads) { return cast(facets::sample_tensor(seed, {c.B, c.S, heads, c.D}), c.dtype); };
+      const Tensor q = sample(1, c.Hq), k = sample(2, c.Hkv), v = sample(3, c.Hkv);
+      const SdpaResult forward = sdpa_with_logsumexp(q, k, v, {.causal = true});
+      const Tensor first = Tensor::of(std::vector<int32_t>(static_cast<size_t>(c.B * c.S), 0), {c.B, c.S}), last = Tensor::of(std::vector<int32_t>(static_cast<size_t>(c.B * c.S), static_cast<int32_t>(c.S)), {c.B, c.S});
+      const Tensor inputs[] = {sample(4, c.Hq), q, k, v, forward.output, forward.logsumexp, first, last};
+      const OpDef& op = find_op("sdpa_backward");
+      const Attrs attrs = find_op("sdpa_backward").samples()[0].attrs;
+      const OpCall call{op, inputs, attrs};
+      const std::vector<Tensor> outputs{Tensor::empty(q.extents(), c.dtype), Tensor::empty(k.extents(), c.dtype), Tensor::empty(v.extents(), c.dtype)};
+      Allocator& memory = context.allocator();
+      memory.reset_peak();
+      const int64_t before = memory.statistics().current_bytes;
+      op.kernel(call, outputs);
+      const auto taken = static_cast<double>(memory.statistics().peak_bytes - before), stated = static_cast<double>(op.room(call, threads));
+      EXPECT_LE(taken, stated) << c.S << " x " << c.D << " on " << threads;
+      if (threads > 1) continue;  // one may be done before another begins
+      EXPECT_GE(taken, 0.94 * stated) << c.S << " x " << c.D;
+    }
   }
 }
 

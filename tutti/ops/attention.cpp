@@ -108,6 +108,7 @@ const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs
                           .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
                           .kernel = attention::kernel_backward,  // as sdpa
                           .sharding = sharding_backward,
+                          .room = attention::room_of_backward,
                           .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
                           .samples = [] { return attention::samples(kSdpa, true); }, .tolerance = {.f32 = 1e-4}};
 
@@ -122,6 +123,7 @@ const OpDef kSdpaMaskedBackward{.name = "sdpa_masked_backward", .num_inputs = 9,
                                 .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
                                 .kernel = attention::kernel_backward,  // as sdpa
                                 .sharding = sharding_backward,
+                                .room = attention::room_of_backward,
                                 .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
                                 .samples = [] { return attention::samples(kSdpaMasked, true); }, .tolerance = {.f32 = 1e-4}};
 

@@ -21,6 +21,7 @@
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/size_class.h"
+#include "tutti/runtime/thread_pool.h"
 #include "tutti/train/expert_exchange.h"
 #include "tutti/train/run_model.h"
 #include "tutti/train/shard_model.h"
@@ -132,6 +133,7 @@ struct StepPlanner::State {
 
   const Config config;
   const int64_t tensor, expert;
+  const int64_t threads;  // of a rank
   const dist::Cut cut;  // of what data ranks divide
   std::vector<PlannedParameter> parameters;
   double row_bytes = 0;  // of the rows of a token that go to experts and back, in forward and backward of all layers
@@ -139,7 +141,8 @@ struct StepPlanner::State {
 };
 
 StepPlanner::State::State(const Config& config)
-    : config(config), tensor(config.parallelism.tensor_parallel_degree), expert(config.parallelism.expert_parallel_degree), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
+    : config(config), tensor(config.parallelism.tensor_parallel_degree), expert(config.parallelism.expert_parallel_degree),
+      threads(config.runtime.threads > 0 ? config.runtime.threads : ThreadPool::current().threads()), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
   const bool runs_again = config.activation_checkpoint.mode == "full";
   divided([&](models::LanguageModel& model, const dist::Mesh&) {
     for (const nn::NamedMoE& moe : nn::moe_layers(model)) {
@@ -164,7 +167,7 @@ void StepPlanner::State::divided(const std::function<void(models::LanguageModel&
   const auto model = build_model(config);
   for (const nn::NamedBuffer& buffer : model->named_buffers()) buffer.buffer.use();  // tables, which no op computes
   const auto fake_parameters = [&] {
-    const FakeScope fake;
+    const FakeScope fake(threads);
     for (const nn::NamedParameter& p : model->named_parameters()) p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
   };
   if (tensor * expert == 1) {
@@ -179,7 +182,7 @@ void StepPlanner::State::divided(const std::function<void(models::LanguageModel&
     const dist::Mesh experts = innermost(expert, "ep"), mesh = tensor > 1 ? innermost(tensor, "tp") : nullptr;
     fake_parameters();
     {
-      const FakeScope fake;
+      const FakeScope fake(threads);
       parallel::expert_parallel(*model, experts, {.exchange = expert_exchange(config.parallelism)});
       if (tensor > 1) parallel::parallelize_module(*model, mesh, model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
     }
@@ -197,7 +200,7 @@ const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int6
 // Runs the program itself on fake tensors.
 StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const {
   const int64_t length = config.data.sequence_length, tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
-  const FakeScope fake;
+  const FakeScope fake(threads);
   const dist::CommCounter counter;
   const auto column = [&] {
     const MemoryCategoryScope category(MemoryCategory::data);
@@ -315,7 +318,7 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
 
 // By the rank that brings the most nodes. What others add and hand out is a slice of each gradient for every rank, or for every replica of a part.
 double StepPlanner::State::sent_gradients(const StepPlan& plan) {
-  if (plan.degrees.data() == 1) return 0;
+  if (plan.degrees.data() == 1 && plan.degrees.expert_data() == 1) return 0;
   const int64_t shards_in_all = config.numerics.virtual_shards;
   const auto [begin, end] = shards_of(config, 0, plan.degrees.data());
   const parallel::UseLayout& layout = shards(begin, end).layout;

@@ -5,13 +5,14 @@
 #include "tutti/ops/attention/gradient_sums.h"
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/creation.h"
+#include "tutti/runtime/size_class.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::attention {
 namespace {
 
 // Levels of the tree over keys that are shared out, so that few groups of heads keep all threads busy.
-int levels_for(int64_t groups, int threads) {
+int levels_for(int64_t groups, int64_t threads) {
   int levels = 0;
   while (threads > 1 && groups << levels < 2 * threads) ++levels;
   return levels;
@@ -31,6 +32,16 @@ void join(const std::vector<TreePart>& parts, std::span<const Tensor> values) {
 }
 
 }  // namespace
+
+int64_t room_of_backward(const OpCall& call, int64_t threads) {
+  const Sizes n = sizes_of(call[1], call[2]);
+  const int64_t groups = n.B * n.Hkv;
+  if (groups == 0 || n.rows() == 0 || n.Sk == 0 || n.D == 0) return 0;
+  const DType compute = compute_dtype(call[1].dtype());
+  const std::vector<TreePart> parts = tree_parts(n.Sk, levels_for(groups, threads), codegen::contraction_leaf());
+  const int64_t count = std::ssize(parts), tasks = groups * count, at_once = std::min(threads, tasks);
+  return at_once * GradientSums::room(call, parts[0].count) + (count == 1 ? at_once : tasks) * block_bytes(n.rows() * GradientSums::dq_width(n, compute) * itemsize(compute));
+}
 
 void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const Sizes n = sizes_of(call[1], call[2]);

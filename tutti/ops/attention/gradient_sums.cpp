@@ -5,6 +5,7 @@
 
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/sum_to.h"
+#include "tutti/runtime/size_class.h"
 
 namespace tutti::attention {
 namespace {
@@ -83,6 +84,29 @@ GradientSums::GradientSums(const OpCall& call)
     leaves_.push_back({begin, count, TileProduct(compute_, count), take(count * n_.D), take(count * n_.D), take(count * n_.D), take(count * n_.D), nullptr, {}});
     begin += count;
   }
+}
+
+// As the constructor and load_rows() take it.
+int64_t GradientSums::room(const OpCall& call, int64_t keys_of_part) {
+  const Sizes n = sizes_of(call[kQ], call[kK]);
+  const DType compute = compute_dtype(call[kQ].dtype());
+  const int64_t width = dq_width(n, compute), slack = codegen::kPackSlack;
+  const ContractionTree over_features = ContractionTree::halving(n.D), over_positions = ContractionTree::halving(n.Sq, static_cast<int32_t>(token_grain()));
+  const int64_t rows = longest(over_positions) * n.G, keys = longest(ContractionTree::halving(n.Sk)), across = stride_of(codegen::whole_registers(keys, compute), compute);
+  int64_t bytes = 0;
+  const auto take = [&](int64_t elements) { bytes += block_bytes((elements + slack) * itemsize(compute)); };
+  for (const int64_t size : {rows * n.D, rows * n.D, n.rows(), n.rows(), rows * across, rows * across, rows * keys, n.D * across, n.D * across, keys * width, n.D * across}) take(size);
+  if (call.inputs.size() > kMask) take(rows * across);
+  if (over_features.leaf_lengths.size() > 1) take(over_features.depth() * rows * across);
+  take(over_positions.depth() * n.D * across);
+  take(over_positions.depth() * n.D * across);
+  take(std::max({rows, n.D, across, width}));
+  const int64_t depth = ContractionTree::halving(keys_of_part).depth();
+  for (const int32_t positions : over_positions.leaf_lengths) {
+    for (int i = 0; i < 4; ++i) take(positions * n.G * n.D);
+    if (depth > 0) take(depth * positions * n.G * width);
+  }
+  return bytes;
 }
 
 void GradientSums::load_rows(int64_t b, int64_t kv, int64_t depth) {

@@ -24,6 +24,8 @@ class GradientSums {
   // sign would depend on hidden keys.
   void run(int64_t b, int64_t kv, const TreePart& part, const Tensor& dk, const Tensor& dv, void* dq);
 
+  // The bytes that an object takes when it runs a part of so many keys.
+  static int64_t room(const OpCall& call, int64_t keys);
   static int64_t dq_width(const Sizes& n, DType compute) { return codegen::whole_registers(n.D, compute); }
 
  private:

@@ -6,11 +6,15 @@
 #include "tutti/core/number.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/size_class.h"
+#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 
 class FakeCounter {
  public:
+  explicit FakeCounter(int64_t threads) : threads(threads) {}
+  const int64_t threads;
+
   void add(int64_t bytes, MemoryCategory category) {
     const std::lock_guard lock(mutex_);
     MemoryStatistics& s = statistics_;
@@ -78,6 +82,11 @@ class FakeStage final : public Stage {
         outputs[static_cast<size_t>(k)] = written >= 0 ? call.inputs[static_cast<size_t>(written)] : make_fake(concrete(metas.meta[k].sizes), metas.meta[k].dtype);
       }
     }
+    if (call.op.room != nullptr) {
+      const int64_t room = call.op.room(call, current_counter->threads);
+      current_counter->add(room, MemoryCategoryScope::current());
+      current_counter->add(-room, MemoryCategoryScope::current());
+    }
     finish_rebinding(call, outputs);
   }
 };
@@ -90,7 +99,7 @@ StageMask fake_bit() {
 
 }  // namespace
 
-FakeScope::FakeScope() : counter_(std::make_shared<FakeCounter>()), stages_(fake_bit(), 0) {
+FakeScope::FakeScope(int64_t threads) : counter_(std::make_shared<FakeCounter>(threads > 0 ? threads : ThreadPool::current().threads())), stages_(fake_bit(), 0) {
   TUTTI_CHECK(current_counter == nullptr, "FakeScope: this thread has one already; a second would count the same tensors");
   current_counter = counter_;
 }

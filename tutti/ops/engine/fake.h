@@ -16,7 +16,8 @@ class FakeCounter;
 // thread; fake tensors may outlive it, but then ops on them are errors.
 class FakeScope {
  public:
-  FakeScope();
+  // Kernels take what they would on `threads` threads (OpDef::room); 0: those of the rank.
+  explicit FakeScope(int64_t threads = 0);
   ~FakeScope();
   FakeScope(const FakeScope&) = delete;
   FakeScope& operator=(const FakeScope&) = delete;
@@ -24,8 +25,7 @@ class FakeScope {
   // A fake tensor, dense and row-major, counted under the category of the moment (MemoryCategoryScope).
   Tensor empty(const Extents& sizes, DType dtype) const;
 
-  // What the fake tensors made in this scope take, and took at the most, in block sizes of the allocator. The room that a kernel takes while it
-  // runs is not part of it.
+  // What the fake tensors made in this scope take, and took at the most together with the room of a kernel, in block sizes of the allocator.
   MemoryStatistics statistics() const;
 
  private:

@@ -267,6 +267,8 @@ struct OpDef {
   // The attrs with which a rank computes its `part` of output 0 of the whole call; null: the same attrs.
   Attrs (*local_attrs)(const OpCall& whole, const LocalBox& part) = nullptr;
   Recompute recompute = Recompute::by_kind;
+  // The bytes that the kernel takes while it runs on so many threads, besides its outputs; null: few.
+  int64_t (*room)(const OpCall&, int64_t threads) = nullptr;
   Cost (*cost)(const OpCall&) = nullptr;  // null: one flop per output element, each operand read or written once
   std::vector<Sample> (*samples)() = nullptr;
   Tolerance tolerance = {};
