@@ -35,6 +35,7 @@ class Move final : public Collective {
   void forget();
 
   bool next(Exchange& exchange) override;
+  std::byte* place_of(int peer) override { return targets_[static_cast<size_t>(peer)]; }
   void receive(std::span<const Arrival> from) override;
 
  private:

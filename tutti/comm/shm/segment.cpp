@@ -18,7 +18,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr uint64_t kMagic = 0x336d687369747475;  // also the version: a change of layout changes it
+constexpr uint64_t kMagic = 0x346d687369747475;  // also the version: a change of layout changes it
 constexpr size_t kPage = 4096;
 constexpr int kNapsForAReason = 1000;  // of a millisecond
 
