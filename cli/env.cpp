@@ -67,7 +67,8 @@ std::vector<Part> parts() {
                  why_alone.empty() ? "ranks as processes, here and on other hosts"
                                    : "lost: ranks as processes (-n, launch), stores over TCP, other hosts, GPU engines; " + why_alone});
   for (const comm::TransportInfo& info : comm::known_transports()) {
-    all.push_back({"transport " + info.name, info.available, info.available ? info.use : info.why_not});
+    const std::string note = comm::note_on_transport(info.name), use = note.empty() ? info.use : info.use + "; " + note;
+    all.push_back({"transport " + info.name, info.available, info.available ? use : info.why_not});
   }
   for (const codegen::GemmLibrary* library : codegen::gemm_libraries()) all.push_back({library->name, true, "products that numerics.mode = \"fast\" may take"});
   for (const std::string& why : codegen::closed_gemm_libraries()) all.push_back({"products of a library", false, why});
@@ -93,6 +94,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_GEMM_CHOICE", "who computes a matrix product and in which tiles: heuristic, or measure; further options as name=value after commas"},
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
     {"TUTTI_TRANSPORT", "how ranks exchange data: a transport, or by kind of device as cpu:shm,cuda:nccl"},
+    {"TUTTI_SINGLE_COPY", "0: transport shm never has the kernel copy large tensors from process to process"},
     {"TUTTI_SYMM_BACKEND", "who makes symmetric memory: native, threads, cuda, nccl, nvshmem"},
     {"TUTTI_SYMM_TUNING", "table of algorithms that `tutti bench comm --tune` wrote"},
     {"TUTTI_COMM_CHECK_NAN", "1: look for NaN and infinity in the inputs of collectives"},

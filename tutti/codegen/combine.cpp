@@ -90,10 +90,12 @@ struct Job {
   size_t ranks;
 };
 
-void run(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
-         std::byte* out) {
-  codegen::OperandCall operands[kOperands + 1];
-  codegen::ParamValue params[kOperands];
+// At most kWidth inputs: what is set up for others takes longer than a few elements.
+template <size_t kWidth>
+void run_at_most(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
+                 std::byte* out) {
+  codegen::OperandCall operands[kWidth + 1];
+  codegen::ParamValue params[kWidth];
   for (size_t r = 0; r < inputs.size(); ++r) operands[r] = {.data = const_cast<std::byte*>(inputs[r])};
   operands[inputs.size()] = {.data = out};
   for (size_t r = 0; r < factors.size(); ++r) params[r].f = factors[r];
@@ -104,6 +106,12 @@ void run(const Job& job, Stage stage, std::span<const std::byte* const> inputs, 
   uint32_t error = 0;
   const codegen::KernelCall call{.operands = operands, .params = params, .n_inner = count, .error = &error};
   kernel_of(job.kind, job.dtype, inputs.size(), stage).entry(&call);
+}
+
+void run(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
+         std::byte* out) {
+  if (inputs.size() <= 2) run_at_most<2>(job, stage, inputs, factors, count, out);
+  else run_at_most<kOperands>(job, stage, inputs, factors, count, out);
 }
 
 // The reduction of partial results to another one.

@@ -67,13 +67,19 @@ void reducible(const char* op, const ReduceOp& reduce, DType dtype) {
   TUTTI_CHECK(why.empty(), "{}: {}", op, why);
 }
 
+void equal_parts(const char* op, const char* role, const Tensor& t, int size) {
+  TUTTI_CHECK(t.ndim() > 0, "{}: the {} tensor {} has no dim 0 to split", op, role, describe(t));
+  TUTTI_CHECK(t.extents()[0] % size == 0, "{}: dim 0 of the {} tensor {} does not divide into {} equal parts; give splits", op, role, describe(t),
+              size);
+}
+
 std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, Splits splits, int size) {
   TUTTI_CHECK(t.ndim() > 0, "{}: the {} tensor {} has no dim 0 to split", op, role, describe(t));
   const int64_t rows = t.extents()[0];
   int64_t row_bytes = itemsize(t.dtype());
   for (size_t d = 1; d < t.extents().size(); ++d) row_bytes *= t.extents()[d];
   if (splits.empty()) {
-    TUTTI_CHECK(rows % size == 0, "{}: dim 0 of the {} tensor {} does not divide into {} equal parts; give splits", op, role, describe(t), size);
+    equal_parts(op, role, t, size);
     return std::vector<int64_t>(static_cast<size_t>(size), rows / size * row_bytes);
   }
   TUTTI_CHECK(splits.size() == static_cast<size_t>(size), "{}: {} {} splits for a group of {} ranks; expected one per rank", op,

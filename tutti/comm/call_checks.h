@@ -38,6 +38,8 @@ void numel_times(const char* op, const char* role_large, const Tensor& large, co
 // If the input is a slice of the output, it must be the slice of this rank.
 void own_slice(const char* op, const Tensor& output, const Tensor& input, int rank, int size);
 void reducible(const char* op, const ReduceOp& reduce, DType dtype);
+// Dim 0 of `t` must divide into `size` equal parts.
+void equal_parts(const char* op, const char* role, const Tensor& t, int size);
 // The splits of dim 0 of `t` must be one per rank, non-negative, and add up to its extent; empty means equal parts. Returns the
 // bytes of each part.
 std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, std::span<const int64_t> splits, int size);

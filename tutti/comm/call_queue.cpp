@@ -424,7 +424,7 @@ bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds 
   const Clock::time_point until = bounded ? deadline_after(limit) : Clock::time_point::max();
   std::chrono::microseconds left = kLongNap;  // until the clock has something to say
   Clock::time_point sleeps_from = Clock::time_point::max();
-  bool in_time = true;
+  bool in_time = true, none_due;
   {
     Hold hold(*this);
     for (uint32_t attempt = 0; !ended(); ++attempt) {
@@ -447,8 +447,9 @@ bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds 
         break;
       }
     }
+    none_due = due_.empty() && over_.empty();
   }
-  run_callbacks();
+  if (!none_due) run_callbacks();
   return in_time;
 }
 

@@ -59,6 +59,7 @@ class Call : public Pending, public Receiver {
     collective->receive(from);
     on_its_own = false;
   }
+  std::byte* place_of(int peer) final { return collective->place_of(peer); }
   bool next() {
     on_its_own = inquiry_ == nullptr && collective->refusal().empty();  // inquiries and refusals throw on all ranks alike
     const bool more = collective->next(exchange);

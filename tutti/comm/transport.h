@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,6 +48,8 @@ struct Exchange {
   const ConstBlock& offer_to(int rank) const { return offers.size() == 1 ? offers[0] : offers[static_cast<size_t>(rank)]; }
   int64_t take_from(int rank) const { return takes.size() == 1 ? takes[0] : takes[static_cast<size_t>(rank)]; }
   bool offers_one_block() const { return offers.size() == 1; }
+  // This rank has just written what it offers, as far as can be known.
+  bool is_fresh = false;
   // The receiver may overwrite what this rank offers, so peers must not read it in place.
   bool overwrites_offers = false;
 };
@@ -61,6 +64,9 @@ struct Arrival {
 class Receiver {
  public:
   virtual ~Receiver() = default;
+  // Where the offer of `peer` in the round under way is to stand unchanged, from its byte 0 on; null when there is no such place. A
+  // transport may write a part there before it delivers it, and then delivers it from there.
+  virtual std::byte* place_of(int /*peer*/) { return nullptr; }
   // from[p] is the next part of peer p's offer; the rank's own offer is delivered like the others. When all ranks
   // offer the same number of bytes, the parts of one call have the same offset and length. Parts of one peer arrive in order.
   // Offset and length of parts are multiples of 64, except for the length of the last one.
@@ -93,6 +99,9 @@ struct TransportTraits {
   // A larger all_reduce is divided into pieces of this many bytes, each of which is reduced and gathered while it is in the
   // caches.
   int64_t piece_bytes = 2 << 20;
+  // It is not divided where each rank reduces at least this much of it. May become smaller while the first rounds are under way, after the same
+  // one on all ranks.
+  int64_t one_piece_share_bytes = std::numeric_limits<int64_t>::max();
   // How the ranks lie on several hosts, when collectives should send each byte between hosts once.
   std::optional<HostLayout> hosts = {};
 };

@@ -30,6 +30,7 @@ class Sequence final : public Collective {
     }
     return false;
   }
+  std::byte* place_of(int peer) override { return parts_[current_]->place_of(peer); }
   void receive(std::span<const Arrival> from) override { parts_[current_]->receive(from); }
 
  private:

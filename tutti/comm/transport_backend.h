@@ -59,7 +59,7 @@ class TransportBackend final : public Backend {
   std::chrono::milliseconds timeout_of(const CallOptions& options) const;
 
   const std::shared_ptr<CallQueue> queue_;
-  const TransportTraits traits_;
+  const TransportTraits& traits_;  // of the transport in queue_
   const int rank_;
   const int size_;
   const Seat seat_;

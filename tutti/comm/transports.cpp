@@ -40,6 +40,11 @@ std::vector<TransportInfo> known_transports() {
   return infos;
 }
 
+std::string note_on_transport(std::string_view name) {
+  const TransportEngine* engine = find_engine(name);
+  return engine == nullptr || engine->note == nullptr ? "" : engine->note();
+}
+
 std::unique_ptr<Transport> make_transport(std::string_view name, const GroupSeat& seat) {
   std::vector<std::string> names;
   for (const Known& known : kKnown) {

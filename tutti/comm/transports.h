@@ -41,17 +41,20 @@ struct TransportInfo {
 
 // All transports of this version of Tutti, including those that are not part of this build.
 std::vector<TransportInfo> known_transports();
+// What the transport of that name does on this machine in particular, found out by trying; "" when there is nothing to say.
+std::string note_on_transport(std::string_view name);
 
 // One that this build has. The source that holds it has a row at the beginning of a line, in namespace tutti::comm; the build makes
 // the table of the rows in the sources that it compiles, so that a transport whose library is missing is a row that is missing.
 struct TransportEngine {
   const char* name;
   std::unique_ptr<Transport> (*make)(const GroupSeat& seat);
+  std::string (*note)() = nullptr;  // what it found out about this machine
 };
 std::span<const TransportEngine* const> transport_engines();
-#define TUTTI_TRANSPORT(name, make)          \
+#define TUTTI_TRANSPORT(name, ...)               \
   extern const TransportEngine transport_##name; \
-  constinit const TransportEngine transport_##name { #name, make }
+  constinit const TransportEngine transport_##name { #name, __VA_ARGS__ }
 
 // Creates a transport. Collective over the members of the group. UsageError when the name is unknown (the message lists the known
 // ones) or the transport is not part of this build.

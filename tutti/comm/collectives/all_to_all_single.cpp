@@ -14,13 +14,23 @@ namespace {
 
 // Without splits the parts are equal.
 void exchange_parts(const char* op, Move& m, const CallPart& part) {
-  m.offer_parts(DenseInput(part.input()), checks::split_bytes(op, "input", part.input(), part.call.input_splits, part.seat.ranks));
-  m.take_parts(DenseOutput(part.output()), checks::split_bytes(op, "output", part.output(), part.call.output_splits, part.seat.ranks));
+  const Tensor &input = part.input(), &output = part.output();
+  const Splits input_splits = part.call.input_splits, output_splits = part.call.output_splits;
+  const int ranks = part.seat.ranks;
+  if (input_splits.empty()) m.offer_parts(DenseInput(input), input.nbytes() / ranks);
+  else m.offer_parts(DenseInput(input), checks::split_bytes(op, "input", input, input_splits, ranks));
+  if (output_splits.empty()) m.take_parts(DenseOutput(output), output.nbytes() / ranks);
+  else m.take_parts(DenseOutput(output), checks::split_bytes(op, "output", output, output_splits, ranks));
+}
+
+void check_splits(const char* op, const char* role, const Tensor& t, Splits splits, int ranks) {
+  if (splits.empty()) checks::equal_parts(op, role, t, ranks);
+  else checks::split_bytes(op, role, t, splits, ranks);
 }
 
 void check_parts(const char* op, const CallPart& part) {
-  checks::split_bytes(op, "input", part.input(), part.call.input_splits, part.seat.ranks);
-  checks::split_bytes(op, "output", part.output(), part.call.output_splits, part.seat.ranks);
+  check_splits(op, "input", part.input(), part.call.input_splits, part.seat.ranks);
+  check_splits(op, "output", part.output(), part.call.output_splits, part.seat.ranks);
 }
 
 }  // namespace

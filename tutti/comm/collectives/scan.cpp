@@ -49,11 +49,16 @@ class Scan final : public Collective {
     return true;
   }
 
+  std::byte* place_of(int peer) override {
+    return under_way_ == Phase::values && static_cast<size_t>(peer) <= rank_ ? received_[static_cast<size_t>(peer)].data() : nullptr;
+  }
+
   void receive(std::span<const Arrival> from) override {
     for (size_t p = 0; p < from.size(); ++p) {
       if (from[p].bytes == 0) continue;
       std::byte* to = under_way_ == Phase::factors ? reinterpret_cast<std::byte*>(&factors_[p]) : received_[p].data();
-      std::memcpy(to + from[p].offset, from[p].data, static_cast<size_t>(from[p].bytes));
+      to += from[p].offset;
+      if (to != from[p].data) std::memcpy(to, from[p].data, static_cast<size_t>(from[p].bytes));
     }
   }
 

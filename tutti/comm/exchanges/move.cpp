@@ -34,19 +34,25 @@ void Move::copy_what_is_overwritten() {
   }
 }
 
-void Move::offer(const DenseInput& input) {
-  inputs_.push_back(input);
+void Move::offer(DenseInput input) {
   offers_.assign(1, {input.data(), input.bytes()});
+  inputs_.push_back(std::move(input));
 }
 
-void Move::offer_parts(const DenseInput& input, std::vector<int64_t> bytes) {
-  inputs_.push_back(input);
+void Move::offer_parts(DenseInput input, std::span<const int64_t> bytes) {
   offers_.resize(ranks_);
   const std::byte* at = input.data();
   for (size_t p = 0; p < ranks_; ++p) {
     offers_[p] = {at, bytes[p]};
     at += bytes[p];
   }
+  inputs_.push_back(std::move(input));
+}
+
+void Move::offer_parts(DenseInput input, int64_t bytes_each) {
+  offers_.resize(ranks_);
+  for (size_t p = 0; p < ranks_; ++p) offers_[p] = {input.data() + static_cast<int64_t>(p) * bytes_each, bytes_each};
+  inputs_.push_back(std::move(input));
 }
 
 void Move::offer_list(std::vector<DenseInput> inputs) {
@@ -55,26 +61,26 @@ void Move::offer_list(std::vector<DenseInput> inputs) {
   for (size_t p = 0; p < ranks_; ++p) offers_[p] = {inputs_[p].data(), inputs_[p].bytes()};
 }
 
-void Move::offer_to(int rank, const DenseInput& input) {
-  inputs_.push_back(input);
+void Move::offer_to(int rank, DenseInput input) {
   offers_.assign(ranks_, {});
   offers_[static_cast<size_t>(rank)] = {input.data(), input.bytes()};
+  inputs_.push_back(std::move(input));
 }
 
-void Move::take_parts(const DenseOutput& output, std::vector<int64_t> bytes) {
-  outputs_.push_back(output);
+void Move::take_parts(DenseOutput output, std::vector<int64_t> bytes) {
   takes_ = std::move(bytes);
   std::byte* at = output.data();
   for (size_t p = 0; p < ranks_; ++p) {
     targets_[p] = at;
     at += takes_[p];
   }
+  outputs_.push_back(std::move(output));
 }
 
-void Move::take_parts(const DenseOutput& output, int64_t bytes_each) {
-  outputs_.push_back(output);
+void Move::take_parts(DenseOutput output, int64_t bytes_each) {
   takes_.assign(1, bytes_each);
   for (size_t p = 0; p < ranks_; ++p) targets_[p] = output.data() + static_cast<int64_t>(p) * bytes_each;
+  outputs_.push_back(std::move(output));
 }
 
 void Move::take_list(std::vector<DenseOutput> outputs) {
@@ -86,11 +92,11 @@ void Move::take_list(std::vector<DenseOutput> outputs) {
   }
 }
 
-void Move::take_from(int rank, const DenseOutput& output) {
-  outputs_.push_back(output);
+void Move::take_from(int rank, DenseOutput output) {
   takes_.assign(ranks_, 0);
   takes_[static_cast<size_t>(rank)] = output.bytes();
   targets_[static_cast<size_t>(rank)] = output.data();
+  outputs_.push_back(std::move(output));
 }
 
 bool Move::next(Exchange& exchange) {

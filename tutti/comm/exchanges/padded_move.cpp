@@ -97,7 +97,7 @@ void PaddedMove::begin_move() {
     taken_bytes_ += taken.back();
   }
   move_.begin(record, static_cast<int>(rank_), static_cast<int>(ranks_));
-  move_.offer_parts(input_, std::move(sent));
+  move_.offer_parts(input_, sent);
   move_.take_parts(output_, std::move(taken));
 }
 

@@ -19,6 +19,7 @@ class PaddedMove final : public Collective {
   PaddedMove(const CallRecord& call, const CallPart& part);
 
   bool next(Exchange& exchange) override;
+  std::byte* place_of(int peer) override { return under_way_ == Phase::move ? move_.place_of(peer) : nullptr; }
   void receive(std::span<const Arrival> from) override;
 
  private:

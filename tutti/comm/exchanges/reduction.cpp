@@ -37,7 +37,7 @@ void Reduction::begin_reduce(const CallRecord& call, const TransportTraits& trai
   output_ = DenseOutput(tensor, true);
   const int64_t bytes = output_.bytes();
   first_ = bytes <= traits.one_round_bytes || ranks == 1 ? Phase::one_round : Phase::shares;
-  piece_bytes_ = std::max(traits.piece_bytes / kAligned * kAligned, kAligned);
+  traits_ = &traits;
   piece_ = piece_end_ = 0;
   phase_ = op.kind() == ReduceKind::premul_sum ? Phase::factors : first_;
 }
@@ -108,12 +108,14 @@ bool Reduction::next(Exchange& exchange) {
       phase_ = Phase::gather;
       exchange.offers = offers_;
       takes_.assign(1, share_bytes(rank_));
+      exchange.is_fresh = true;
       break;
     case Phase::gather:
       first_offer_ = {reduced_, share_bytes(rank_)};
       phase_ = Phase::shares;
       exchange.offers = to_all_or_root(first_offer_);
       takes_.assign(static_cast<size_t>(ranks_), 0);
+      exchange.is_fresh = true;
       for (int p = 0; writes() && p < ranks_; ++p) takes_[static_cast<size_t>(p)] = share_bytes(p);
       break;
     case Phase::scatter:
@@ -133,7 +135,9 @@ bool Reduction::next(Exchange& exchange) {
 // The next piece: what each rank is to reduce of it, and where this rank's result goes.
 void Reduction::begin_piece() {
   piece_ = piece_end_;
-  piece_end_ = std::min(piece_ + piece_bytes_, output_.bytes());
+  const int64_t left = output_.bytes() - piece_;
+  const bool in_one = left / ranks_ >= traits_->one_piece_share_bytes;
+  piece_end_ = piece_ + (in_one ? left : std::min(left, std::max(traits_->piece_bytes / kAligned * kAligned, kAligned)));
   offers_.clear();
   for (int p = 0; p < ranks_; ++p) offers_.push_back({output_.data() + share_begin(p), share_bytes(p)});
   reduced_ = output_.data() + share_begin(rank_);

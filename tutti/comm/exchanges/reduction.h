@@ -29,6 +29,7 @@ class Reduction final : public Collective {
   void forget();
 
   bool next(Exchange& exchange) override;
+  std::byte* place_of(int peer) override { return under_way_ == Phase::gather ? output_.data() + share_begin(peer) : nullptr; }
   void receive(std::span<const Arrival> from) override;
 
  private:
@@ -52,7 +53,7 @@ class Reduction final : public Collective {
   Phase first_ = Phase::finished;   // after the factors are known
   std::vector<DenseInput> inputs_;
   DenseOutput output_;
-  int64_t piece_bytes_ = 0;
+  const TransportTraits* traits_ = nullptr;
   int64_t piece_ = 0;        // where the piece under way begins, bytes
   int64_t piece_end_ = 0;
   std::byte* reduced_ = nullptr;    // where this rank's reduced elements go

@@ -18,7 +18,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr uint64_t kMagic = 0x336d687369747475;  // also the version: a change of layout changes it
+constexpr uint64_t kMagic = 0x346d687369747475;  // also the version: a change of layout changes it
 constexpr size_t kPage = 4096;
 constexpr int kNapsForAReason = 1000;  // of a millisecond
 
@@ -39,9 +39,13 @@ std::byte* map_shared(int fd, size_t nbytes) {
 }  // namespace
 
 void SharedRecord::store(const CallRecord& record) {
-  uint64_t words[kWords] = {};
-  std::memcpy(words, &record, sizeof record);
-  for (size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  static_assert(sizeof(CallRecord) % 8 == 0);
+  const auto* bytes = reinterpret_cast<const std::byte*>(&record);
+  for (size_t i = 0; i < kWords; ++i) {
+    uint64_t word;
+    std::memcpy(&word, bytes + i * sizeof word, sizeof word);
+    words_[i].store(word, std::memory_order_relaxed);
+  }
 }
 
 CallRecord SharedRecord::load() const {

@@ -35,10 +35,11 @@ enum class OfferMode : uint8_t {
   in_line,  // the bytes stand in the line
   staged,   // in the slot of this meeting, part by part
   direct,   // where they are: peers read them there
+  pulled,   // in the memory of the owner's process: peers have the kernel copy them
 };
 
 // The place of an offer that is read in place: byte `offset` of region `region` (ShmTransport::add_region), or address
-// `offset` of the common address space.
+// `offset` of the common address space or, where it is pulled, of the owner's process.
 struct DirectBlock {
   uint64_t region;
   uint64_t offset;
@@ -74,6 +75,10 @@ struct alignas(128) RankArea {
   int64_t offers[2][kMaxShmRanks];
   int64_t takes[2][kMaxShmRanks];
   DirectBlock blocks[2][kMaxShmRanks];
+  // For PeerMemory: a number that only this rank's process has at that address, and the ranks whose numbers this rank could read.
+  uint64_t secret;
+  uint64_t secret_at;
+  std::atomic<uint64_t> readable;
 };
 
 // A message that its receiver refuses, as the receiver tells the sender.

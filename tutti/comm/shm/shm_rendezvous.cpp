@@ -1,4 +1,7 @@
 // Creation of the shared memory of a group whose members are processes of one host.
+#include <cstdlib>
+#include <string_view>
+
 #include "tutti/comm/shm/shm_transport.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
@@ -27,11 +30,19 @@ UniqueFd pass_segment(const GroupSeat& seat, int fd) {
   return passed;
 }
 
+// Some sandboxes end a process that asks the kernel for another one's memory.
+bool may_pull() {
+  const char* text = std::getenv("TUTTI_SINGLE_COPY");
+  const std::string_view wish = text == nullptr ? "" : text;
+  TUTTI_CHECK(wish.empty() || wish == "0" || wish == "1", "TUTTI_SINGLE_COPY is '{}'; expected 0 (never) or 1 (where the kernel allows it)", wish);
+  return wish != "0";
+}
+
 // Collective over the members. Rank 0 creates the memory and passes its descriptor; nothing is left in the file
 // system.
 std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport shm joins at most {} ranks of one host; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
-  ShmOptions options{.group = seat.name, .shown_ranks = seat.shown_ranks, .local_ranks = seat.local_ranks};
+  ShmOptions options{.group = seat.name, .shown_ranks = seat.shown_ranks, .local_ranks = seat.local_ranks, .may_pull = may_pull()};
   std::shared_ptr<Segment> segment;
   if (seat.rank == 0) {
     segment = Segment::create(seat.size);
@@ -48,6 +59,12 @@ std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
 
 }  // namespace
 
-TUTTI_TRANSPORT(shm, make_shm_transport);
+std::string note_of_shm() {
+  if (!may_pull()) return "large tensors: two copies (TUTTI_SINGLE_COPY=0)";
+  const std::string why_not = why_no_peer_memory();
+  return why_not.empty() ? "large tensors: one copy, by the kernel" : fmt::format("large tensors: two copies, because {}", why_not);
+}
+
+TUTTI_TRANSPORT(shm, make_shm_transport, note_of_shm);
 
 }  // namespace tutti::comm

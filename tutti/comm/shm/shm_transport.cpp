@@ -15,7 +15,12 @@ namespace {
 // Below this, copying through the slot beats waiting until the peers have read in place.
 constexpr int64_t kDirectBytes = 8 << 10;
 constexpr int64_t kAligned = 64;
+// The copies of the kernel take longer than anything that a rank spins for otherwise: it spins so many times as long.
+constexpr uint32_t kPatience = 64;
 constexpr int kTightLooks = 8;
+// A peer that makes the same call at the same time is a tenth of a microsecond away, hardly more than one pause of the core: the first looks
+// go without.
+constexpr uint32_t kAttemptsAtOnce = 4;
 
 int64_t largest_offer(const Exchange& e) {
   int64_t bytes = 0;
@@ -24,6 +29,9 @@ int64_t largest_offer(const Exchange& e) {
 }
 
 uint16_t own_core() { return static_cast<uint16_t>(sched_getcpu()); }
+
+// Has the core own the cache line soon, which otherwise takes the way to the peer that read it last and back once it is written to.
+void own_soon(const Line& line) { asm volatile("prefetchw %0" : : "m"(line)); }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -34,17 +42,15 @@ ShmTransport::ShmTransport(std::shared_ptr<Segment> segment, int rank, ShmOption
       rank_(rank),
       size_(segment_->world_size()),
       options_(std::move(options)),
+      traits_{.name = options_.one_address_space ? "threads" : "shm", .devices = {DeviceKind::cpu}},
       watch_(segment_, rank, options_.one_address_space, options_.local_ranks, options_.shown_ranks),
       mail_(segment_, rank, options_.shown_ranks),
-      arrivals_(static_cast<size_t>(size_)) {}
+      peer_memory_(segment_, rank, options_.may_pull && !options_.one_address_space),
+      arrivals_(static_cast<size_t>(size_)),
+      pulled_from_(static_cast<size_t>(size_)),
+      places_(static_cast<size_t>(size_)) {}
 
 ShmTransport::~ShmTransport() = default;
-
-const TransportTraits& ShmTransport::traits() const {
-  static const TransportTraits traits{.name = "shm", .devices = {DeviceKind::cpu}};
-  static const TransportTraits threads{.name = "threads", .devices = {DeviceKind::cpu}};
-  return options_.one_address_space ? threads : traits;
-}
 
 // ---- the round ------------------------------------------------------------------------------------------------------
 
@@ -76,7 +82,7 @@ void ShmTransport::publish() {
   line.fingerprint = fingerprint_;
   line.one_block = exchange_->offers_one_block();
   if (part_ == 0) publish_first();
-  else line.mode = is_direct_ ? OfferMode::direct : OfferMode::staged;
+  else line.mode = mode_;
   if (line.mode == OfferMode::staged) {
     std::byte* slot = segment_->slot(rank_, meeting_);
     const int64_t part = part_bytes(exchange_->offers_one_block()), offset = part_ * part;
@@ -108,20 +114,17 @@ void ShmTransport::publish_first() {
   }
   const int64_t largest = largest_offer(e);
   line.stride = line.one_block ? 0 : largest;
-  line.parts = static_cast<uint32_t>(std::max<int64_t>(1, ceil_div(largest, part_bytes(line.one_block))));
-  is_direct_ = false;
   if (largest * static_cast<int64_t>(e.offers.size()) <= kInlineBytes) {
     line.mode = OfferMode::in_line;
     line.parts = 1;
     for (size_t p = 0; p < e.offers.size(); ++p) {
       if (e.offers[p].bytes > 0) std::memcpy(line.data + static_cast<int64_t>(p) * line.stride, e.offers[p].data, static_cast<size_t>(e.offers[p].bytes));
     }
-  } else if (offers_directly(line)) {
-    line.mode = OfferMode::direct;
-    is_direct_ = true;
   } else {
-    line.mode = OfferMode::staged;
+    line.mode = offers_directly(line) ? OfferMode::direct : lets_pull(line, largest) ? OfferMode::pulled : OfferMode::staged;
+    line.parts = static_cast<uint32_t>(ceil_div(largest, part_bytes(line.one_block)));
   }
+  mode_ = line.mode;
 }
 
 bool ShmTransport::offers_directly(Line& line) {
@@ -154,16 +157,17 @@ bool ShmTransport::advance() {
       leave_if_failed();
       return false;
     }
+    own_soon(segment_->area(rank_).lines[(meeting_ + 1) & 1]);
+    if (meeting_ <= 2) [[unlikely]] settle_pulling();
     if (part_ == 0) compare();
     if (options_.one_address_space && any_direct_) deliver_from_threads();
     else deliver();
-    segment_->area(rank_).consumed.store(meeting_, std::memory_order_release);
+    say_consumed();
     if (++part_ < parts_) {
       publish();
     } else {
-      phase_ = is_direct_ ? Phase::draining : Phase::idle;
+      phase_ = mode_ == OfferMode::direct || mode_ == OfferMode::pulled ? Phase::draining : Phase::idle;
       next_to_look_at_ = 0;
-      if (any_direct_) watch_.wake_peers();
     }
   }
   // Peers read this rank's memory: it is the caller's again when all have.
@@ -177,10 +181,16 @@ bool ShmTransport::advance() {
   return true;
 }
 
+void ShmTransport::say_consumed() {
+  segment_->area(rank_).consumed.store(meeting_, std::memory_order_release);
+  if (any_direct_) watch_.wake_peers();
+}
+
 // Everybody's first line of the round is there: do the calls fit together, and how many parts are there?
 void ShmTransport::compare() {
   all_direct_ = true;
   any_direct_ = false;
+  any_pulled_ = false;
   uint32_t parts = 1;
   for (int p = 0; p < size_; ++p) {
     const Line& line = segment_->area(p).lines[meeting_ & 1];
@@ -191,7 +201,8 @@ void ShmTransport::compare() {
       throw_mismatch(options_.group, records);
     }
     all_direct_ &= line.mode != OfferMode::staged;
-    any_direct_ |= line.mode == OfferMode::direct && p != rank_;
+    any_direct_ |= (line.mode == OfferMode::direct || line.mode == OfferMode::pulled) && p != rank_;
+    any_pulled_ |= line.mode == OfferMode::pulled;
     parts = std::max(parts, line.parts);
   }
   parts_ = all_direct_ ? 1 : parts;
@@ -213,6 +224,8 @@ void ShmTransport::check_takes() const {
 }
 
 void ShmTransport::deliver() {
+  bool pulls = false;
+  reads_in_place_ = false;
   for (int p = 0; p < size_; ++p) {
     const Line& line = segment_->area(p).lines[meeting_ & 1];
     Arrival& arrival = arrivals_[static_cast<size_t>(p)];
@@ -222,6 +235,8 @@ void ShmTransport::deliver() {
     arrival.offset = whole ? 0 : part_ * part;
     arrival.bytes = std::clamp<int64_t>(total - arrival.offset, 0, part);
     if (whole && part_ > 0) arrival.bytes = 0;
+    uint64_t& pulled_from = pulled_from_[static_cast<size_t>(p)];
+    pulled_from = 0;
     if (arrival.bytes == 0) {
       arrival.data = nullptr;
     } else if (p == rank_) {
@@ -236,10 +251,17 @@ void ShmTransport::deliver() {
       const DirectBlock block = line.one_block && part_ == 0
                                     ? *reinterpret_cast<const DirectBlock*>(line.data)
                                     : segment_->area(p).blocks[first & 1][line.one_block ? 0 : rank_];
-      arrival.data = direct_address(p, block) + arrival.offset;
+      if (line.mode == OfferMode::pulled) {
+        pulled_from = block.offset;
+        pulls = true;
+      } else {
+        arrival.data = direct_address(p, block) + arrival.offset;
+        reads_in_place_ = true;
+      }
     }
   }
-  receiver_->receive(arrivals_);
+  if (pulls) pull_and_deliver();
+  else receiver_->receive(arrivals_);
 }
 
 // A thread that gives up frees the memory that it offered, and nothing but this keeps a peer from reading there still.
@@ -315,15 +337,19 @@ bool ShmTransport::has_news() {
 }
 
 bool ShmTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
-  if (phase_ == Phase::meeting && next_to_look_at_ < size_ && watch_.spins(attempt)) {
+  const uint32_t patience = any_pulled_ ? kPatience : 1;
+  if (phase_ == Phase::meeting && next_to_look_at_ < size_ && watch_.spins(attempt, patience)) {
     // The shortest way to see a line appear.
     const std::atomic<uint64_t>& line = segment_->area(next_to_look_at_).lines[meeting_ & 1].meeting;
-    for (int i = 0; i < kTightLooks && line.load(std::memory_order_relaxed) < meeting_; ++i) __builtin_ia32_pause();
+    const bool at_once = attempt < kAttemptsAtOnce;
+    for (int i = 0; i < (at_once ? 2 * kTightLooks : kTightLooks) && line.load(std::memory_order_relaxed) < meeting_; ++i) {
+      if (!at_once) __builtin_ia32_pause();
+    }
     if (attempt % 64 != 0) return false;
   }
-  const bool slept = watch_.pause(attempt, limit, [this] { return has_news(); }, [this] { return waits_for_own_core(); });
+  const bool slept = watch_.pause(attempt, patience, limit, [this] { return has_news(); }, [this] { return waits_for_own_core(); });
   if (slept && !has_news()) look_after_peers();
-  return !watch_.spins(attempt);
+  return !watch_.spins(attempt, patience);
 }
 
 // Fails the group when somebody is waited for in vain. A peer may have done its part before it went: its absence is noted

@@ -67,14 +67,14 @@ void ShmWatch::wake_peers() {
   }
 }
 
-bool ShmWatch::pause(uint32_t attempt, std::chrono::microseconds limit, FunctionRef<bool()> has_news,
+bool ShmWatch::pause(uint32_t attempt, uint32_t patience, std::chrono::microseconds limit, FunctionRef<bool()> has_news,
                      FunctionRef<bool()> waits_for_own_core) {
   if (attempt % kLookAtCore == 0) yields_at_once_ = attempt > 0 && waits_for_own_core();
-  if (spins(attempt)) {
+  if (spins(attempt, patience)) {
     __builtin_ia32_pause();
     return false;
   }
-  if (attempt < spins_ + yields_) {
+  if (attempt < spins_ * patience + yields_) {
     sched_yield();
     return false;
   }

@@ -26,11 +26,11 @@ class ShmWatch {
   int shown(int rank) const { return shown_ranks_.empty() ? rank : shown_ranks_[static_cast<size_t>(rank)]; }
   // After something was published: wakes the peers that sleep.
   void wake_peers();
-  // Whether pause(attempt) would spin.
-  bool spins(uint32_t attempt) const { return attempt < spins_ && !yields_at_once_; }
+  // Whether pause(attempt) would spin; `patience` times as long as for a usual wait.
+  bool spins(uint32_t attempt, uint32_t patience) const { return attempt < spins_ * patience && !yields_at_once_; }
   // Spins, yields or sleeps (transport.h); true when it slept. `has_news` tells whether there is something to do, asked
   // before sleeping; `waits_for_own_core` whether spinning keeps the awaited peer from running.
-  bool pause(uint32_t attempt, std::chrono::microseconds limit, FunctionRef<bool()> has_news, FunctionRef<bool()> waits_for_own_core);
+  bool pause(uint32_t attempt, uint32_t patience, std::chrono::microseconds limit, FunctionRef<bool()> has_news, FunctionRef<bool()> waits_for_own_core);
   // Why the group cannot go on while rank `rank` is waited for ("" while it can): it died, or left.
   std::string why_gone(int rank);
   // It went in good order.
