@@ -12,7 +12,7 @@
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
-#include "tutti/io/safetensors.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/module.h"
 #include "tutti/ops/creation.h"
 #include "tutti/optim/optimizer.h"
@@ -133,7 +133,7 @@ class Bench {
     };
     row("save: write and sync", problem_.saved_bytes, times, remove, [&] { train::write_tensors(file, tensors, {}, &group_); });
     row("digests of what was saved", problem_.saved_bytes, times, [] {}, [&] { train::digests_of_files({file}, &group_); });
-    row("load", problem_.saved_bytes, times, [] {}, [&] { train::read_tensors(SafetensorsFile(file.string()), tensors); });
+    row("load", problem_.saved_bytes, times, [] {}, [&] { train::read_tensors(SafetensorsShards(file), tensors); });
     const auto optimizer = optim::make_sgd(module.named_parameters());
     const fs::path saves = folder / fmt::format("tutti-bench-fsdp-{}", getpid());
     train::BackgroundSaver saver(&group_);

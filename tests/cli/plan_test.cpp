@@ -148,6 +148,10 @@ TEST_F(Plan, SaysWhatIsWrong) {
   EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=3").find("do not fit 4 ranks"), std::string::npos) << work.read("err.txt");
   EXPECT_NE(error("-n 2 --parallelism.tensor_parallel_degree=2").find("tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1"), std::string::npos)
       << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=2").find("4 ranks read one copy of the parameters in the memory of their host"), std::string::npos)
+      << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=3").find("expected 1 (never), 2, 4 (default)"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.fsdp_reshard_after_forward=0").find("expected one of: default, always, never, or a whole number above 0, found '0'"), std::string::npos) << work.read("err.txt");
   EXPECT_NE(error("--model.flavor=none").find("none"), std::string::npos);
 }
 

@@ -63,6 +63,7 @@ struct ParallelismConfig {
   int64_t expert_parallel_degree = 1;
   bool enable_sequence_parallel = true;
   std::string fsdp_reshard_after_forward = "default";
+  int64_t reduce_scatter_max_input_buffers = 2;
 };
 
 struct OptimizerConfig {

@@ -13,6 +13,7 @@
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/parallel/expert_shards.h"
+#include "tutti/parallel/parameter_copies.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
@@ -92,6 +93,7 @@ class Trainer {
     const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .replicas = tensor_.expert_replicas.get()};
     shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
+    shards_->set_reduce_scatter_max_input_buffers(config.parallelism.reduce_scatter_max_input_buffers);
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh);
@@ -424,7 +426,7 @@ TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
   // A wrong name, and what cannot fit, are said before the data is read.
   const std::string left = options.survivors == nullptr ? "" : options.survivors->job->text();
-  if (left.empty()) check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, true, machine_memory());  // else the state has its memory
+  if (left.empty()) check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, options.group == nullptr || parallel::shares_memory(*options.group), machine_memory());  // else the state has its memory
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   RunStart start = left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);

@@ -63,7 +63,7 @@ struct Options {
   int replicas = 1;
   Schedule schedule = Schedule::once_a_step;
   Overlap overlap = Overlap::none;
-  std::optional<bool> reshard = {};
+  std::optional<ReshardAfterForward> reshard = {};
   int dim = 0;
   DType dtype = DType::f32;
   bool compiled = false, checkpoints = false, values_before = false, sgd = false;
