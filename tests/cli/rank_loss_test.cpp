@@ -133,6 +133,7 @@ TEST_F(RankLoss, IsTheEndOfTheOthersWithoutSurvivalAndRestartsGoOnFromTheCheckpo
   kill(ranks.back(), SIGKILL);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
   EXPECT_NE(work.read("err.txt").find("starting all ranks again: restart 1 of 1"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("--fresh was done when this job started first; runs/run goes on"), std::string::npos) << work.read("err.txt");
   EXPECT_EQ(outcome_of(work), expected(flags));
 }
 
@@ -204,6 +205,30 @@ TEST_F(RankLoss, IsSurvivedUnderTuttiLaunch) {
   write_tiny_run(work);
   const Output run = work.tutti("launch --survive-rank-loss -n 4 -- " TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true", "TUTTI_LOSE_RANK=0:block:3");
   EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(outcome_of(work), expected()) << run.err;
+}
+
+// The launcher knows the pid of the shell, and the rank its own.
+TEST_F(RankLoss, AReplacementBehindAShellJoins) {
+  const Workplace work;
+  write_tiny_run(work);
+  const std::string flags = " --training.steps=150 --checkpoint.every=0 --validation.every=0 --validation.sample_tokens=0 --lr_scheduler.warmup_steps=2";
+  const std::string shell = "sh -c '" TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true" + flags + "; status=$?; test $status = 137 && kill -KILL $$; exit $status'";
+  const Output run = work.tutti("launch --survive-rank-loss --max-restarts 1 -n 2 -- " + shell, "TUTTI_LOSE_RANK=1:block:3");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find("going on with 2 ranks from step "), std::string::npos) << run.err;
+  EXPECT_EQ(outcome_of(work), expected(flags)) << run.err;
+}
+
+// --fresh is done once: by the first start that comes so far, and by no later one.
+TEST_F(RankLoss, AFreshRunIsFreshAlsoWhenTheFirstStartDiesBeforeIt) {
+  const Workplace work;
+  write_tiny_run(work);
+  const std::string train = TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run";
+  ASSERT_EQ(work.tutti("train run.toml --run.name=run --training.seed=7").status, 0) << work.read("err.txt");
+  const Output run = work.tutti("launch --max-restarts 1 -n 2 -- sh -c 'test $TORCHELASTIC_RESTART_COUNT = 0 && exit 3; exec " + train + " --fresh'");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find("moved the old run to runs/run.old-1"), std::string::npos) << run.err;
   EXPECT_EQ(outcome_of(work), expected()) << run.err;
 }
 

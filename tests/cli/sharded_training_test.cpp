@@ -53,6 +53,15 @@ TEST_F(Sharded, Bf16HasTheRunOfOneRank) {
   }
 }
 
+TEST_F(Sharded, ItsReportShowsTheMemoryAndAStepOfEachRank) {
+  ASSERT_EQ(train("run", "-n 3 --parallelism.data_parallel_shard_degree=3").status, 0) << work.read("err.txt");
+  const std::string html = work.read("runs/run/report.html");
+  EXPECT_NE(html.find("<h2>Memory of the ranks</h2>"), std::string::npos);
+  EXPECT_NE(html.find("measured: optimizer"), std::string::npos);
+  EXPECT_NE(html.find("<h2>Timeline of step 2</h2>"), std::string::npos);
+  for (const char* text : {"rank 2: forward and backward,", "rank 2: reduction of gradients,", "rank 1: optimizer,", "rank 2: unshard,"}) EXPECT_NE(html.find(text), std::string::npos) << text;
+}
+
 // Gradients begin to move at another time on each rank, while parameters are gathered for the rest of the backward.
 TEST_F(Sharded, GathersAndGradientsTravelAtOnce) {
   const std::string several_buckets = " --model.flavor=quickstart";

@@ -17,6 +17,7 @@ namespace tutti::train {
 namespace {
 
 constexpr auto kPrepareTimeout = std::chrono::minutes(10);
+constexpr auto kPatienceWithLeavers = std::chrono::seconds(60);
 
 // What optimizers step, in their order.
 std::vector<nn::NamedParameter> trained_parameters(const nn::Module& model) {
@@ -126,7 +127,10 @@ void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts,
   comm::StepVote vote = state_.vote();
   vote.prepare(survivors_.rank, survivors_.team, facts.step);
   may_be_lost_at("prepared", facts.step);
-  const comm::Verdict verdict = vote.decide(group_.size(), survivors_.team, facts.step, [&] { return survivors_.has_lost_one(); }, std::chrono::steady_clock::now() + kPrepareTimeout);
+  // A replacement that is ready joins after the step. Only a rank that has left for the next team without a step, because of an error that others do not have, is given up.
+  const auto now = std::chrono::steady_clock::now;
+  const auto patience = now() + kPatienceWithLeavers;
+  const comm::Verdict verdict = vote.decide(group_.size(), survivors_.team, facts.step, [&] { return survivors_.has_lost_one() || (survivors_.is_replaced() && now() > patience); }, now() + kPrepareTimeout);
   if (verdict.step != facts.step) {
     std::vector<std::string> late;
     for (int r = 0; r < group_.size(); ++r) {

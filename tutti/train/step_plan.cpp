@@ -311,7 +311,9 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
   }
   for (const PlannedParameter& p : parameters) {
     const auto [parts, index, adders] = division_of(p, plan, rank);
-    of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, index, parts, p.is_expert ? dist::Cut::halving : cut));
+    const int64_t part = f32_block(part_sizes(p.sizes, index, parts, p.is_expert ? dist::Cut::halving : cut));
+    of(memory, MemoryCategory::optimizer) += moments * part;
+    if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * part;  // what is saved in the background
   }
   return memory;
 }

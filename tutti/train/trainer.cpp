@@ -38,6 +38,7 @@
 #include "tutti/train/signals.h"
 #include "tutti/train/step_plan.h"
 #include "tutti/train/step_profiler.h"
+#include "tutti/train/step_timeline_recorder.h"
 #include "tutti/train/survivors.h"
 #include "tutti/train/tensor_ranks.h"
 
@@ -98,7 +99,7 @@ class Trainer {
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh);
     if (config.training.compile && !lasting_) optimizer_->compile();
-    if (config.checkpoint.async) saver_.emplace(group_);
+    if (config.checkpoint.async) saver_.emplace(group_, *model_, *optimizer_);
     inputs_ = std::move(data.inputs);
   }
 
@@ -116,6 +117,7 @@ class Trainer {
   static void note_saved(RunLog* log, const std::filesystem::path& step_folder);
   double validate();
   std::string beginning();
+  std::vector<RankMemoryBars> memory_of_ranks(bool is_shared) const;
 
   Config config_;
   comm::ProcessGroup* group_;
@@ -196,6 +198,7 @@ StepRecord Trainer::train_step() {
     const ModuleScope module("gradients");
     return shards_->finish();
   }();
+  if (saver_) saver_->before_change();
   const auto loss = static_cast<float>(sums.loss / static_cast<double>(valid));
   record.comm_ms = ranks_ > 1 ? milliseconds(Clock::now() - reduce) : 0.0;
 
@@ -214,8 +217,10 @@ StepRecord Trainer::train_step() {
     const StepFacts facts{.step = record.step, .next_row = state_.next_row + rows, .tokens_seen = state_.tokens_seen + tokens, .optimizer_steps = optimizer_->steps_taken() + 1,
                           .lr = record.lr, .grad_scale = grad_scale, .loss = loss, .grad_norm = norm, .step_ms = milliseconds(Clock::now() - begin), .data_ms = record.data_ms,
                           .comm_ms = record.comm_ms, .is_computed = 1};
+    const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
     lasting_->step(sums.gradients, facts, *optimizer_);
   } else {
+    const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
     optimizer_->step(sums.gradients, record.lr, grad_scale);
   }
   state_.step += 1;
@@ -305,6 +310,21 @@ void Trainer::load() {
   }
 }
 
+// On rank 0, the memory of all ranks: what each had at its highest peak, and what was planned. Collective.
+std::vector<RankMemoryBars> Trainer::memory_of_ranks(bool is_shared) const {
+  std::vector<int64_t> measured(static_cast<size_t>(ranks_ * kNumMemoryCategories), 0);
+  std::ranges::copy(memory_.at_peak_by_category, measured.begin() + rank_ * kNumMemoryCategories);
+  if (ranks_ > 1) group_->all_reduce_values<int64_t>(measured);  // each place has one summand that is not 0
+  if (rank_ != 0) return {};
+  const StepPlan plan = StepPlanner(config_).plan(ranks_, is_shared);
+  std::vector<RankMemoryBars> ranks;
+  for (size_t r = 0; r < static_cast<size_t>(ranks_); ++r) {
+    ranks.push_back({.planned = plan.of_ranks[r % plan.of_ranks.size()].by_category});
+    std::copy_n(measured.begin() + static_cast<ptrdiff_t>(r * kNumMemoryCategories), kNumMemoryCategories, ranks.back().measured.begin());
+  }
+  return ranks;
+}
+
 // What the run says first.
 std::string Trainer::beginning() {
   if (!start_.continues()) {
@@ -346,6 +366,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
   }
 
+  StepTimelineRecorder recorder(config_.metrics.report, group_);
   StepProfiler profiler(config_.profiler, start_.path / "trace", rank_);
   const auto tell = [&](const std::string& note) {
     if (log && !note.empty()) log->note(note);
@@ -359,8 +380,11 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       record = record_of(*std::exchange(unfinished_, std::nullopt));
     } else {
       tell(profiler.before_step());
+      recorder.before_step();
       record = train_step();
       tell(profiler.after_step());
+      std::optional<StepTimeline> timeline = recorder.after_step(state_.step);
+      if (log && timeline) log->set_timeline(std::move(*timeline));
     }
     const bool last = state_.step == config_.training.steps, ends = state_.step == end;
     record.lost_ranks = std::exchange(lost_, {});
@@ -395,6 +419,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     sampling.mesh = tensor_.mesh;
     text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sampling);
   }
+  const bool is_shared = !sharded_ || sharded_->is_shared();
+  std::vector<RankMemoryBars> ranks = config_.metrics.report ? memory_of_ranks(is_shared) : std::vector<RankMemoryBars>();
   if (log) {
     if (samples) {
       log->sample(state_.step, text);
@@ -402,9 +428,9 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
     if (memory_.peak_bytes > 0) {
       auto rows = memory_rows(memory_);
-      const bool is_shared = !sharded_ || sharded_->is_shared();
       rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
       log->set_memory(rows);
+      log->set_ranks(std::move(ranks));
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }
     log->write_report();
