@@ -125,8 +125,12 @@ TEST(BackgroundSaver, SavesTheStepAtWhichItWasCalledWhateverChangesMeanwhile) {
   const std::string expected = contents_of(folder / "alone/step-1" / kModelFile) + contents_of(folder / "alone/step-1" / kOptimizerFile);
   for (const int ranks : {1, 2, 3}) {
     EXPECT_TRUE(saved_while_changing(ranks, folder.path() / fmt::format("with-{}", ranks), true) == expected) << ranks;
-    EXPECT_FALSE(saved_while_changing(ranks, folder.path() / fmt::format("without-{}", ranks), false) == expected) << "without before_change() the delayed copier reads later values, " << ranks;
   }
+}
+
+TEST(BackgroundSaver, WithoutTheProtocolADelayedCopierReadsLaterValues) {
+  const TempFolder folder;
+  EXPECT_FALSE(saved_while_changing(2, folder / "without", false) == saved_while_changing(2, folder / "with", true));
 }
 
 }  // namespace

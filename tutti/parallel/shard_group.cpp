@@ -1,14 +1,17 @@
 #include "tutti/parallel/shard_group.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/ops/copy.h"
+#include "tutti/parallel/publish_protocol.h"
 #include "tutti/parallel/storage_placement.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
@@ -42,6 +45,11 @@ Tensor piece_of(const Tensor& bytes, int64_t at, const Extents& sizes, DType dty
 
 }  // namespace
 
+PublishProtocol& publish_protocol() {
+  static PublishProtocol protocol;
+  return protocol;
+}
+
 // ---- all groups of a model
 
 void ShardGroups::add(const std::shared_ptr<ShardGroup>& group) { groups_.push_back(group); }
@@ -73,7 +81,7 @@ void ShardGroups::publish() {
   const TraceSpan span(TraceCategory::annotation, "FSDP::publish");
   settle();
   for (const auto& [group, stale] : changed) group->write(stale);
-  widest().barrier({.agreement = agreement});
+  if (publish_protocol().waits_for_writers) widest().barrier({.agreement = agreement});
   may_be_read_ = true;
 }
 
@@ -85,7 +93,7 @@ comm::ProcessGroup& ShardGroups::widest() const {
 
 // Ranks that are behind still read until they come here.
 void ShardGroups::settle() {
-  if (!std::exchange(may_be_read_, false)) return;
+  if (!std::exchange(may_be_read_, false) || !publish_protocol().waits_for_readers) return;
   const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
   widest().barrier();
 }
@@ -250,11 +258,30 @@ Tensor ShardGroup::rows(const Tensor& whole, size_t i, int64_t shard) const {
 
 void ShardGroup::write(const std::vector<size_t>& parameters) {
   const NoGradScope no_grad;
+  if (publish_protocol().poisons) poison(parameters);
   for (const size_t i : parameters) {
     if (!is_in_copy_[i]) copy_(rows(copies_->writable(i), i, group_->rank()), parts_[i]);
     written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
     leaves_[i].storage()->bump_version();
   }
+}
+
+// Rows of the copies that are the masters get their values back.
+void ShardGroup::poison(const std::vector<size_t>& parameters) const {
+  std::vector<std::vector<std::byte>> values;
+  const auto for_each_row_range = [&](const auto& action) {
+    for (const size_t i : parameters) {
+      const Tensor mine = rows(copies_->writable(i), i, group_->rank());
+      if (mine.numel() > 0 && mine.is_contiguous()) action(static_cast<std::byte*>(mine.raw_data()), static_cast<size_t>(mine.nbytes()));
+    }
+  };
+  for_each_row_range([&](std::byte* at, size_t nbytes) {
+    values.emplace_back(at, at + nbytes);
+    std::memset(at, 0xff, nbytes);
+  });
+  if (group_->rank() == publish_protocol().slow_rank) std::this_thread::sleep_for(publish_protocol().poisoned);
+  size_t next = 0;
+  for_each_row_range([&](std::byte* at, size_t nbytes) { std::memcpy(at, values[next++].data(), nbytes); });
 }
 
 std::vector<int64_t> ShardGroup::versions() const {

@@ -100,6 +100,7 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   std::vector<size_t> stale() const;
   // Writes this rank's parts of those to the copies.
   void write(const std::vector<size_t>& parameters);
+  void poison(const std::vector<size_t>& parameters) const;
 
   std::shared_ptr<ShardGroups> all;  // the model's groups
   const nn::Module* module = nullptr;  // that was sharded
