@@ -10,6 +10,7 @@
 #include "tests/cli/support/losses.h"
 #include "tests/cli/support/program.h"
 #include "tests/cli/support/tiny_run.h"
+#include "tutti/train/checkpoint_folder.h"
 #include "tutti/train/metrics.h"
 
 namespace tutti::test {
@@ -193,7 +194,6 @@ TEST_F(RankLoss, IsRefusedWhereNoMemoryOutlivesARank) {
     EXPECT_EQ(run.status, 2) << flags;
     EXPECT_NE(run.err.find("--max-restarts=N: then all ranks go on from the last checkpoint"), std::string::npos) << run.err;
   }
-  EXPECT_NE(refused("-n 2 --checkpoint.async=true").err.find("checkpoint.async"), std::string::npos);
   // A launcher that does not hold the memory.
   const Output run = work.tutti("launch -n 2 -- " TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true");
   EXPECT_EQ(run.status, 2);
@@ -206,6 +206,22 @@ TEST_F(RankLoss, IsSurvivedUnderTuttiLaunch) {
   const Output run = work.tutti("launch --survive-rank-loss -n 4 -- " TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true", "TUTTI_LOSE_RANK=0:block:3");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(outcome_of(work), expected()) << run.err;
+}
+
+// A save in the background is lost with a rank that writes it: the ranks that are left save the step at which they stand.
+TEST_F(RankLoss, InTheMiddleOfASaveInTheBackgroundChangesNothing) {
+  const std::string async = " --checkpoint.async=true";
+  for (const std::string& layout : {std::string(), kShards}) {
+    for (const char* planted : {"1:writing:3", "0:writing:3", "2:prepared:4", "3:writing:6", "0:writing:6", "0:saving:6"}) expect_survived(planted, layout + async, 1);
+    expect_survived("1:writing:3", layout + async + " --max-restarts=1", 1);
+  }
+  const Workplace work;
+  write_tiny_run(work);
+  const Output run = work.tutti(kSurviving + async, "TUTTI_LOSE_RANK=1:writing:3");
+  EXPECT_EQ(run.status, 0) << run.err;
+  const bool again = run.err.find("was lost with a rank that wrote it; ") != std::string::npos;
+  EXPECT_TRUE(again) << run.err;
+  EXPECT_EQ(train::list_checkpoints(work.folder() / "runs/run/checkpoint").size(), 2U) << run.err;
 }
 
 // The launcher knows the pid of the shell, and the rank its own.

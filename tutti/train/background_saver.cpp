@@ -7,6 +7,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
+#include "tutti/train/planted_loss.h"
 
 namespace tutti::train {
 
@@ -34,6 +35,7 @@ void BackgroundSaver::save(const std::filesystem::path& folder, const nn::Module
     optimizer_.copy(copy_delay_);
     model_.wait();
     optimizer_.wait();
+    may_be_lost_at("writing", state.step);
     try {
       save_tensors(folder, model_.copies(), optimizer_.copies(), state, keep_latest, group_.get());
     } catch (...) {

@@ -305,6 +305,8 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     for (const PlannedParameter& p : parameters) {
       of(memory, MemoryCategory::optimizer) += moments * kF32 * numel_of(p.sizes) / plan.ranks;
       of(memory, MemoryCategory::gradients) += kF32 * numel_of(p.sizes) / plan.ranks;
+      const auto [parts, index, adders] = division_of(p, plan, rank);
+      if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * f32_block(part_sizes(p.sizes, index, parts, cut));
     }
     of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
     return memory;

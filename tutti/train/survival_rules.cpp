@@ -27,7 +27,6 @@ void check_survival(const Config& config) {
   const std::string& transport = config.runtime.transport;
   TUTTI_CHECK(transport == "auto" || transport == "shm",
               "training.survive_rank_loss: with runtime.transport = '{}' the ranks do not share memory that outlives one of them; expected auto or shm. {}", transport, kInstead);
-  TUTTI_CHECK(!config.checkpoint.async, "training.survive_rank_loss: a checkpoint that is being written in the background (checkpoint.async) would be lost with a rank; set one of the two to false");
 }
 
 }  // namespace tutti::train

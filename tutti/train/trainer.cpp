@@ -113,6 +113,7 @@ class Trainer {
   StepRecord record_of(const StepFacts& facts);
   int64_t run_shards(int64_t first_row, double* data_ms);
   void load();
+  int64_t missing_checkpoint() const;
   void save(const std::filesystem::path& folder, RunLog* log);
   static void note_saved(RunLog* log, const std::filesystem::path& step_folder);
   double validate();
@@ -279,6 +280,14 @@ void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
   }
 }
 
+// The step of the last checkpoint that was due, if it was being written in the background when a rank was lost, and is not there; 0: none. The same on all ranks.
+int64_t Trainer::missing_checkpoint() const {
+  if (!saver_ || !goes_on() || unfinished_ || config_.checkpoint.every <= 0) return 0;
+  const int64_t due = std::min(state_.step, lasting_->finished()) / config_.checkpoint.every * config_.checkpoint.every;
+  const bool is_there = due == 0 || std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", due)) || std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", state_.step));
+  return value_of_first_rank(group_, is_there ? 0 : due);
+}
+
 // Says that a checkpoint is whole; an empty path says nothing.
 void Trainer::note_saved(RunLog* log, const std::filesystem::path& step_folder) {
   if (log != nullptr && !step_folder.empty()) log->note(fmt::format("saved {}", step_folder.string()));
@@ -366,6 +375,10 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
   }
 
+  if (const int64_t missing = missing_checkpoint(); missing > 0) {
+    if (log) log->note(fmt::format("the checkpoint of step {} was lost with a rank that wrote it; step {} is saved in its place", missing, state_.step));
+    save(start_.path / "checkpoint", log ? &*log : nullptr);
+  }
   StepTimelineRecorder recorder(config_.metrics.report, group_);
   StepProfiler profiler(config_.profiler, start_.path / "trace", rank_);
   const auto tell = [&](const std::string& note) {
@@ -402,6 +415,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       saved = state_.step;
     }
     if (lasting_) lasting_->note_finished(state_.step, told_losses_);
+    if (news[1] > 0 && saver_) note_saved(log ? &*log : nullptr, saver_->wait());  // the next team has other writers
     if (news[1] > 0) throw TeamIsOver(fmt::format("step {} is done, and another team goes on", state_.step));
     result.step = state_.step;
     result.loss = record.loss;

@@ -75,15 +75,15 @@ class Loser {
 
   // Returns whether a rank was lost.
   bool lose_one() {
-    const bool narrow = draw(4) == 0, compiled = draw(4) == 0;
+    const bool narrow = draw(4) == 0, compiled = draw(4) == 0, in_background = draw(3) == 0;
     const Undisturbed& expected = undisturbed(narrow, compiled);
     const int replacements = draw(3);
     const int blows = 1 + draw(3);       // moments
     const int at_once = draw(4) == 0 ? 2 : 1;
-    history_ = fmt::format("{}{} replacements, {} moments, {} at once: ", narrow ? "bf16, " : "", replacements, blows, at_once);
+    history_ = fmt::format("{}{}{} replacements, {} moments, {} at once: ", narrow ? "bf16, " : "", in_background ? "saved in the background, " : "", replacements, blows, at_once);
     const Workplace work;
     write_tiny_run(work);
-    const int pid = work.start(fmt::format("{} --training.survive_rank_loss=true --max-restarts={}", flags(narrow, compiled), replacements));
+    const int pid = work.start(fmt::format("{} --training.survive_rank_loss=true --max-restarts={}{}", flags(narrow, compiled), replacements, in_background ? " --checkpoint.async=true" : ""));
     int status = 0, killed = 0;
     bool over = false;
     const auto look = [&] { return over = over || waitpid(pid, &status, WNOHANG) == pid; };
