@@ -224,6 +224,28 @@ TEST_F(RankLoss, InTheMiddleOfASaveInTheBackgroundChangesNothing) {
   EXPECT_EQ(train::list_checkpoints(work.folder() / "runs/run/checkpoint").size(), 2U) << run.err;
 }
 
+// The biases that balance experts are part of a step, and its record tells the loads.
+TEST_F(RankLoss, OfAMixtureOfExpertsChangesNothing) {
+  const std::string moe = " --model.flavor=tiny_moe --data.tokenizer=byte";
+  for (const std::string& layout : {std::string(), kShards}) {
+    for (const char* planted : {"1:prepared:4", "0:computed:3", "2:block:5", "0:applied:4", "3:validating:6"}) expect_survived(planted, layout, 1, moe);
+  }
+  expect_survived("0:block:2,2:prepared:4", kShards + " --max-restarts=2", 2, moe);
+  const Workplace work, whole;
+  for (const Workplace* w : {&work, &whole}) write_tiny_run(*w);
+  EXPECT_EQ(work.tutti(kSurviving + moe, "TUTTI_LOSE_RANK=0:applied:4").status, 0) << work.read("err.txt");
+  EXPECT_EQ(whole.tutti("train run.toml --run.name=run -n 1" + moe).status, 0) << whole.read("err.txt");
+  const auto loads_in = [](const Workplace& w) {
+    std::vector<std::vector<int64_t>> tokens;
+    for (const train::StepRecord& record : train::read_metrics(w.folder() / "runs/run/metrics.jsonl")) {
+      for (const train::ExpertLoad& load : record.experts) tokens.push_back(load.tokens);
+    }
+    return tokens;
+  };
+  EXPECT_FALSE(loads_in(whole).empty());
+  EXPECT_EQ(loads_in(work), loads_in(whole)) << "also of the step whose record was lost before it was written";
+}
+
 // The launcher knows the pid of the shell, and the rank its own.
 TEST_F(RankLoss, AReplacementBehindAShellJoins) {
   const Workplace work;

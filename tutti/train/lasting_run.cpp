@@ -30,8 +30,8 @@ std::vector<nn::NamedParameter> trained_parameters(const nn::Module& model) {
 
 }  // namespace
 
-LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model)
-    : survivors_(survivors), group_(group), state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2), is_begun_(!survivors.job->text().empty()) {}
+LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model, size_t extra_bytes)
+    : survivors_(survivors), group_(group), state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2, static_cast<int64_t>(extra_bytes)), is_begun_(!survivors.job->text().empty()) {}
 
 std::function<Tensor(const nn::NamedParameter&)> LastingRun::master_memory() const {
   return [this](const nn::NamedParameter& p) {
@@ -56,11 +56,12 @@ void LastingRun::share_masters(const nn::Module& model) const {
   }
 }
 
-void LastingRun::begin(const StepFacts& facts, const std::string& text) {
+void LastingRun::begin(const StepFacts& facts, const std::string& text, std::span<const std::byte> extra) {
   group_.barrier();  // all values are there
   if (is_first()) {
     state_.set_applied(facts.step);
     state_.facts(facts.step) = facts;
+    std::copy(extra.begin(), extra.end(), state_.extra(facts.step).begin());
     state_.finished().store(facts.step);
     state_.vote().begin(facts.step);
     survivors_.job->leave_text(text);  // from here on the state counts
@@ -118,11 +119,14 @@ void LastingRun::write_gradients(std::span<const Tensor> stored) {
   }
 }
 
-void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer) {
+void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer, std::span<const std::byte> extra) {
   const NoGradScope no_grad;
   optimizer.check_step(gradients, facts.lr, facts.grad_scale);
   write_gradients(gradients);
-  if (is_first()) state_.facts(facts.step) = facts;
+  if (is_first()) {
+    state_.facts(facts.step) = facts;
+    std::copy(extra.begin(), extra.end(), state_.extra(facts.step).begin());
+  }
   may_be_lost_at("computed", facts.step);
   comm::StepVote vote = state_.vote();
   vote.prepare(survivors_.rank, survivors_.team, facts.step);

@@ -56,8 +56,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::
 }
 
 // The state of the run in memory that outlives a rank; null where no rank is survived.
-std::unique_ptr<LastingRun> make_lasting(const Config& config, const TrainerOptions& options, const nn::Module& model) {
-  return options.survivors == nullptr ? nullptr : std::make_unique<LastingRun>(*options.survivors, *options.group, config, model);
+std::unique_ptr<LastingRun> make_lasting(const Config& config, const TrainerOptions& options, const nn::Module& model, const ExpertBalance& experts) {
+  return options.survivors == nullptr ? nullptr : std::make_unique<LastingRun>(*options.survivors, *options.group, config, model, experts.record({}).size());
 }
 
 LrSchedule make_schedule(const Config& config) {
@@ -77,9 +77,9 @@ class Trainer {
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
-        lasting_(make_lasting(config, options, *model_)),
+        experts_(*model_, config.model.load_balance_coeff, data_group_), lasting_(make_lasting(config, options, *model_, experts_)),
         sharded_(shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)),
-        experts_(*model_, config.model.load_balance_coeff, data_group_), schedule_(make_schedule(config)),
+        schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
@@ -131,9 +131,9 @@ class Trainer {
   std::unique_ptr<models::LanguageModel> model_;
   const TensorRanks tensor_;         // where the model is divided over ranks
   comm::ProcessGroup* const data_group_;  // the ranks that share the batch
+  ExpertBalance experts_;
   const std::unique_ptr<LastingRun> lasting_;       // where the run outlives a rank
   std::optional<parallel::ShardedModule> sharded_;  // where parameters are divided over ranks
-  ExpertBalance experts_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
@@ -142,6 +142,7 @@ class Trainer {
   std::optional<ShardStep> shard_step_;
   std::optional<BackgroundSaver> saver_;  // with checkpoint.async
   std::optional<StepFacts> unfinished_;  // a step of an earlier team that is committed, but neither logged nor saved
+  std::vector<ExpertLoad> unfinished_loads_;  // of it
   std::vector<LostRank> lost_;           // since the last step that is logged
   size_t told_losses_ = 0;               // of the run, with those of lost_
   int64_t rows_per_shard_ = 0;
@@ -219,7 +220,7 @@ StepRecord Trainer::train_step() {
                           .lr = record.lr, .grad_scale = grad_scale, .loss = loss, .grad_norm = norm, .step_ms = milliseconds(Clock::now() - begin), .data_ms = record.data_ms,
                           .comm_ms = record.comm_ms, .is_computed = 1};
     const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
-    lasting_->step(sums.gradients, facts, *optimizer_);
+    lasting_->step(sums.gradients, facts, *optimizer_, experts_.record(record.experts));
   } else {
     const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
     optimizer_->step(sums.gradients, record.lr, grad_scale);
@@ -255,7 +256,7 @@ void Trainer::finish_record(StepRecord& record, double seconds) {
 
 // The step was committed, but a rank was lost before its log was written.
 StepRecord Trainer::record_of(const StepFacts& facts) {
-  StepRecord record{.step = facts.step, .loss = static_cast<float>(facts.loss), .grad_norm = facts.grad_norm, .lr = facts.lr, .data_ms = facts.data_ms, .comm_ms = facts.comm_ms};
+  StepRecord record{.step = facts.step, .loss = static_cast<float>(facts.loss), .grad_norm = facts.grad_norm, .lr = facts.lr, .data_ms = facts.data_ms, .comm_ms = facts.comm_ms, .experts = unfinished_loads_};
   finish_record(record, facts.step_ms / 1e3);
   return record;
 }
@@ -284,7 +285,8 @@ void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
 int64_t Trainer::missing_checkpoint() const {
   if (!saver_ || !goes_on() || unfinished_ || config_.checkpoint.every <= 0) return 0;
   const int64_t due = std::min(state_.step, lasting_->finished()) / config_.checkpoint.every * config_.checkpoint.every;
-  const bool is_there = due == 0 || std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", due)) || std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", state_.step));
+  const auto newest = newest_checkpoint(start_.path / "checkpoint");
+  const bool is_there = due == 0 || (newest && *step_of(*newest) >= due);
   return value_of_first_rank(group_, is_there ? 0 : due);
 }
 
@@ -303,6 +305,7 @@ void Trainer::load() {
     told_losses_ = lasting_->told() + lost_.size();
     // The end of the run tells what was lost with the last step.
     const bool is_last = facts.step >= config_.training.steps && !lost_.empty();
+    unfinished_loads_ = experts_.restore(lasting_->recovered_extra());
     if (facts.is_computed != 0 && (facts.step > lasting_->finished() || is_last)) unfinished_ = facts;
   } else if (start_.continues()) {
     state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_, group_);
@@ -315,7 +318,7 @@ void Trainer::load() {
     without_files.corpus.files.clear();
     TrainState left = state_;
     left.inputs = std::move(without_files);
-    lasting_->begin({.step = state_.step, .next_row = state_.next_row, .tokens_seen = state_.tokens_seen, .optimizer_steps = optimizer_->steps_taken()}, state_json_of({left, {}}));
+    lasting_->begin({.step = state_.step, .next_row = state_.next_row, .tokens_seen = state_.tokens_seen, .optimizer_steps = optimizer_->steps_taken()}, state_json_of({left, {}}), experts_.record({}));
   }
 }
 
