@@ -66,6 +66,19 @@ TEST(StateLease, EachBlockIsCopiedOnceWhileBothCopy) {
   }
 }
 
+TEST(StateLease, APartBetweenThoseOfOthersIsCopiedAtOnce) {
+  const Tensor whole = Tensor::empty({4, 6});
+  for (int64_t i = 0; i < 24; ++i) whole.data<float>()[i] = static_cast<float>(i);
+  const NamedTensors live{{"columns", whole.view_as({4, 2}, whole.strides(), 2)}};
+  StateLease lease(live);
+  lease.begin(live);
+  std::memset(whole.raw_data(), 0xff, static_cast<size_t>(whole.nbytes()));
+  lease.copy();
+  lease.complete();
+  const float* const seen = lease.copies()[0].second.data<float>();
+  EXPECT_EQ(std::vector<float>(seen, seen + 8), (std::vector<float>{2, 3, 8, 9, 14, 15, 20, 21}));
+}
+
 TEST(StateLease, RefusesOtherTensorsAndASecondLease) {
   const NamedTensors live = some(1);
   StateLease lease(live);

@@ -4,8 +4,10 @@
 #include <cstring>
 #include <thread>
 
+#include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
+#include "tutti/ops/copy.h"
 
 namespace tutti::train {
 namespace {
@@ -35,7 +37,13 @@ void StateLease::begin(const NamedTensors& tensors) {
   size_t b = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor from = stored_part(tensors[i].second), to = stored_part(copies_[i].second);
-    TUTTI_CHECK(from.extents() == to.extents() && from.dtype() == to.dtype() && from.is_contiguous(), "StateLease: '{}' is {}; expected contiguous {}", tensors[i].first, describe(from), describe(to));
+    TUTTI_CHECK(from.extents() == to.extents() && from.dtype() == to.dtype(), "StateLease: '{}' is {}; expected {}", tensors[i].first, describe(from), describe(to));
+    if (!from.is_contiguous()) {  // a part between those of others, which has no blocks
+      const NoGradScope no_grad;
+      copy_(to, from);
+      for (size_t k = 0; k < blocks_of(to); ++k) blocks_[b++].nbytes = 0;
+      continue;
+    }
     for (size_t at = 0; at < static_cast<size_t>(from.nbytes()); at += kBlockBytes) {
       Block& block = blocks_[b++];
       block.from = static_cast<const std::byte*>(from.raw_data()) + at;
@@ -49,7 +57,7 @@ void StateLease::begin(const NamedTensors& tensors) {
 bool StateLease::take(Block& block) {
   State expected = here;
   if (!block.state.compare_exchange_strong(expected, taken, std::memory_order_acq_rel)) return false;
-  std::memcpy(block.to, block.from, block.nbytes);
+  if (block.nbytes > 0) std::memcpy(block.to, block.from, block.nbytes);
   block.state.store(copied, std::memory_order_release);
   return true;
 }

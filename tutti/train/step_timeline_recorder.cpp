@@ -12,7 +12,7 @@
 namespace tutti::train {
 namespace {
 
-constexpr int64_t kTimelineStep = 2, kTimelineRanks = 16, kTimelineSpans = 256;
+constexpr int64_t kTimelineStep = 2, kTimelineRanks = 8, kTimelineSpans = 256;
 constexpr int64_t kTimelineWords = 4 + 3 * kTimelineSpans;  // clock, begin, spans, dropped; kind, begin and end of each
 
 // The names of spans, in the code that does the work.
