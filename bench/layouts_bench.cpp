@@ -16,10 +16,12 @@
 
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/error.h"
+#include "tutti/nn/moe.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/config_toml.h"
 #include "tutti/train/data_degrees.h"
 #include "tutti/train/metrics.h"
+#include "tutti/train/run_model.h"
 #include "tutti/train/step_plan.h"
 
 extern char** environ;
@@ -225,8 +227,11 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
       {"killed-then-one-rank", ranks(4), {}, with(ranks(1, "2"), {"--training.compile=true"})},
   };
   // Tensor parallelism, where the model allows it.
-  const auto products = [](Words flags, int degree) {
+  const bool has_experts = !nn::moe_layers(*train::build_model(configuration_of(problem))).empty();
+  const std::string rounds = "--parallelism.data_parallel_schedule=every_round";
+  const auto products = [&](Words flags, int degree) {
     flags.push_back(fmt::format("--parallelism.tensor_parallel_degree={}", degree));
+    if (has_experts) flags.push_back(rounds);
     return flags;
   };
   const auto why_not = [](const train::Config& config) -> std::string {
@@ -241,6 +246,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   const auto why_not_products = [&](int degree) {
     train::Config config = configuration_of(problem);
     config.parallelism.tensor_parallel_degree = degree;
+    if (has_experts) config.parallelism.data_parallel_schedule = "every_round";
     return why_not(config);
   };
   rows.push_back({.name = "tp-two-ranks", .flags = products(ranks(2), 2), .variables = {}, .why_not = why_not_products(2)});
@@ -250,6 +256,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   if (problem.all) {
     rows.push_back({.name = "tp-four-ranks-gloo", .flags = with(products(ranks(4), 4), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_not_products(4)});
     rows.push_back({.name = "tp-two-ranks-compiled", .flags = with(products(ranks(2), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
+    rows.push_back({.name = "tp-two-ranks-async", .flags = with(products(ranks(2), 2), {"--training.compile=true", "--parallelism.enable_async_tensor_parallel=true"}), .variables = {}, .why_not = why_not_products(2)});
     rows.push_back({.name = "fsdp-three-by-tp-two", .flags = divided(products(ranks(6), 2), 3), .variables = {}, .why_not = why_not_products(2)});
     rows.push_back({.name = "fsdp-two-by-tp-two-compiled-gloo", .flags = with(divided(products(ranks(4), 2), 2), {"--runtime.transport=gloo", "--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
     rows.push_back({.name = "hsdp-two-by-two-by-tp-two", .flags = divided(products(ranks(8), 2), 2), .variables = {}, .why_not = why_not_products(2)});
@@ -257,21 +264,22 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({.name = "tp-two-ranks-without-sequence", .flags = with(products(ranks(2), 2), {"--parallelism.enable_sequence_parallel=false"}), .variables = {}, .why_not = why_not_products(2)});
   }
   // Expert parallelism, where the model has experts.
-  const auto experts = [](Words flags, int degree) {
-    flags.push_back(fmt::format("--parallelism.expert_parallel_degree={}", degree));
-    flags.push_back("--parallelism.data_parallel_schedule=every_round");
-    return flags;
-  };
-  const auto why_no_experts = [&](int degree) {
+  const auto experts = [&](Words flags, int degree) { return with(flags, {fmt::format("--parallelism.expert_parallel_degree={}", degree), rounds}); };
+  const auto why_no_experts = [&](int degree, int tensor = 1) {
     train::Config config = configuration_of(problem);
     config.parallelism.expert_parallel_degree = degree;
+    config.parallelism.tensor_parallel_degree = tensor;
     config.parallelism.data_parallel_schedule = "every_round";
     return why_not(config);
   };
   rows.push_back({.name = "ep-two-ranks", .flags = experts(ranks(2), 2), .variables = {}, .why_not = why_no_experts(2)});
   rows.push_back({.name = "fsdp-four-ranks-ep-two", .flags = experts(divided(ranks(4), 4), 2), .variables = {}, .why_not = why_no_experts(2)});
   rows.push_back({.name = "fsdp-four-ranks-ep-four", .flags = experts(divided(ranks(4), 4), 4), .variables = {}, .why_not = why_no_experts(4)});
+  rows.push_back({.name = "fsdp-two-by-tp-two-ep-four", .flags = experts(divided(products(ranks(4), 2), 2), 4), .variables = {}, .why_not = why_no_experts(4, 2)});
   if (problem.all) {
+    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four", .flags = experts(divided(products(ranks(8), 2), 4), 4), .variables = {}, .why_not = why_no_experts(4, 2)});
+    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four-compiled", .flags = with(experts(divided(products(ranks(8), 2), 4), 4), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(4, 2)});
+    rows.push_back({.name = "killed-ep-tp-then-fsdp-three-ranks", .flags = experts(divided(products(ranks(4), 2), 2), 4), .variables = {}, .resumed_with = divided(ranks(3), 3), .why_not = why_no_experts(4, 2)});
     rows.push_back({.name = "six-ranks-ep-two-compiled", .flags = with(experts(ranks(6), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(2)});
     rows.push_back({.name = "fsdp-four-ranks-ep-two-gloo", .flags = with(experts(divided(ranks(4), 4), 2), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_no_experts(2)});
     rows.push_back({.name = "hsdp-two-by-four-ep-four-recomputed", .flags = with(experts(divided(ranks(8), 4), 4), {"--activation_checkpoint.mode=full"}), .variables = {}, .why_not = why_no_experts(4)});

@@ -1,27 +1,47 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
+#include "cli/started_rank.h"
+#include "tutti/core/error.h"
+#include "tutti/job/launch/launcher.h"
 #include "tutti/train/generate.h"
 
 namespace tutti::cli {
 namespace {
 
-int run_generate(const std::string& run, const train::GenerateOptions& options) {
-  const std::string text = train::generate_text(run, options) + "\n";
-  std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold any byte
+struct GenerateFlags {
+  std::string run;
+  train::GenerateOptions options;
+  int ranks = 1;
+  bool products = false, experts = false;
+  std::vector<std::string> command_line;  // of this process, to start ranks with
+};
+
+int run_generate(GenerateFlags flags) {
+  flags.options.divides_experts = flags.experts;
+  flags.options.divides_products = flags.products || !flags.experts;
+  const auto place = comm::read_launch_place();
+  TUTTI_CHECK(!place || flags.ranks == 1 || flags.ranks == place->world_size, "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size, place->world_size == 1 ? "" : "s");
+  if (!place && flags.ranks > 1) train::check_generate(flags.run, flags.ranks, flags.options);
+  if (!place && flags.ranks > 1) return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line});
+  std::optional<StartedRank> rank;
+  if (place) {
+    rank.emplace(*place, "auto");
+    flags.options.group = &rank->group();
+  }
+  const std::string text = train::generate_text(flags.run, flags.options) + "\n";
+  if (!place || place->rank == 0) std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold any byte
   return 0;
 }
 
 }  // namespace
 
-void add_generate(CLI::App& app, Action& action) {
-  struct Flags {
-    std::string run;
-    train::GenerateOptions options;
-  };
-  auto flags = std::make_shared<Flags>();
+void add_generate(CLI::App& app, Action& action, int argc, char** argv) {
+  auto flags = std::make_shared<GenerateFlags>();
+  flags->command_line.assign(argv, argv + argc);
   CLI::App* verb = app.add_subcommand("generate", "Write text with the newest checkpoint of a run; without flags, that of its sample.txt");
   verb->add_option("run", flags->run, "Run folder, e.g. runs/quickstart")->required();
   verb->add_option("--prompt", flags->options.prompt, "Text to continue; else validation.sample_prompt of the run");
@@ -29,7 +49,10 @@ void add_generate(CLI::App& app, Action& action) {
   verb->add_option("--temperature", flags->options.temperature, "0 takes the likeliest token; else 0.7")->check(CLI::Range(0.0, 1000.0));
   verb->add_option("--top-k", flags->options.top_k, "Draw from the k likeliest tokens; 0: all; else 40")->check(CLI::NonNegativeNumber);
   verb->add_option("--seed", flags->options.seed, "Equal seeds give equal text; else training.seed");
-  verb->callback([flags, &action] { action = [flags] { return run_generate(flags->run, flags->options); }; });
+  verb->add_option("-n,--ranks", flags->ranks, "Local ranks to start, which divide the model; the text is that of one")->check(CLI::Range(1, 64))->capture_default_str();
+  verb->add_flag("--divide-products", flags->products, "With several ranks: divide the matrix products (tensor parallelism); so without flags");
+  verb->add_flag("--divide-experts", flags->experts, "With several ranks: divide the experts of a mixture of experts");
+  verb->callback([flags, &action] { action = [flags] { return run_generate(*flags); }; });
 }
 
 }  // namespace tutti::cli

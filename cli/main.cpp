@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   cli::add_train(app, action, argc, argv);
   cli::add_plan(app, action);
   cli::add_launch(app, action, argc, argv);
-  cli::add_generate(app, action);
+  cli::add_generate(app, action, argc, argv);
   cli::add_tokenizer(app, action);
   cli::add_checkpoint(app, action);
   cli::add_diff(app, action);

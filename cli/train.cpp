@@ -1,13 +1,12 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/resolved_config.h"
-#include "tutti/comm/groups.h"
+#include "cli/started_rank.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launched.h"
@@ -48,14 +47,6 @@ train::Config resolve(const TrainFlags& flags, int64_t local_ranks) {
 
 // Told to the ranks that -n starts: they have the same command line, where another launcher's ranks may have no -n.
 constexpr const char* kStartedByTrain = "TUTTI_STARTED_BY_TRAIN";
-
-// Cores are shared out between the ranks of this host unless the user says otherwise. A launcher that binds ranks to cores
-// has done so already: then there are fewer here than the launcher has itself.
-int threads_of_rank(const comm::LaunchPlace& place) {
-  if (std::getenv("TUTTI_THREADS")) return 0;
-  const int cores = usable_cores();
-  return cores < usable_cores(getppid()) ? cores : std::max(1, cores / place.local_world_size.value_or(1));
-}
 
 int status_of(const train::TrainerResult& result) { return result.interrupted ? train::kInterruptedStatus : 0; }
 
@@ -109,19 +100,10 @@ int run_train(TrainFlags flags) {
     return status_of(train::train_with_survivors(config, options, {.seat = place->local_rank.value_or(place->rank), .threads = threads_of_rank(*place),
                                                                    .transport = transport == "auto" ? "" : transport}));
   }
-  std::unique_ptr<RankContext> context;
-  std::unique_ptr<RankContext::Scope> scope;
-  std::shared_ptr<comm::ProcessGroup> group;
+  std::optional<StartedRank> rank;
   if (place) {
-    comm::tie_to_launcher();
-    context = std::make_unique<RankContext>(RankContext::Options{.rank = place->rank, .world_size = place->world_size, .threads = threads_of_rank(*place)});
-    scope = std::make_unique<RankContext::Scope>(*context);
-    const std::string& transport = config.runtime.transport;
-    group = comm::init_process_group(
-        {.group = {.name = "0", .description = "all ranks", .transport = transport == "auto" ? "" : transport}});
-    TUTTI_CHECK(group->size() == 1 || group->backend(DeviceKind::cpu).name() != "fake",
-                "transport fake moves no data, so that each rank would train a model of its own; unset TUTTI_TRANSPORT");
-    options.group = group.get();
+    rank.emplace(*place, config.runtime.transport);
+    options.group = &rank->group();
   }
   return status_of(train::train(config, options));
 }

@@ -38,9 +38,12 @@ TEST_P(DividedFaults, AKilledRankIsNamedAndEndsTheRun) {
 
 constexpr Layout kLayouts[] = {
     {"Tp2", "-n 2 --model.flavor=tiny-tp4 --parallelism.tensor_parallel_degree=2", 2},
+    {"Tp2Async", "-n 2 --model.flavor=tiny-tp4 --parallelism.tensor_parallel_degree=2 --training.compile=true --parallelism.enable_async_tensor_parallel=true", 2},
     {"Fsdp2Tp2", "-n 4 --model.flavor=tiny-tp4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2", 4},
     {"Fsdp2Tp2Gloo", "-n 4 --model.flavor=tiny-tp4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo", 4},
     {"Fsdp4Ep2", "-n 4 --model.flavor=tiny_moe-ep8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round", 4},
+    {"Fsdp2Tp2Ep4", "-n 4 --model.flavor=tiny_moe-tp4 --parallelism.data_parallel_shard_degree=2 --parallelism.tensor_parallel_degree=2 --parallelism.expert_parallel_degree=4 "
+     "--parallelism.data_parallel_schedule=every_round", 4},
     {"Ep4Gloo", "-n 4 --model.flavor=tiny_moe-ep8 --parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round --runtime.transport=gloo", 4},
 };
 INSTANTIATE_TEST_SUITE_P(Of, DividedFaults, testing::ValuesIn(kLayouts), [](const auto& param) { return std::string(param.param.name); });

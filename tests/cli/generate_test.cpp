@@ -46,6 +46,30 @@ INSTANTIATE_TEST_SUITE_P(
                     GenerateCase{"TwoRanks", "-n 2 --data.tokenizer=tokenizer"}),
     [](const auto& info) { return info.param.name; });
 
+// Ranks that divide the model write the text of one, whatever divided it in training.
+TEST_F(RunFolderText, RanksThatDivideTheModelWriteTheSameText) {
+  ASSERT_EQ(work.tutti("train run.toml --quiet --run.name=dense --model.flavor=tiny-tp4 --validation.sample_tokens=40").status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti("train run.toml --quiet --run.name=experts --model.flavor=tiny_moe-tp4 --validation.sample_tokens=40").status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> cases[] = {{"dense", "-n 2"}, {"dense", "-n 4 --divide-products"}, {"experts", "-n 2"}, {"experts", "-n 4 --divide-experts"},
+                                                       {"experts", "-n 4 --divide-experts --divide-products"}};
+  for (const auto& [run, flags] : cases) {
+    const Output text = work.tutti(std::string("generate runs/") + run + " " + flags);
+    EXPECT_EQ(text.status, 0) << flags << text.err;
+    EXPECT_EQ(text.out, work.read(std::string("runs/") + run + "/sample.txt")) << flags;
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {"dense -n 8", "tensor parallelism over 8 ranks would not have the bits of one rank; expected a power of two up to 4"},
+      {"dense -n 3", "expected a power of two up to 4"},
+      {"dense -n 2 --divide-experts", "generate: the model qwen3 tiny-tp4 has no experts for 2 ranks to divide"},
+      {"experts -n 3 --divide-experts", "generate: 3 ranks cannot divide the 8 experts of 'model.layers.0.mlp'; expected a power of two that divides them"}};
+  for (const auto& [flags, message] : refused) {
+    const Output text = work.tutti(std::string("generate runs/") + flags);
+    EXPECT_EQ(text.status, 2) << flags;
+    EXPECT_NE(text.err.find(message), std::string::npos) << flags << text.err;
+    EXPECT_EQ(text.err.find(message), text.err.rfind(message)) << "said once: " << text.err;
+  }
+}
+
 // A folder in which a run with another tokenizer broke off before its first checkpoint.
 TEST_F(RunFolderText, NothingOfAnEarlierTokenizerStays) {
   ASSERT_EQ(work.tutti("train run.toml --quiet --run.name=run --data.tokenizer=tokenizer").status, 0) << work.read("err.txt");

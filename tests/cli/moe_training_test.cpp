@@ -224,13 +224,13 @@ TEST_F(DividedExperts, GoOnInAnyOtherLayout) {
 
 TEST_F(Experts, RefuseDegreesThatDoNotFit) {
   const std::pair<const char*, const char*> cases[] = {
-      {"-n 2 --parallelism.expert_parallel_degree=2", "parallelism.expert_parallel_degree = 2: ranks that divide experts run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round"},
+      {"-n 2 --parallelism.expert_parallel_degree=2", "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round"},
       {"-n 3 --parallelism.expert_parallel_degree=3 --parallelism.data_parallel_schedule=every_round", "parallelism.expert_parallel_degree = 3: expected a power of two up to the 8 virtual shards"},
       {"-n 4" EP4, "parallelism.expert_parallel_degree = 4: 'model.layers.0.mlp' has 6 experts, which it does not divide"},
-      {"-n 3" EP2, "parallelism.expert_parallel_degree = 2 does not divide 3 data-parallel ranks; expected one of 1"},
+      {"-n 3" EP2, "parallelism.expert_parallel_degree = 2 does not divide 3 ranks; expected one of 1"},
       {"-n 2 --numerics.token_grain=128" EP2, "a virtual shard has 64 tokens, which numerics.token_grain = 128 does not divide"},
       {"-n 2 --model.flavor=tiny" EP2, "parallelism.expert_parallel_degree = 2: the model qwen3 tiny has no experts"},
-      {"-n 4 --parallelism.tensor_parallel_degree=2" EP2, "qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"},
+      {"-n 4 --parallelism.tensor_parallel_degree=2" EP2, "qwen3 tiny_moe: tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1"},
   };
   for (const auto& [flags, message] : cases) {
     const Output output = train("refused", flags);
@@ -239,10 +239,102 @@ TEST_F(Experts, RefuseDegreesThatDoNotFit) {
   }
 }
 
-TEST_F(Experts, RefuseTensorParallelism) {
-  const Output tensor = train("tensor", "-n 2 --parallelism.tensor_parallel_degree=2");
-  EXPECT_EQ(tensor.status, 2);
-  EXPECT_NE(tensor.err.find("qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism"), std::string::npos) << tensor.err;
+// Tensor-parallel ranks, which divide the tokens of a shard for its experts.
+struct DividedTokens : Experts {
+  DividedTokens() { flags += " --model.flavor=tiny_moe-tp4"; }
+};
+struct DividedTokensLayout : DividedTokens, testing::WithParamInterface<Layout> {};
+
+#define ROUNDS " --parallelism.data_parallel_schedule=every_round"
+#define TP2 " --parallelism.tensor_parallel_degree=2" ROUNDS
+#define TP4 " --parallelism.tensor_parallel_degree=4" ROUNDS
+constexpr Layout kDividedTokensLayouts[] = {
+    {"Tp2", "-n 2" TP2},
+    {"Tp4", "-n 4" TP4},
+    {"Tp2WithoutSequence", "-n 2 --parallelism.enable_sequence_parallel=false" TP2},
+    {"Dp3Tp2", "-n 6" TP2},
+    {"Fsdp2Tp2", "-n 4 --parallelism.data_parallel_shard_degree=2" TP2},
+    {"Tp2Ep2", "-n 2 --parallelism.expert_parallel_degree=2" TP2},
+    {"Tp4Ep2", "-n 4 --parallelism.expert_parallel_degree=2" TP4},
+    {"Dp2Tp2Ep4", "-n 4 --parallelism.expert_parallel_degree=4" TP2},
+    {"Dp3Tp2Ep2", "-n 6 --parallelism.expert_parallel_degree=2" TP2},
+    {"Fsdp4Tp2Ep4", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4" TP2},
+    {"Hsdp2x2Tp2Ep2", "-n 8 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2" TP2},
+    {"Fsdp2Tp4Ep8", "-n 8 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=8" TP4},
+    {"Fsdp4Tp2Ep4Compiled", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4 --training.compile=true" TP2},
+    {"Fsdp4Tp2Ep4Recomputed", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4 --activation_checkpoint.mode=full" TP2},
+    {"Fsdp2Tp2Ep2WithoutSequence", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2 --parallelism.enable_sequence_parallel=false" TP2},
+    {"Fsdp2Tp2Ep4Gloo", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4 --runtime.transport=gloo" TP2},
+    {"Fsdp2Tp2Ep2Threads", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2 --runtime.transport=threads" TP2},
+    {"Fsdp2Tp2Ep4SavedInBackground",
+     "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2" TP2},
+    // The same flavor without tensor parallelism.
+    {"Ep2", "-n 2" EP2},
+    {"Fsdp2Ep2", "-n 2 --parallelism.data_parallel_shard_degree=2" EP2},
+    {"Fsdp3", "-n 3 --parallelism.data_parallel_shard_degree=3"},
+};
+
+TEST_P(DividedTokensLayout, HasTheRunOfOneRank) {
+  ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("many", GetParam().flags).status, 0) << work.read("err.txt");
+  expect_equal("one", "many");
+}
+INSTANTIATE_TEST_SUITE_P(On, DividedTokensLayout, testing::ValuesIn(kDividedTokensLayouts), [](const auto& param) { return std::string(param.param.name); });
+
+TEST_F(DividedTokens, HaveTheRunOfOneRankInBf16AndWithDropout) {
+  const std::string flags = "--training.mixed_precision_param=bfloat16 --model.dropout=0.1 ";
+  ASSERT_EQ(train("one", flags).status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> rows[] = {
+      {"eager", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4" TP2},
+      {"compiled", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4 --training.compile=true" TP2},
+      {"without_ep", "-n 4 --activation_checkpoint.mode=full" TP4},
+  };
+  for (const auto& [name, layout] : rows) {
+    ASSERT_EQ(train(name, flags + layout).status, 0) << work.read("err.txt");
+    expect_equal("one", name);
+  }
+}
+
+TEST_F(DividedTokens, GoOnInAnyOtherLayout) {
+  ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
+  const std::pair<const char*, const char*> rows[] = {
+      {"-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4" TP2, "-n 3 --parallelism.data_parallel_shard_degree=3"},
+      {"-n 2" EP2, "-n 4 --parallelism.expert_parallel_degree=2" TP4},
+      {"-n 6" TP2, "-n 1"},
+  };
+  for (size_t i = 0; i < std::size(rows); ++i) {
+    const std::string name = fmt::format("resumed_{}", i);
+    ASSERT_EQ(train(name, std::string(rows[i].first) + " --stop-at 3").status, 0) << work.read("err.txt");
+    ASSERT_EQ(train(name, rows[i].second).status, 0) << work.read("err.txt");
+    expect_equal("whole", name);
+  }
+}
+
+TEST_F(DividedTokens, BeginWithTheWeightsOfAnotherRun) {
+  ASSERT_EQ(train("run", "").status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti("checkpoint export runs/run published.safetensors").status, 0) << work.read("err.txt");
+  for (const std::string from : {"published.safetensors", "runs/run/checkpoint/step-6"}) {
+    const std::string name = from.starts_with("p") ? "published" : "checkpoint", load = " --checkpoint.initial_load_path=" + from;
+    ASSERT_EQ(train(name + "_one", load).status, 0) << work.read("err.txt");
+    ASSERT_EQ(train(name + "_many", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4" TP2 + load).status, 0) << work.read("err.txt");
+    expect_equal(name + "_one", name + "_many");
+  }
+}
+
+TEST_F(DividedTokens, RefuseWhatWouldHaveOtherBits) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"-n 2 --parallelism.tensor_parallel_degree=2",
+       "parallelism.tensor_parallel_degree = 2 with experts: ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round"},
+      {"-n 2 --numerics.token_grain=64" TP2, "tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for degrees are bounded by the sum over 64 "
+                                             "tokens of a batch, which a mixture of experts cuts"},
+      {"-n 4 --parallelism.expert_parallel_degree=3" TP2, "parallelism.expert_parallel_degree = 3 does not divide 4 ranks; expected one of 1, 2, 4"},
+      {"-n 8 --parallelism.tensor_parallel_degree=8" ROUNDS, "expected a power of two up to 4, for degrees are bounded by 4 key/value heads"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Output output = train("refused", flags);
+    EXPECT_EQ(output.status, 2) << flags;
+    EXPECT_NE(output.err.find(message), std::string::npos) << flags << ": " << output.err;
+  }
 }
 
 // A numeric change records the file anew, with the reason in the commit: TUTTI_RENEW_GOLDEN=1 ctest -R Experts.Losses.

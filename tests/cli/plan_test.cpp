@@ -123,7 +123,7 @@ TEST_F(Plan, ListsMeshesOfRanksThatDivideTheModel) {
   const Output made = work.tutti(std::string("plan ") + kConfig + "--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 --all -n 8");
   ASSERT_EQ(made.status, 0) << work.read("err.txt");
   for (const char* mesh : {"dp_replicate 2 x dp_shard 2 x tp 2", "dp_shard 2 x tp 4", "dp_shard 8"}) EXPECT_NE(made.out.find(std::string("\n") + mesh + "  "), std::string::npos) << made.out;
-  EXPECT_NE(made.out.find("\ntp 8                              not possible: parallelism.tensor_parallel_degree = 8: "), std::string::npos) << made.out;
+  EXPECT_NE(made.out.find("\ntp 8                                            not possible: parallelism.tensor_parallel_degree = 8: "), std::string::npos) << made.out;
 }
 
 TEST_F(Plan, ListsMeshesOfRanksThatDivideExperts) {

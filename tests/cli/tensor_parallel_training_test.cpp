@@ -61,6 +61,17 @@ constexpr Layout kLayouts[] = {
      "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true --parallelism.data_parallel_overlap=backward"},
     {"Fsdp2Tp2CompiledGloo", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true --runtime.transport=gloo"},
     {"Tp2CompiledThreads", "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true --runtime.transport=threads"},
+    {"Tp2Async", "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true --parallelism.enable_async_tensor_parallel=true"},
+    {"Tp4AsyncBf16Dropout", "-n 4 --parallelism.tensor_parallel_degree=4 --training.compile=true --parallelism.enable_async_tensor_parallel=true",
+     "--training.mixed_precision_param=bfloat16 --model.dropout=0.1"},
+    {"Tp2AsyncWithoutSequence",
+     "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true --parallelism.enable_async_tensor_parallel=true --parallelism.enable_sequence_parallel=false"},
+    {"Tp4AsyncGloo", "-n 4 --parallelism.tensor_parallel_degree=4 --training.compile=true --parallelism.enable_async_tensor_parallel=true --runtime.transport=gloo"},
+    {"Tp2AsyncThreads", "-n 2 --parallelism.tensor_parallel_degree=2 --training.compile=true --parallelism.enable_async_tensor_parallel=true --runtime.transport=threads"},
+    {"Fsdp2Tp2AsyncRecomputed",
+     "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --training.compile=true --parallelism.enable_async_tensor_parallel=true "
+     "--activation_checkpoint.mode=full"},
+    {"Dp3Tp2Async", "-n 6 --parallelism.tensor_parallel_degree=2 --training.compile=true --parallelism.enable_async_tensor_parallel=true"},
     {"Tp2SavedInBackground", "-n 2 --parallelism.tensor_parallel_degree=2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
 };
 

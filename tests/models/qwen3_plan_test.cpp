@@ -139,12 +139,15 @@ TEST(Qwen3Plan, RefusesDegreesThatWouldHaveOtherBits) {
   EXPECT_NE(says("debugmodel", 4, 256).find("the sum over 256 tokens of a batch, which sequence parallelism cuts, whose leaves have 128 (2)"), std::string::npos) << says("debugmodel", 4, 256);
 }
 
-TEST(Qwen3Plan, RefusesToDivideExpertsByTensorParallelism) {
-  const std::string error = "qwen3 tiny_moe: this version does not divide mixtures of experts by tensor parallelism; use parallelism.tensor_parallel_degree = 1 and the ranks for data";
-  const Qwen3 model(qwen3_config("tiny_moe"), 8);
-  EXPECT_EQ(message_of([&] { model.check_tensor_parallel(2, 0, 128); }), error);
-  EXPECT_EQ(message_of([&] { model.tensor_parallel_plan(false); }), error);
-  EXPECT_EQ(message_of([&] { model.check_tensor_parallel(1, 0, 128); }), "no error");
+TEST(Qwen3Plan, DividesTheTokensOfExpertsNotTheirFeatures) {
+  const Qwen3 model(qwen3_config("tiny_moe-tp4"), 8);
+  EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 512, 128); }), "no error");
+  EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 256, 128); }),
+            "qwen3 tiny_moe-tp4: tensor parallelism over 4 ranks would not have the bits of one rank; expected a power of two up to 2, for degrees are bounded by the sum over 256 tokens of a "
+            "batch, which a mixture of experts cuts, whose leaves have 128 (2)");
+  for (const bool sequence_parallel : {false, true}) {
+    for (const parallel::PlanEntry& entry : model.tensor_parallel_plan(sequence_parallel)) EXPECT_EQ(entry.pattern.find("mlp."), std::string::npos) << entry.pattern;
+  }
 }
 
 }  // namespace

@@ -158,8 +158,8 @@ TEST(MoE, IsPlannedOnFakeTensors) {
 TEST(MoE, TakesAnotherDispatcher) {
   struct Watching final : TokenDispatcher {
     explicit Watching(int64_t& rows) : rows(rows) {}
-    Dispatched dispatch(const Tensor& x_TD, const Routing& routing) const override {
-      Dispatched result = local.dispatch(x_TD, routing);
+    Dispatched dispatch(const Tensor& x_TD, const Routing& routing, SymInt most_tokens) const override {
+      Dispatched result = local.dispatch(x_TD, routing, most_tokens);
       rows += result.experts.rows_ND.extent(0);
       return result;
     }

@@ -23,6 +23,7 @@
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/parallel/expert_shards.h"
+#include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::parallel {
@@ -61,6 +62,7 @@ struct Case {
   const char* name;
   int ranks, experts;
   DType dtype = DType::f32;
+  int tensor = 1;  // ranks that divide the tokens of a shard
 };
 
 // A step of virtual shards whose loss is the sum of the squares of the outputs.
@@ -68,14 +70,22 @@ Values step_of(const Case& c, comm::ProcessGroup& world) {
   seed_all(11);
   nn::MoE layer(options());
   if (c.dtype != DType::f32) layer.to(c.dtype);
-  ExpertShards::Ranks ranks{.all = c.ranks > 1 ? &world : nullptr};
-  std::shared_ptr<comm::ProcessGroup> replicas;
-  if (c.experts > 1) {
+  ExpertShards::Ranks ranks{.all = c.ranks > 1 ? &world : nullptr, .tensor = c.tensor};
+  std::shared_ptr<comm::ProcessGroup> replicas, data;
+  dist::Mesh tensor;
+  if (c.experts > 1 || c.tensor > 1) {
     const dist::Mesh all = dist::init_device_mesh("cpu", {c.ranks / c.experts, c.experts}, {.names = {"efsdp", "ep"}});
     ranks.experts = all->slice({"ep"});
     replicas = all->group("efsdp");
     ranks.replicas = replicas.get();
     expert_parallel(layer, ranks.experts);
+  }
+  if (c.tensor > 1) {
+    const dist::Mesh all = dist::init_device_mesh("cpu", {c.ranks / c.tensor, c.tensor}, {.names = {"dp", "tp"}});
+    tensor = all->slice({"tp"});
+    data = all->group("dp");
+    ranks.all = data.get();
+    parallelize_module(layer, tensor, ParallelPlan{});
   }
   nn::initialize(layer);
   std::vector<Tensor> leaves;
@@ -83,11 +93,12 @@ Values step_of(const Case& c, comm::ProcessGroup& world) {
   ExpertShards shards(kShards, ranks, leaves, Schedule::every_round, Overlap::none);
   Values result;
   for (const int64_t s : shards.mine()) {
-    const Tensor x = requires_grad_(tokens_of(s, c.dtype));
-    const Tensor y = layer.forward(x);
+    const Tensor tokens = tokens_of(s, c.dtype);
+    const Tensor x = requires_grad_(tensor == nullptr ? tokens : dist::distribute_tensor(tokens, tensor, {dist::shard(0)}, {.src_data_rank = -1}));
+    const Tensor y = layer.forward(mul(x, 1.0));  // a value as inside a model: uses of a leaf are added in f32
     const Tensor losses = sum(mul(cast(y, DType::f32), cast(y, DType::f32)), {.dims = {1}});
     backward(losses, full_like(losses, 0.5), {.sink = shards.sink()});
-    shards.add(detach(losses));
+    shards.add(tensor == nullptr ? detach(losses) : dist::full_tensor(detach(losses)));
     result[fmt::format("output {}", s)] = values_of(y);
     result[fmt::format("gradient of tokens {}", s)] = values_of(grad_of(x));
   }
@@ -101,7 +112,7 @@ Values step_of(const Case& c, comm::ProcessGroup& world) {
 class ExpertParallel : public testing::TestWithParam<Case> {};
 
 TEST_P(ExpertParallel, HasTheOutputsAndGradientsOfOneRank) {
-  const TokenGrainScope grain(4);
+  const TokenGrainScope grain(2);
   const Case& c = GetParam();
   Values expected;
   comm::run_ranks(1, [&](comm::ProcessGroup& world) { expected = step_of({"one", 1, 1, c.dtype}, world); });
@@ -121,6 +132,11 @@ constexpr Case kCases[] = {
     {"WithoutEp", 3, 1},
     {"Ep4InBf16", 4, 4, DType::bf16},
     {"Dp3Ep2InBf16", 6, 2, DType::bf16},
+    {"Tp2", 2, 1, DType::f32, 2},
+    {"Tp2Ep2", 2, 2, DType::f32, 2},
+    {"Dp2Tp2Ep4", 4, 4, DType::f32, 2},
+    {"Dp3Tp2Ep2", 6, 2, DType::f32, 2},
+    {"Dp4Tp2Ep4InBf16", 8, 4, DType::bf16, 2},
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, ExpertParallel, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
 
@@ -144,19 +160,20 @@ double loss_with(const std::string& changed, int64_t element, double by) {
 
 // A gradient that every rank of a line added would be as many times too large as it has ranks.
 TEST(ExpertParallel, GradientsHaveTheSizeOfFiniteDifferencesOnAnyNumberOfRanks) {
-  const TokenGrainScope grain(4);
+  const TokenGrainScope grain(2);
   constexpr int64_t kOne = kHidden * kDim;  // elements of an expert
   const std::pair<const char*, int64_t> elements[] = {{"experts.w1", 5}, {"experts.w1", 7 * kOne + 3}, {"experts.w2", 2 * kOne + 1}, {"experts.w3", 4 * kOne + 8}, {"gate.weight", 12}};
   std::vector<std::string> names;
   for (const auto& [name, p] : nn::MoE(options()).named_parameters()) names.push_back(name);
-  for (const int experts : {1, 2, 4}) {
+  const std::pair<int, int> degrees[] = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}, {4, 2}};
+  for (const auto& [experts, tensor] : degrees) {
     comm::run_ranks(4, [&](comm::ProcessGroup& world) {
-      const Values seen = step_of({"sizes", 4, experts}, world);
+      const Values seen = step_of({"sizes", 4, experts, DType::f32, tensor}, world);
       if (world.rank() != 0) return;
       for (const auto& [name, element] : elements) {
         const double slope = (loss_with(name, element, 1e-5) - loss_with(name, element, -1e-5)) / 2e-5;
         const auto p = std::find(names.begin(), names.end(), name) - names.begin();
-        EXPECT_NEAR(seen.at(fmt::format("gradient {}", p))[static_cast<size_t>(element)], slope, 1e-4 * std::max(1.0, std::abs(slope))) << name << " over " << experts << " ranks";
+        EXPECT_NEAR(seen.at(fmt::format("gradient {}", p))[static_cast<size_t>(element)], slope, 1e-4 * std::max(1.0, std::abs(slope))) << name << " over " << experts << " ranks of " << tensor;
       }
     });
   }
@@ -221,6 +238,46 @@ TEST(ExpertParallel, AStepAfterARefusedOneIsAsWithoutIt) {
     EXPECT_THROW(shards.add(zeros({1}, DType::f64)), UsageError);
     const ShardSums after = step();
     for (size_t p = 0; p < leaves.size(); ++p) EXPECT_TRUE(have_same_bits(values_of(before.gradients[p]), values_of(after.gradients[p]))) << p;
+  });
+}
+
+// Biases of routers are buffers, which every tensor-parallel rank has as a distributed tensor.
+TEST(ExpertParallel, StateDictsOfOneRankAreLoaded) {
+  comm::run_ranks(4, [&](comm::ProcessGroup&) {
+    const dist::Mesh tensor = dist::init_device_mesh("cpu", {2, 2}, {.names = {"dp", "tp"}})->slice({"tp"}), experts = dist::init_device_mesh("cpu", {4}, {.names = {"ep"}});
+    seed_all(11);
+    nn::MoE one(options()), layer(options());
+    nn::initialize(one);
+    const Tensor bias = one.gate->expert_bias.use();
+    for (int64_t e = 0; e < kExperts; ++e) bias.data<float>()[e] = static_cast<float>(e) * 0.01f - 0.03f;
+    expert_parallel(layer, experts);
+    parallelize_module(layer, tensor, ParallelPlan{});
+    layer.load_state_dict(one.state_dict());
+    for (const auto& [name, values] : one.state_dict()) {
+      for (const auto& [other, loaded] : layer.state_dict()) TUTTI_CHECK(name != other || have_same_bits(values_of(values), values_of(loaded)), "{} has other values", name);
+    }
+    TUTTI_CHECK(have_same_bits(values_of(layer.gate->bias()), values_of(bias)), "the rank's bias has other values");
+  });
+}
+
+// Samples have few tokens: the last of the tensor-parallel ranks may have fewer than others, or none.
+TEST(ExpertParallel, TensorParallelRanksMayHaveUnequalNumbersOfTokens) {
+  comm::run_ranks(4, [&](comm::ProcessGroup&) {
+    const dist::Mesh tensor = dist::init_device_mesh("cpu", {4}, {.names = {"tp"}}), experts = dist::init_device_mesh("cpu", {2, 2}, {.names = {"efsdp", "ep"}})->slice({"ep"});
+    seed_all(11);
+    nn::MoE layer(options()), all(options());
+    expert_parallel(layer, experts);
+    parallelize_module(layer, tensor, ParallelPlan{});
+    nn::initialize(layer);
+    nn::initialize(all);
+    const NoGradScope no_grad;
+    for (const int64_t tokens : {1, 2, 3, 5, 7, 12}) {
+      const Tensor x = facets::sample_tensor(static_cast<uint64_t>(tokens), {tokens, kDim});
+      const Tensor y = layer.forward(dist::distribute_tensor(x, tensor, {dist::shard(0)}, {.src_data_rank = -1}));
+      TUTTI_CHECK(have_same_bits(values_of(y), values_of(all.forward(x))), "{} tokens: the outputs have other bits", tokens);
+    }
+    const std::string whole = message_of([&] { layer.forward(dist::distribute_tensor(zeros({12, kDim}), tensor, {}, {.src_data_rank = -1})); });
+    EXPECT_NE(whole.find("expected tokens that ranks divide, [S(0)]"), std::string::npos) << whole;
   });
 }
 

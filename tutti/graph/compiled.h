@@ -24,7 +24,8 @@ struct CompileOptions {
   // under_way_bytes: collectives start as soon as their inputs are available, as long as results that have not been read yet take
   // at most this many bytes; 0: they start where the program calls them. bucket_bytes: small adjacent collectives of one kind are
   // merged into one call, whose results take at most this many bytes; 0 (the default): off. All ranks must form the same buckets,
-  // so all of them need the same option and the same dependencies between collectives.
+  // so all of them need the same option and the same dependencies between collectives. join_products: a collective and the matrix products of its result, or the one that
+  // it sums, are one call that works on the parts of ranks as they come (asynchronous tensor parallelism).
   graph::CollectiveOptions collectives = {};
   bool fuse = true;               // false: one kernel per op, to examine the effect of fusion
   graph::Epilogues epilogues = graph::Epilogues::saving;  // which kernels run on the blocks of a matrix product's output

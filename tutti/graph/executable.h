@@ -52,6 +52,7 @@ struct ExecutableStatistics {
   int64_t fused_nodes = 0; // nodes inside kernels, prologues and epilogues
   int64_t calls = 0;       // ops that are called individually
   int64_t bucketed = 0;    // collectives merged into the call of another one
+  int64_t joined = 0;      // matrix products that became part of the collective next to them
   int64_t started_early = 0; // collectives that start earlier than in the program
   int64_t prologues = 0, epilogues = 0;  // calls with a kernel attached that computes operand 0, or runs on blocks of the output
   double prologue_saved_bytes = 0, epilogue_saved_bytes = 0;  // memory traffic avoided by them
@@ -65,6 +66,7 @@ struct ExecutableStatistics {
 struct CollectiveOptions {
   int64_t under_way_bytes = int64_t{32} << 20;  // see passes/schedule_collectives.h
   int64_t bucket_bytes = 0;                     // see passes/bucket_collectives.h
+  bool join_products = false;                   // see passes/join_products.h
 };
 
 struct BuildOptions {

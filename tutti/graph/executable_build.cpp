@@ -12,6 +12,7 @@
 #include "tutti/graph/node_call.h"
 #include "tutti/graph/passes/batch.h"
 #include "tutti/graph/passes/bucket_collectives.h"
+#include "tutti/graph/passes/join_products.h"
 #include "tutti/graph/passes/merge_equal.h"
 #include "tutti/graph/passes/prologue.h"
 #include "tutti/graph/passes/remove_unused.h"
@@ -75,6 +76,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   statistics_.partition = partition(graph_, options.partition);
   if (statistics_.partition.recomputed > 0) statistics_.unused += remove_unused(graph_);  // only the backward read them
   statistics_.bucketed = bucket_collectives(graph_, options.collectives.bucket_bytes);
+  if (options.collectives.join_products) statistics_.joined = join_products(graph_);
   statistics_.started_early = schedule_collectives(graph_, options.collectives.under_way_bytes);
   dump_stage(options.name, "simplified", [&] { return graph::to_string(graph_); });
   graph_key_ = graph_key_of(graph_, options.name);

@@ -32,7 +32,7 @@ class LanguageModel : public nn::Module {
   virtual double training_flops_per_token(int64_t sequence_length) const = 0;
 
   // How ranks divide the model (parallel/tensor_parallel.h), and UsageError where that many could not with the bits of one; `tokens` of a batch, of which
-  // `grain` form a leaf, are cut by sequence parallelism, 0: it is off.
+  // `grain` form a leaf, are cut by sequence parallelism and by mixtures of experts, 0: there are none.
   virtual std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const = 0;
   virtual void check_tensor_parallel(int64_t degree, int64_t tokens, int64_t grain) const = 0;
 };

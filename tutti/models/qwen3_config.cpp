@@ -27,6 +27,8 @@ const std::vector<Qwen3Config>& configs() {
       {.flavor = "tiny_moe", .dim = 32, .layers = 2, .heads = 2, .kv_heads = 1, .ffn_dim = 24, .vocab = 320, .tied_embeddings = true, .head_dim = 16, .experts = 6, .active_experts = 2},
       // As small, with experts that two, four or eight ranks can divide.
       {.flavor = "tiny_moe-ep8", .dim = 32, .layers = 2, .heads = 2, .kv_heads = 1, .ffn_dim = 24, .vocab = 320, .tied_embeddings = true, .head_dim = 16, .experts = 8, .active_experts = 3},
+      // The smallest that tensor parallelism divides over four ranks as well.
+      {.flavor = "tiny_moe-tp4", .dim = 32, .layers = 2, .heads = 8, .kv_heads = 4, .ffn_dim = 24, .vocab = 2048, .tied_embeddings = true, .experts = 8, .active_experts = 3},
       {.flavor = "debugmodel_moe", .dim = 256, .layers = 8, .heads = 16, .kv_heads = 8, .ffn_dim = 768, .vocab = 2048, .tied_embeddings = true, .experts = 64, .active_experts = 8},
       {.flavor = "30B-A3B", .dim = 2048, .layers = 48, .heads = 32, .kv_heads = 4, .ffn_dim = 768, .vocab = 151936, .tied_embeddings = false, .experts = 128, .active_experts = 8},
   };

@@ -10,19 +10,9 @@
 
 namespace tutti::models {
 
-using parallel::ColwiseParallel, parallel::PrepareModuleInput, parallel::PrepareModuleOutput, parallel::RowwiseParallel, parallel::SequenceParallel;
-
-namespace {
-
-void check_has_no_experts(const Qwen3Config& config) {
-  TUTTI_CHECK(config.experts == 0, "qwen3 {}: this version does not divide mixtures of experts by tensor parallelism; use parallelism.tensor_parallel_degree = 1 and the ranks for data",
-              config.flavor);
-}
-
-}  // namespace
+using parallel::ColwiseParallel, parallel::PrepareModuleInput, parallel::PrepareModuleInputOutput, parallel::PrepareModuleOutput, parallel::RowwiseParallel, parallel::SequenceParallel;
 
 parallel::ParallelPlan qwen3_plan(const Qwen3Config& config, bool sequence_parallel) {
-  check_has_no_experts(config);
   // The stream of activations between the layers, [T, D].
   const Placement stream = sequence_parallel ? dist::shard(0) : dist::replicate();
   const std::string layer = "model.layers.*.";
@@ -32,16 +22,22 @@ parallel::ParallelPlan qwen3_plan(const Qwen3Config& config, bool sequence_paral
       {layer + "self_attn.k_proj", ColwiseParallel{}},
       {layer + "self_attn.v_proj", ColwiseParallel{}},
       {layer + "self_attn.o_proj", RowwiseParallel{.output_layouts = stream}},
-      {layer + "mlp.gate_proj", ColwiseParallel{}},
-      {layer + "mlp.up_proj", ColwiseParallel{}},
-      {layer + "mlp.down_proj", RowwiseParallel{.output_layouts = stream}},
   };
+  if (config.experts > 0) {
+    plan.push_back({layer + "mlp", PrepareModuleInputOutput{.input = {.desired_input_layouts = {dist::shard(0)}}, .output = {.desired_output_layouts = stream}}});
+  } else {
+    plan.push_back({layer + "mlp.gate_proj", ColwiseParallel{}});
+    plan.push_back({layer + "mlp.up_proj", ColwiseParallel{}});
+    plan.push_back({layer + "mlp.down_proj", RowwiseParallel{.output_layouts = stream}});
+  }
   if (!config.tied_embeddings) plan.push_back({"lm_head", ColwiseParallel{}});
   if (!sequence_parallel) return plan;
   for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) plan.push_back({layer + norm, SequenceParallel{.sequence_dim = 0}});
   plan.push_back({"model.norm", SequenceParallel{.sequence_dim = 0}});
   // One gather in front of all the products of a layer, and one in front of the head.
-  for (const char* module : {"self_attn", "mlp"}) plan.push_back({layer + module, PrepareModuleInput{.desired_input_layouts = {dist::replicate()}}});
+  const PrepareModuleInput gather{.desired_input_layouts = {dist::replicate()}};
+  plan.push_back({layer + "self_attn", gather});
+  if (config.experts == 0) plan.push_back({layer + "mlp", gather});
   plan.push_back({"model", PrepareModuleOutput{}});
   return plan;
 }
@@ -55,10 +51,10 @@ std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& c, int64_t to
       {fmt::format("{} key/value head{}", c.kv_heads, c.kv_heads == 1 ? "" : "s"), int64_t{1} << std::countr_zero(static_cast<uint64_t>(c.kv_heads))},
       sum("elements of the query heads", c.heads * c.head_dim, leaf),
       sum("elements of the key heads", c.kv_heads * c.head_dim, leaf),
-      sum("hidden features", c.ffn_dim, leaf),
       sum("classes of the vocabulary", c.vocab, classes),
   };
-  if (tokens > 0) limits.push_back(sum("tokens of a batch, which sequence parallelism cuts", tokens, grain));
+  if (c.experts == 0) limits.push_back(sum("hidden features", c.ffn_dim, leaf));
+  if (tokens > 0) limits.push_back(sum(fmt::format("tokens of a batch, which {} cuts", c.experts > 0 ? "a mixture of experts" : "sequence parallelism"), tokens, grain));
   return limits;
 }
 
@@ -68,7 +64,6 @@ int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens
 }
 
 void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens, int64_t grain) {
-  if (degree > 1) check_has_no_experts(config);
   const int64_t largest = largest_tensor_parallel_degree(config, tokens, grain);
   if (degree >= 1 && std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= largest) return;
   std::string bounds;

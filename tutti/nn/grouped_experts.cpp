@@ -1,7 +1,7 @@
 #include "tutti/nn/grouped_experts.h"
 
 #include "tutti/core/error.h"
-#include "tutti/dist/dtensor.h"
+#include "tutti/nn/own_part.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/grouped_mm.h"
 #include "tutti/ops/permute.h"
@@ -16,20 +16,10 @@ GroupedExperts::GroupedExperts(int64_t num_experts, int64_t dim, int64_t hidden_
   w3 = register_parameter("w3", {num_experts, hidden_dim, dim}, init);
 }
 
-namespace {
-
-// The experts of this rank, where ranks divide them.
-Tensor own_experts(const Parameter& weights) {
-  const Tensor all = weights.use();
-  return dist::is_dtensor(all) ? dist::to_local(all) : all;
-}
-
-}  // namespace
-
 Tensor GroupedExperts::forward(const ExpertRows& rows) const {
   GroupedMmOptions options;
   if (rows.position_count != 0) options = {.positions = rows.positions_N, .position_count = rows.position_count};
-  const auto product = [&](const Tensor& x, const Parameter& weights) { return grouped_mm(x, transpose(own_experts(weights), 1, 2), rows.offsets_E, options); };
+  const auto product = [&](const Tensor& x, const Parameter& weights) { return grouped_mm(x, transpose(own_part(weights), 1, 2), rows.offsets_E, options); };
   // Statements of their own: cotangents are summed in forward order.
   const Tensor gate_NF = product(rows.rows_ND, w1);
   const Tensor up_NF = product(rows.rows_ND, w3);

@@ -5,7 +5,9 @@
 #include "tutti/autograd/recomputing.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
+#include "tutti/dist/dtensor.h"
 #include "tutti/nn/linear.h"
+#include "tutti/nn/own_part.h"
 #include "tutti/nn/token_dispatcher.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
@@ -42,17 +44,33 @@ void MoE::set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher) {
   dispatcher_ = std::move(dispatcher);
 }
 
+Tensor MoE::counts() const { return own_part(tokens_per_expert.use()); }
+
 Tensor MoE::forward(const Tensor& x_TD) const {
   TUTTI_CHECK(x_TD.ndim() == 2, "MoE: the input is {}; expected [tokens, {}]", describe(x_TD), options_.dim);
+  const Tensor routed_TD = dist::is_dtensor(x_TD) ? divided(x_TD) : routed(x_TD, x_TD.size(0));
+  return shared_experts_ == nullptr ? routed_TD : add(routed_TD, (*shared_experts_)(x_TD));
+}
+
+// The ranks of a tensor-parallel mesh each route the tokens that they have.
+Tensor MoE::divided(const Tensor& x_TD) const {
+  const dist::Part& part = dist::part_of(x_TD, "MoE");
+  const dist::Placements by_tokens{dist::shard(0)};
+  TUTTI_CHECK(part.spec->placements() == by_tokens, "MoE: the input is {} on {}; expected tokens that ranks divide, [S(0)]: give the layer the style "
+              "PrepareModuleInputOutput{{.input = {{.desired_input_layouts = {{shard(0)}}}}}}", describe(x_TD), part.mesh->to_string());
+  const int64_t tokens = x_TD.size(0).value(), most = dist::cut_range(tokens, 0, part.mesh->size(), part.spec->cut()).size();
+  return dist::from_local(routed(dist::to_local(x_TD), most), part.mesh, by_tokens, {.layout = {.cut = part.spec->cut()}, .sizes = Extents{tokens, options_.dim}});
+}
+
+Tensor MoE::routed(const Tensor& x_TD, SymInt most_tokens) const {
   const Routing routing = gate(x_TD);
   if (is_training() && !is_recomputing()) {
     const NoGradScope no_grad;
-    add_(tokens_per_expert.use(), routing.tokens_per_expert_E);
+    add_(counts(), routing.tokens_per_expert_E);
   }
-  const Dispatched dispatched = dispatcher_->dispatch(x_TD, routing);
+  const Dispatched dispatched = dispatcher_->dispatch(x_TD, routing, most_tokens);
   const Tensor outputs_ND = experts(dispatched.experts);
-  const Tensor routed_TD = dispatcher_->combine(outputs_ND, dispatched, routing);
-  return shared_experts_ == nullptr ? routed_TD : add(routed_TD, (*shared_experts_)(x_TD));
+  return dispatcher_->combine(outputs_ND, dispatched, routing);
 }
 
 std::vector<NamedMoE> moe_layers(Module& model) {

@@ -33,15 +33,22 @@ class MoE : public Module {
  public:
   explicit MoE(const MoEOptions& options);
   ~MoE() override;
-  // x [T, D] -> [T, D].
+  // x [T, D] -> [T, D]. Where tensor-parallel ranks divide the model, x is a distributed tensor that they divide by tokens, [S(0)], and so is the result; each of
+  // them routes its own tokens.
   Tensor forward(const Tensor& x_TD) const;
   // From now on rows come to the experts and back by `dispatcher` (token_dispatcher.h); at first they stay on this rank. UsageError for null.
   void set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher);
+
+  // tokens_per_expert as this rank counts it, in the same memory: of its own tokens, where ranks divide them.
+  Tensor counts() const;
 
   const MoEOptions& options() const { return options_; }
 
  private:
   struct SharedExperts;
+  Tensor divided(const Tensor& x_TD) const;
+  Tensor routed(const Tensor& x_TD, SymInt most_tokens) const;
+
   MoEOptions options_;
 
  public:

@@ -5,6 +5,7 @@
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
+#include "tutti/nn/own_part.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/creation.h"
@@ -61,7 +62,7 @@ Tensor Router::choose(const Tensor& scores_TE) const {
     const SymInt T = scores_TE.size(0);
     return reshape(remainder(arange(T * K), options_.num_experts), {T, K});
   }
-  Tensor choice_TE = add(scores_TE, expert_bias.use());
+  Tensor choice_TE = add(scores_TE, bias());
   if (options_.num_expert_groups > 0) choice_TE = limited_to_groups(choice_TE);
   const Tensor chosen = topk(choice_TE, K).indices;
   if (K == 1) return chosen;
@@ -70,8 +71,10 @@ Tensor Router::choose(const Tensor& scores_TE) const {
   return topk(masked_fill(scores_TE, is_left_out, -std::numeric_limits<double>::infinity()), K).indices;
 }
 
+Tensor Router::bias() const { return own_part(expert_bias.use()); }
+
 Routing Router::forward(const Tensor& x_TD) const {
-  const Tensor logits_TE = matmul(x_TD, transpose(weight, 0, 1), {.out_dtype = compute_dtype(x_TD.dtype())});
+  const Tensor logits_TE = matmul(x_TD, transpose(own_part(weight, Placement::partial()), 0, 1), {.out_dtype = compute_dtype(x_TD.dtype())});
   const Tensor scores_TE = options_.score_func == ScoreFunction::softmax ? softmax(logits_TE, -1) : sigmoid(logits_TE);
   Routing routing;
   {

@@ -42,7 +42,9 @@ class Router : public Module {
  public:
   // UsageError, naming the option, for numbers that do not fit.
   Router(int64_t dim, const RouterOptions& options);
-  // x [T, D]; the lowest expert wins among equal ones (numerics contract, N8).
+  // The bias as this rank has it, in the same memory.
+  Tensor bias() const;
+  // x [T, D]; where tensor-parallel ranks divide the model, those of this rank, and the gradient of the weight is the sum over ranks. The lowest expert wins among equal ones (numerics contract, N8).
   Routing forward(const Tensor& x_TD) const;
 
   const RouterOptions& options() const { return options_; }

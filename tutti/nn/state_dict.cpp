@@ -7,6 +7,7 @@
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
+#include "tutti/dist/dtensor.h"
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/published_experts.h"
@@ -63,8 +64,14 @@ LoadReport compare(const std::vector<Target>& targets, const std::vector<Offer>&
 }
 
 void take(const Target& target, const Tensor& values) {
-  if (target.parameter.defined()) target.parameter.assign(values);
-  else copy_(target.buffer.use(), values);
+  if (target.parameter.defined()) return target.parameter.assign(values);
+  const Tensor buffer = target.buffer.use();
+  if (!dist::is_dtensor(buffer) || dist::is_dtensor(values)) {
+    copy_(buffer, values);
+    return;
+  }
+  const dist::DTensorSpec& spec = dist::spec_of(buffer);  // every rank has all values
+  copy_(buffer, dist::distribute_tensor(values, dist::mesh_of(buffer), spec.placements(), {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1}));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace tutti::nn {
 
-Dispatched LocalDispatcher::dispatch(const Tensor& x_TD, const Routing& routing) const {
+Dispatched LocalDispatcher::dispatch(const Tensor& x_TD, const Routing& routing, SymInt /*most_tokens*/) const {
   Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
   result.experts = {.rows_ND = dispatch_rows(x_TD, result.order),
                     .offsets_E = cumsum(routing.tokens_per_expert_E, 0),

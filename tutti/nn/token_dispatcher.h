@@ -19,8 +19,8 @@ struct Dispatched {
 class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
-  // Brings each token of this rank to its experts. x [T, D].
-  virtual Dispatched dispatch(const Tensor& x_TD, const Routing& routing) const = 0;
+  // Brings each token of this rank to its experts. x [T, D]; `most_tokens`: the largest T of the tensor-parallel ranks that divide the tokens of a batch.
+  virtual Dispatched dispatch(const Tensor& x_TD, const Routing& routing, SymInt most_tokens) const = 0;
   // Brings the outputs of the experts back and adds those of each token, weighted, in f32 in the order of slots, rounded once (numerics contract, N8).
   virtual Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const = 0;
 };
@@ -28,7 +28,7 @@ class TokenDispatcher {
 // All experts are on this rank: rows are sorted by expert and then by token, and nothing moves between ranks.
 class LocalDispatcher final : public TokenDispatcher {
  public:
-  Dispatched dispatch(const Tensor& x_TD, const Routing& routing) const override;
+  Dispatched dispatch(const Tensor& x_TD, const Routing& routing, SymInt most_tokens) const override;
   Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const override;
 };
 

@@ -247,6 +247,18 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   return batched_product(a, b, batch, out, options.axis);
 }
 
+bool has_rows_apart(const OpCall& product) {
+  return &product.op == &kMatmul && product[0].ndim() == 2 && product[1].ndim() == 2 && product.attrs.as<MatmulAttrs>().axis == ContractionAxis::features;
+}
+
+void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b) {
+  TUTTI_CHECK(a.ndim() == 2 && b.ndim() == 2 && a.extent(1) == b.extent(0) && out.extents() == (Extents{a.extent(0), b.extent(1)}) && out.is_contiguous(),
+              "matmul_into: a is {}, b is {}, the result {}; expected [m, k], [k, n] and a dense [m, n]", describe(a), describe(b), describe(out));
+  const Tensor inputs[] = {a, b};
+  const Attrs attrs = Attrs::of(MatmulAttrs{out.dtype(), ContractionAxis::features});
+  kernel({kMatmul, inputs, attrs}, {&out, 1});
+}
+
 Tensor bmm(const Tensor& a, const Tensor& b) {
   TUTTI_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0),
               "bmm: needs [b, m, k] and [b, k, n] with one batch size: a is {}, b is {}", a.sizes(), b.sizes());

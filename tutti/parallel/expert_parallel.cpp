@@ -43,7 +43,7 @@ void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertPar
       if (parameter.is_materialized()) parameter.set_master(dist::distribute_tensor(parameter.master(), mesh, {dist::shard(0)}, {.src_data_rank = -1}));
       else parameter.set_master(dist::empty(to_shape(parameter.sizes()), mesh, {dist::shard(0)}, parameter.dtype()));
     }
-    moe.layer->set_dispatcher(std::make_unique<ExchangeDispatcher>(mesh->group(), moe.layer->options().router.num_experts, options));
+    if (mesh->size() > 1) moe.layer->set_dispatcher(std::make_unique<ExchangeDispatcher>(mesh->group(), moe.layer->options().router.num_experts, options));
   }
 }
 
@@ -66,10 +66,10 @@ void ExchangeDispatcher::agree(int64_t most, int64_t slots_per_token) const {
 
 // A row travels with its expert and its place among the tokens of all ranks, as one number: expert * places + place. What is not a row of anybody is behind all of
 // them when these are sorted.
-nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing) const {
+nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
   const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
   const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
-  const SymInt most = options_.max_tokens > 0 ? SymInt(options_.max_tokens) : T, places = ranks * most;
+  const SymInt most = options_.max_tokens > 0 ? SymInt(options_.max_tokens) : most_tokens, places = ranks * most;
   TUTTI_CHECK(ranks == 1 || !is_grad_enabled() || numerics_mode() == NumericsMode::fast || fmod(most, token_grain()) == 0,
               "ExchangeDispatcher: a batch of {} tokens is no multiple of numerics.token_grain = {}, so that tokens of {} ranks would be summed in another order than those of one; "
               "use batches that are, or one rank for the experts", most, token_grain(), ranks);

@@ -4,7 +4,8 @@
 //   parallel::expert_parallel(model, mesh->slice({"ep"}));
 //   nn::initialize(model);   // each rank draws the experts that it has
 //
-// Every rank has its own tokens and all other parameters. In strict mode outputs and gradients have the bits of a rank that has all experts: the gradient of an
+// Every rank has its own tokens and all other parameters; or tensor-parallel ranks divide those (parallelize_module after expert_parallel), and have tokens of one batch
+// each. In strict mode outputs and gradients have the bits of a rank that has all experts: the gradient of an
 // expert is that of the tokens of all ranks of the mesh, in their order, so it is a node of as many virtual shards as the mesh has ranks (parallel/expert_shards.h).
 #pragma once
 
@@ -22,7 +23,7 @@ struct ExpertParallelOptions {
 };
 
 // Divides the experts of all MoE layers of the module over the ranks of a mesh of one dim, equally and in their order: their weights become distributed tensors
-// [S(0)]. Parameters without values get memory for this rank's experts only; those that have values must have those of all ranks. Call it before gradients and
+// [S(0)]. A mesh of one rank leaves it all experts, for the tokens that tensor-parallel ranks leave it. Parameters without values get memory for this rank's experts only; those that have values must have those of all ranks. Call it before gradients and
 // optimizers are set up, and make the same calls of forward and backward on all ranks.
 //
 // UsageError, before anything changes: for a mesh of several dims or without this rank, ranks that do not divide the experts, and in strict mode a number of
@@ -36,7 +37,7 @@ class ExchangeDispatcher final : public nn::TokenDispatcher {
   // `experts` in all, which the ranks of `group` divide.
   ExchangeDispatcher(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const ExpertParallelOptions& options);
   // UsageError on all ranks when they have other sizes, without max_tokens also other numbers of tokens; in strict mode for a batch whose tokens are no multiple of the token grain: the tokens of several ranks would be summed in another order.
-  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing) const override;
+  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const override;
   Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
 
  private:

@@ -25,10 +25,11 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& parameters, const std::vec
 ExpertShards::ExpertShards(int64_t count, const Ranks& ranks, const std::vector<Tensor>& parameters, Schedule schedule, Overlap overlap)
     : is_expert_(experts_among(parameters, ranks.experts)), shared_(count, ranks.all, chosen(parameters, is_expert_, false), schedule, overlap), mesh_(ranks.experts) {
   if (ranks.experts == nullptr) return;
-  const int64_t together = ranks.experts->size(), all = ranks.all == nullptr ? 1 : ranks.all->size();
+  const int64_t together = ranks.experts->size(), all = (ranks.all == nullptr ? 1 : ranks.all->size()) * ranks.tensor, parts = count * ranks.tensor;
   TUTTI_CHECK(schedule == Schedule::every_round || all == 1, "ExpertShards: {} ranks divide the experts, which needs the schedule every_round", together);
-  TUTTI_CHECK(count % together == 0 && all % together == 0, "ExpertShards: {} ranks divide the experts; expected a divisor of the {} virtual shards and of the {} ranks", together, count, all);
-  experts_.emplace(count / together, ranks.replicas, chosen(parameters, is_expert_, true), schedule, overlap);
+  TUTTI_CHECK(parts % together == 0 && all % together == 0, "ExpertShards: {} ranks divide the experts; expected a divisor of the {} parts of virtual shards and of the {} ranks", together,
+              parts, all);
+  experts_.emplace(parts / together, ranks.replicas, chosen(parameters, is_expert_, true), schedule, overlap);
 }
 
 void ExpertShards::set_reduce_scatter_max_input_buffers(int64_t count) {

@@ -83,6 +83,12 @@ ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh
   return stored;
 }
 
+// Whether one of them has all ranks of the other.
+bool are_nested(const std::vector<int>& a, const std::vector<int>& b) {
+  const std::vector<int>&few = a.size() < b.size() ? a : b, &many = a.size() < b.size() ? b : a;
+  return std::ranges::all_of(few, [&](int rank) { return std::ranges::count(many, rank) == 1; });
+}
+
 }  // namespace
 
 ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options) {
@@ -106,9 +112,8 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
         const auto group = before->group.lock();
         TUTTI_CHECK(group != nullptr && group->module != module, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
         const std::vector<int>& ranks = mesh->group(mesh->ndim() - 1)->world_ranks();
-        const auto is_here = [&](int rank) { return std::ranges::count(ranks, rank) == 1; };
-        TUTTI_CHECK(std::ranges::all_of(group->ranks().world_ranks(), is_here), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh, or "
-                    "modules inside have some of its ranks", p.name, before->mesh->to_string(), mesh->to_string());
+        TUTTI_CHECK(are_nested(group->ranks().world_ranks(), ranks), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh, or "
+                    "modules inside have some of its ranks, or more", p.name, before->mesh->to_string(), mesh->to_string());
         inside.push_back(group);
         continue;
       }

@@ -85,7 +85,7 @@ void ShardGroups::publish() {
   may_be_read_ = true;
 }
 
-// Every group of a model is divided over the ranks of the widest, or some of them.
+// The groups of a model are nested: one of any two has all ranks of the other.
 comm::ProcessGroup& ShardGroups::widest() const {
   const auto all = groups();
   return (*std::ranges::max_element(all, {}, [](const auto& group) { return group->ranks().size(); }))->ranks();

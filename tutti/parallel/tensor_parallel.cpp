@@ -210,6 +210,7 @@ void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const Parall
   for (const auto& [name, parameter] : module.named_parameters()) {
     const auto it = placements.find(parameter.identity());
     const dist::Placements here{it == placements.end() ? dist::replicate() : it->second};
+    if (it == placements.end() && parameter.is_materialized() && dist::is_dtensor(parameter.master())) continue;
     if (!parameter.is_materialized()) {
       masters.emplace_back(parameter, dist::empty(to_shape(parameter.sizes()), mesh, here, parameter.dtype()));
       continue;

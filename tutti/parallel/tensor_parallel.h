@@ -78,7 +78,7 @@ using ParallelPlan = std::vector<PlanEntry>;
 
 // Divides the module, and all below it, over the ranks of a mesh of one dim: parameters become distributed tensors as the plan says, and Replicate
 // where it says nothing; so do buffers. Parameters without values get memory for the part of this rank only; those that have values must have those
-// of all ranks. A tied weight stays tied. Call it before gradients, hooks and optimizers are set up. Collective. Enables loss parallelism (loss_parallel.h).
+// of all ranks. Distributed tensors that the plan does not name, such as experts (expert_parallel.h), stay as they are. A tied weight stays tied. Call it before gradients, hooks and optimizers are set up. Collective. Enables loss parallelism (loss_parallel.h).
 //
 // UsageError, before anything changes: for a mesh of several dims or without this rank, a pattern that no module matches (with the nearest name), a style
 // for a module that it does not fit, two styles that place one parameter differently, and in strict mode for a mesh whose ranks cannot cut a sum at borders of its

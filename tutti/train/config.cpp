@@ -37,6 +37,8 @@ void validate(const Config& config) {
   TUTTI_CHECK(config.activation_checkpoint.mode != "memory_budget" || config.training.compile,
               "activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the compiler's: set "
               "training.compile = true, or mode = 'full'");
+  TUTTI_CHECK(!config.parallelism.enable_async_tensor_parallel || config.training.compile,
+              "parallelism.enable_async_tensor_parallel is true and training.compile is false; the compiler joins collectives and products: set training.compile = true");
   TUTTI_CHECK(!config.data.paths.empty(), "data.paths is empty; name at least one file or folder of text");
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",

@@ -62,6 +62,7 @@ struct ParallelismConfig {
   int64_t pipeline_parallel_degree = 1;
   int64_t expert_parallel_degree = 1;
   bool enable_sequence_parallel = true;
+  bool enable_async_tensor_parallel = false;
   std::string fsdp_reshard_after_forward = "default";
   int64_t reduce_scatter_max_input_buffers = 2;
 };

@@ -138,11 +138,15 @@ std::vector<Field> make_fields() {
        .rule = degree_one()},
       {TUTTI_KEY(parallelism, pipeline_parallel_degree), .doc = "ranks over which the layers are divided", .unit = "ranks",
        .rule = degree_one()},
-      {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "data-parallel ranks over which experts are divided, and to which tokens travel: a power of two that divides those "
-              "ranks, the experts and the virtual shards (docs/moe.md). The numbers are the same",
+      {TUTTI_KEY(parallelism, expert_parallel_degree), .doc = "neighbouring ranks, data-parallel and tensor-parallel ones, over which experts are divided, and to which tokens "
+              "travel: a power of two that divides the ranks and the experts (docs/moe.md). The numbers are the same",
        .unit = "ranks", .rule = at_least(1)},
       {TUTTI_KEY(parallelism, enable_sequence_parallel),
        .doc = "with tensor parallelism, divide norms, dropout and residuals by tokens. The numbers are the same", .unit = ""},
+      {TUTTI_KEY(parallelism, enable_async_tensor_parallel),
+       .doc = "with tensor parallelism and training.compile, multiply the parts of ranks as they come, and sum them as others wait for them, instead of gathering first and "
+              "summing last. The numbers are the same",
+       .unit = ""},
       {TUTTI_KEY(parallelism, fsdp_reshard_after_forward),
        .doc = "with divided parameters, where ranks do not share memory and training.compile is false: whether a rank gives whole parameters back between forward "
               "and backward; default: those of the repeated blocks; a number n: those, of which it keeps 1/n until backward and gathers the rest among n neighbours, such as the ranks of a host. "

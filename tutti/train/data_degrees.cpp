@@ -26,10 +26,10 @@ DataDegrees data_degrees(const ParallelismConfig& config, int64_t all_ranks) {
               is_open ? fmt::format("expected one of {}", divisors) : fmt::format("their product is {}; set one of them to -1, or start {} ranks", given, given));
   const int64_t expert = config.expert_parallel_degree;
   std::string powers;
-  for (int64_t d = 1; d <= ranks; d *= 2) {
-    if (ranks % d == 0) powers += fmt::format("{}{}", powers.empty() ? "" : ", ", d);
+  for (int64_t d = 1; d <= all_ranks; d *= 2) {
+    if (all_ranks % d == 0) powers += fmt::format("{}{}", powers.empty() ? "" : ", ", d);
   }
-  TUTTI_CHECK(ranks % expert == 0, "parallelism.expert_parallel_degree = {} does not divide {} data-parallel rank{}; expected one of {}", expert, ranks, ranks == 1 ? "" : "s", powers);
+  TUTTI_CHECK(all_ranks % expert == 0, "parallelism.expert_parallel_degree = {} does not divide {} rank{}; expected one of {}", expert, all_ranks, all_ranks == 1 ? "" : "s", powers);
   if (replicate == -1) return {ranks / shard, shard, tensor, expert};
   return {replicate, shard == -1 ? ranks / replicate : shard, tensor, expert};
 }

@@ -16,7 +16,7 @@ ExpertBalance::~ExpertBalance() = default;
 
 void ExpertBalance::begin_step() {
   for (const nn::NamedMoE& l : layers_) {
-    const Tensor counts = l.layer->tokens_per_expert.use();
+    const Tensor counts = l.layer->counts();
     std::fill_n(counts.data<int64_t>(), counts.numel(), 0);
   }
 }
@@ -25,14 +25,14 @@ std::vector<ExpertLoad> ExpertBalance::finish_step() {
   if (layers_.empty()) return {};
   std::vector<int64_t> all;  // the counts of all layers, in one call
   for (const nn::NamedMoE& l : layers_) {
-    const Tensor counts = l.layer->tokens_per_expert.use();
+    const Tensor counts = l.layer->counts();
     all.insert(all.end(), counts.data<int64_t>(), counts.data<int64_t>() + counts.numel());
   }
   if (group_ != nullptr && group_->size() > 1) group_->all_reduce_values<int64_t>(all);
   std::vector<ExpertLoad> loads;
   auto from = all.begin();
   for (const nn::NamedMoE& l : layers_) {
-    const Tensor bias = l.layer->gate->expert_bias.use();
+    const Tensor bias = l.layer->gate->bias();
     ExpertLoad load{.layer = static_cast<int64_t>(loads.size()), .tokens = {from, from + bias.numel()}};
     from += bias.numel();
     const auto [least, most] = std::minmax_element(bias.data<float>(), bias.data<float>() + bias.numel());
@@ -51,7 +51,7 @@ std::vector<std::byte> ExpertBalance::record(std::span<const ExpertLoad> loads) 
     bytes.insert(bytes.end(), begin, begin + nbytes);
   };
   for (size_t l = 0; l < layers_.size(); ++l) {
-    const Tensor bias = layers_[l].layer->gate->expert_bias.use();
+    const Tensor bias = layers_[l].layer->gate->bias();
     ExpertLoad load;
     if (!loads.empty()) load = loads[l];
     load.tokens.resize(static_cast<size_t>(bias.numel()));
@@ -71,7 +71,7 @@ std::vector<ExpertLoad> ExpertBalance::restore(std::span<const std::byte> record
   };
   std::vector<ExpertLoad> loads;
   for (const nn::NamedMoE& l : layers_) {
-    const Tensor bias = l.layer->gate->expert_bias.use();
+    const Tensor bias = l.layer->gate->bias();
     ExpertLoad load{.layer = static_cast<int64_t>(loads.size())};
     load.tokens.resize(static_cast<size_t>(bias.numel()));
     take(bias.raw_data(), static_cast<size_t>(bias.nbytes()));

@@ -19,7 +19,7 @@ namespace tutti::train {
 
 class ExpertBalance {
  public:
-  // Balances the layers of experts of `model`, which must outlive this. `group`: the ranks that share the batch, null: one rank. A coefficient of 0 leaves the
+  // Balances the layers of experts of `model`, which must outlive this. `group`: the ranks that share the batch and its tokens, null: one rank. A coefficient of 0 leaves the
   // biases as they are (optim/expert_balance.h).
   ExpertBalance(nn::Module& model, double coefficient, comm::ProcessGroup* group);
   ~ExpertBalance();

@@ -1,6 +1,9 @@
 #include "tutti/train/generate.h"
 
+#include <bit>
+
 #include "tutti/core/error.h"
+#include "tutti/nn/moe.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/train/checkpoint.h"
@@ -8,8 +11,44 @@
 #include "tutti/train/run_model.h"
 #include "tutti/train/run_tokenizer.h"
 #include "tutti/train/sample.h"
+#include "tutti/train/tensor_ranks.h"
 
 namespace tutti::train {
+
+namespace {
+
+// Nothing is summed over tokens here, so they may be cut anywhere.
+void check(models::LanguageModel& model, const Config& config, int64_t ranks, const GenerateOptions& options) {
+  TUTTI_CHECK(options.divides_products || options.divides_experts, "generate: {} ranks divide neither products nor experts of the model; let them divide one, or use one rank", ranks);
+  if (options.divides_products && config.numerics.mode == "strict") model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
+  if (!options.divides_experts) return;
+  const std::vector<nn::NamedMoE> layers = nn::moe_layers(model);
+  TUTTI_CHECK(!layers.empty(), "generate: the model {} {} has no experts for {} ranks to divide", config.model.name, config.model.flavor, ranks);
+  for (const nn::NamedMoE& layer : layers) {
+    const int64_t experts = layer.layer->options().router.num_experts;
+    TUTTI_CHECK(experts % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks)), "generate: {} ranks cannot divide the {} experts of '{}'; expected a power of two that divides them",
+                ranks, experts, layer.name);
+  }
+}
+
+TensorRanks divided(models::LanguageModel& model, const Config& config, const GenerateOptions& options) {
+  const int64_t ranks = options.group == nullptr ? 1 : options.group->size();
+  if (ranks == 1) return {};
+  check(model, config, ranks, options);
+  ParallelismConfig division;
+  division.tensor_parallel_degree = options.divides_products ? ranks : 1;
+  division.expert_parallel_degree = options.divides_experts ? ranks : 1;
+  division.enable_sequence_parallel = false;
+  return divide_model(model, division, options.group);
+}
+
+}  // namespace
+
+void check_generate(const std::filesystem::path& run, int64_t ranks, const GenerateOptions& options) {
+  const Config config = load_config(run / "config.resolved.toml");
+  const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
+  if (ranks > 1) check(*build_model(config), config, ranks, options);
+}
 
 std::string generate_text(const std::filesystem::path& run, const GenerateOptions& options) {
   const Config config = load_config(run / "config.resolved.toml");
@@ -19,8 +58,10 @@ std::string generate_text(const std::filesystem::path& run, const GenerateOption
   const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
   const TokenGrainScope grain(config.numerics.token_grain);
   const auto model = build_model(config);
+  const TensorRanks ranks = divided(*model, config, options);
   load_model(*checkpoint, *model);
   SampleOptions sample = sample_options(config);
+  sample.mesh = ranks.mesh;
   const int64_t usual = sample.max_tokens > 0 ? sample.max_tokens : SampleOptions{}.max_tokens;  // a run may write no sample
   sample.max_tokens = options.max_tokens.value_or(usual);
   sample.temperature = options.temperature.value_or(sample.temperature);

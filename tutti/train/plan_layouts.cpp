@@ -40,7 +40,8 @@ PlannedLayout plan_layout(const Config& config, int64_t ranks, bool is_shared) {
 std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, bool is_shared) {
   StepPlanner planner(config);
   std::vector<PlannedLayout> layouts;
-  for (int64_t tensor = 1; tensor <= ranks; ++tensor) {
+  const bool has_experts = !nn::moe_layers(*build_model(config)).empty();
+  for (int64_t tensor = 1; tensor <= ranks && (tensor == 1 || !has_experts); ++tensor) {
     if (ranks % tensor != 0) continue;
     const int64_t data = ranks / tensor;
     for (int64_t shard = 1; shard <= data; ++shard) {
@@ -53,10 +54,13 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
   Config rounds = config;
   rounds.parallelism.data_parallel_schedule = "every_round";
   StepPlanner of_experts(rounds);
-  const bool has_experts = !nn::moe_layers(*build_model(config)).empty();
-  for (int64_t expert = 2; has_experts && expert <= ranks && ranks % expert == 0; expert *= 2) {
-    for (int64_t shard = 1; shard <= ranks; ++shard) {
-      if (ranks % shard == 0) layouts.push_back(planned(of_experts, ranks, {ranks / shard, shard, 1, expert}, is_shared));
+  for (int64_t expert = 1; has_experts && expert <= ranks && ranks % expert == 0; expert *= 2) {
+    for (int64_t tensor = expert == 1 ? 2 : 1; tensor <= ranks && ranks % tensor == 0; tensor *= 2) {
+      for (int64_t shard = 1, data = ranks / tensor; shard <= data; ++shard) {
+        if (data % shard != 0) continue;
+        layouts.push_back(planned(of_experts, ranks, {data / shard, shard, tensor, expert}, is_shared));
+        if (!layouts.back().plan) break;
+      }
     }
   }
   std::stable_sort(layouts.begin(), layouts.end(), [](const PlannedLayout& a, const PlannedLayout& b) {
@@ -94,13 +98,13 @@ std::string plan_text(const PlannedLayout& layout, int64_t local_ranks) {
 }
 
 std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_ranks) {
-  std::string text = fmt::format("{:<34}{:>12}{:>14}{:>14}\n", "mesh", "MiB a rank", "MiB a host", "MiB sent");
+  std::string text = fmt::format("{:<48}{:>12}{:>14}{:>14}\n", "mesh", "MiB a rank", "MiB a host", "MiB sent");
   for (const PlannedLayout& layout : layouts) {
     const std::string name = mesh_name(layout.degrees);
     if (layout.plan) {
-      text += fmt::format("{:<34}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()), mib(layout.plan->host_bytes(local_ranks)), mib(layout.plan->sent_bytes()));
+      text += fmt::format("{:<48}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()), mib(layout.plan->host_bytes(local_ranks)), mib(layout.plan->sent_bytes()));
     } else {
-      text += fmt::format("{:<34}not possible: {}\n", name, layout.refusal);
+      text += fmt::format("{:<48}not possible: {}\n", name, layout.refusal);
     }
   }
   return text;

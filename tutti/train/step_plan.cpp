@@ -115,7 +115,7 @@ struct StepPlanner::State {
   static Division division_of(const PlannedParameter& p, const StepPlan& plan, int64_t rank) {
     const DataDegrees& d = plan.degrees;
     if (!p.is_expert) return {d.shard, rank % d.shard, d.data()};
-    return {d.expert_shard(), rank % d.shard / d.expert % d.expert_shard(), d.data() / d.expert};
+    return {d.expert_shard(), rank % d.shard * d.tensor / d.expert % d.expert_shard(), d.expert_data()};
   }
 
   explicit State(const Config& config);
@@ -148,7 +148,7 @@ StepPlanner::State::State(const Config& config)
       row_bytes += static_cast<double>(o.router.top_k * (runs_again ? 6 * row + 2 * itemsize(DType::i64) : 4 * row + itemsize(DType::i64)));
     }
     std::vector<std::string> blocks, divided_already;
-    for (const nn::NamedMoE& moe : expert > 1 ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) divided_already.push_back(moe.name + ".experts.");
+    for (const nn::NamedMoE& moe : expert * tensor > 1 ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) divided_already.push_back(moe.name + ".experts.");
     const auto starts = [](const std::string& name, const std::vector<std::string>& prefixes) { return std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& b) { return name.starts_with(b); }); };
     for (const nn::NamedModule& block : repeated_blocks(model)) blocks.push_back(block.name + ".");
     for (const nn::NamedParameter& p : model.named_parameters()) {
@@ -171,17 +171,19 @@ void StepPlanner::State::divided(const std::function<void(models::LanguageModel&
     fake_parameters();
     return fn(*model, nullptr);
   }
-  comm::run_fake_rank(0, static_cast<int>(tensor * expert), [&](comm::ProcessGroup& group) {
+  const int64_t ranks = std::max(tensor, expert);  // of which each divides the model, the tokens or the experts
+  comm::run_fake_rank(0, static_cast<int>(ranks), [&](comm::ProcessGroup&) {
     const TokenGrainScope here(config.numerics.token_grain);
     const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-    const dist::Mesh mesh = dist::mesh_from_group(group.shared_from_this(), "cpu", {.names = {tensor > 1 ? "tp" : "ep"}});
+    const auto innermost = [&](int64_t degree, const char* name) { return dist::init_device_mesh("cpu", {ranks / degree, degree}, {.names = {"others", name}})->slice({name}); };
+    const dist::Mesh experts = innermost(expert, "ep"), mesh = tensor > 1 ? innermost(tensor, "tp") : nullptr;
     fake_parameters();
     {
       const FakeScope fake;
+      parallel::expert_parallel(*model, experts);
       if (tensor > 1) parallel::parallelize_module(*model, mesh, model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
-      else parallel::expert_parallel(*model, mesh);
     }
-    fn(*model, tensor > 1 ? mesh : nullptr);
+    fn(*model, mesh);
   });
 }
 
@@ -365,9 +367,8 @@ double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
 // Rows that go to experts are counted as if all experts had equally many.
 double StepPlanner::State::sent_activations(const StepPlan& plan) {
   const auto rounds = static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
-  if (tensor > 1) return shards(0, 1).tensor_bytes * rounds;
-  const auto tokens = static_cast<double>(config.training.global_batch_tokens / config.numerics.virtual_shards), ranks = static_cast<double>(expert);
-  return rounds * tokens * row_bytes * (ranks - 1) / ranks;
+  const auto tokens = static_cast<double>(config.training.global_batch_tokens / config.numerics.virtual_shards / tensor), ranks = static_cast<double>(expert);
+  return rounds * ((tensor > 1 ? shards(0, 1).tensor_bytes : 0) + tokens * row_bytes * (ranks - 1) / ranks);
 }
 
 StepPlanner::StepPlanner(const Config& config) : config_(config) {}

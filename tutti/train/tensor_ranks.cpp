@@ -21,21 +21,33 @@ models::TokenBatch replicated(const models::TokenBatch& batch, const dist::Mesh&
 
 TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group) {
   const DataDegrees degrees = data_degrees(config, group == nullptr ? 1 : group->size());
-  if (degrees.expert > 1) {
+  TensorRanks ranks;
+  if (degrees.expert > 1 || (degrees.tensor > 1 && !nn::moe_layers(model).empty())) {
     const int64_t parts = degrees.expert_shard();
-    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.data() / degrees.expert / parts, parts, degrees.expert}, {.names = {"dp_replicate", "efsdp", "ep"}});
+    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.expert_data() / parts, parts, degrees.expert}, {.names = {"dp_replicate", "efsdp", "ep"}});
     const dist::Mesh data = all->slice({"dp_replicate", "efsdp"});
-    TensorRanks ranks{.experts = all->slice({"ep"}), .expert_replicas = data->flatten("edp")->group()};
+    ranks.experts = all->slice({"ep"});
+    ranks.expert_replicas = data->flatten("edp")->group();
     if (parts > 1) ranks.expert_storage = data->size(0) > 1 ? data : all->slice({"efsdp"});
     parallel::expert_parallel(model, ranks.experts);
-    return ranks;
   }
-  if (degrees.tensor == 1) return {};
-  const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard, degrees.tensor}, {.names = {"dp_replicate", "dp_shard", "tp"}});
-  const dist::Mesh data = all->slice({"dp_replicate", "dp_shard"});
-  TensorRanks ranks{all->slice({"tp"}), data->flatten("dp")->group(), degrees.replicate > 1 ? data : all->slice({"dp_shard"})};
-  parallel::parallelize_module(model, ranks.mesh, model.tensor_parallel_plan(config.enable_sequence_parallel));
+  if (degrees.tensor > 1) {
+    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard, degrees.tensor}, {.names = {"dp_replicate", "dp_shard", "tp"}});
+    const dist::Mesh data = all->slice({"dp_replicate", "dp_shard"});
+    ranks.mesh = all->slice({"tp"});
+    ranks.data = data->flatten("dp")->group();
+    ranks.storage = degrees.replicate > 1 ? data : all->slice({"dp_shard"});
+    parallel::parallelize_module(model, ranks.mesh, model.tensor_parallel_plan(config.enable_sequence_parallel));
+  }
   return ranks;
+}
+
+// Each of these leads the ranks that it needs: those that divide the model or those that divide its experts, of which one has the other.
+comm::ProcessGroup* TensorRanks::evaluators(comm::ProcessGroup* group) const {
+  comm::ProcessGroup* fewest = group;
+  if (mesh != nullptr) fewest = data.get();
+  if (experts != nullptr && expert_replicas->size() < fewest->size()) fewest = expert_replicas.get();
+  return fewest;
 }
 
 void check_tensor_parallel(const Config& config) {
@@ -43,8 +55,10 @@ void check_tensor_parallel(const Config& config) {
   if (p.tensor_parallel_degree == 1) return;
   if (config.numerics.mode != "strict") return;
   const int64_t tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
+  const std::unique_ptr<models::LanguageModel> model = build_model(config);
+  const bool cuts_tokens = p.enable_sequence_parallel || !nn::moe_layers(*model).empty();
   try {
-    build_model(config)->check_tensor_parallel(p.tensor_parallel_degree, p.enable_sequence_parallel ? tokens : 0, config.numerics.token_grain);
+    model->check_tensor_parallel(p.tensor_parallel_degree, cuts_tokens ? tokens : 0, config.numerics.token_grain);
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("parallelism.tensor_parallel_degree = {}: {}", p.tensor_parallel_degree, error.what()));
   }
@@ -52,17 +66,20 @@ void check_tensor_parallel(const Config& config) {
 
 void check_expert_parallel(const Config& config) {
   const ParallelismConfig& p = config.parallelism;
-  const int64_t degree = p.expert_parallel_degree, shards = config.numerics.virtual_shards;
-  if (degree == 1) return;
-  const auto check = [&](bool is_so, const std::string& why) { TUTTI_CHECK(is_so, "parallelism.expert_parallel_degree = {}: {}", degree, why); };
-  check(std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards, fmt::format("expected a power of two up to the {} virtual shards, whose tree the gradients of experts follow", shards));
-  check(p.data_parallel_schedule == "every_round", fmt::format("ranks that divide experts run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers"));
-  check(p.tensor_parallel_degree == 1, "this version does not combine it with tensor_parallel_degree; set that to 1");
-  const int64_t tokens = config.training.global_batch_tokens / shards, grain = config.numerics.token_grain;
-  check(config.numerics.mode != "strict" || tokens % grain == 0,
-        fmt::format("a virtual shard has {} tokens, which numerics.token_grain = {} does not divide, so tokens of several shards would be summed in another order; use shards that are multiples of it", tokens, grain));
+  const int64_t degree = p.expert_parallel_degree, shards = config.numerics.virtual_shards, tensor = p.tensor_parallel_degree;
+  if (degree == 1 && tensor == 1) return;
   const std::unique_ptr<models::LanguageModel> model = build_model(config);
   const std::vector<nn::NamedMoE> layers = nn::moe_layers(*model);
+  if (degree == 1 && layers.empty()) return;
+  const std::string key = degree > 1 ? fmt::format("parallelism.expert_parallel_degree = {}", degree) : fmt::format("parallelism.tensor_parallel_degree = {} with experts", tensor);
+  const auto check = [&](bool is_so, const std::string& why) { TUTTI_CHECK(is_so, "{}: {}", key, why); };
+  check(std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards * tensor,
+        fmt::format("expected a power of two up to the {} virtual shards{}, whose tree the gradients of experts follow", shards, tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ranks", tensor)));
+  check(p.data_parallel_schedule == "every_round", fmt::format("ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers"));
+  const int64_t tokens = config.training.global_batch_tokens / shards / tensor, grain = config.numerics.token_grain;
+  check(config.numerics.mode != "strict" || tokens % grain == 0,
+        fmt::format("a virtual shard has {} tokens{}, which numerics.token_grain = {} does not divide, so tokens of several shards would be summed in another order; use shards that are multiples of it",
+                    tokens, tensor == 1 ? "" : " for each tensor-parallel rank", grain));
   check(!layers.empty(), fmt::format("the model {} {} has no experts", config.model.name, config.model.flavor));
   for (const nn::NamedMoE& layer : layers) {
     const int64_t experts = layer.layer->options().router.num_experts;

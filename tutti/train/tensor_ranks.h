@@ -22,14 +22,14 @@ struct TensorRanks {
   // When the model is divided, the ranks that have the same part of it: as a group, and as a mesh of dp_replicate (if there are replicas) and dp_shard.
   std::shared_ptr<comm::ProcessGroup> data = {};
   dist::Mesh storage = {};
-  // When neighbouring data-parallel ranks divide the experts, those, and the ranks that have the same experts; these divide them further if the mesh `expert_storage` is
+  // When neighbouring ranks divide the experts, or the tokens that come to them, those (of which there may be one), and the ranks that have the same experts; these divide them further if the mesh `expert_storage` is
   // there, of dp_replicate (if there are replicas) and efsdp.
   dist::Mesh experts = {};
   std::shared_ptr<comm::ProcessGroup> expert_replicas = {};
   dist::Mesh expert_storage = {};
 
   // The ranks that may run forwards of different rows at different times, for evaluation and samples; others run those of the rank that they help. `group` are all ranks.
-  comm::ProcessGroup* evaluators(comm::ProcessGroup* group) const { return experts != nullptr ? expert_replicas.get() : mesh != nullptr ? data.get() : group; }
+  comm::ProcessGroup* evaluators(comm::ProcessGroup* group) const;
 };
 
 // Divides the model as configured; does nothing where the degree is 1. Collective; before optimizers are made and values are drawn.

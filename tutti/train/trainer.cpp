@@ -77,7 +77,7 @@ class Trainer {
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
-        experts_(*model_, config.model.load_balance_coeff, data_group_), lasting_(make_lasting(config, options, *model_, experts_)),
+        experts_(*model_, config.model.load_balance_coeff, group_), lasting_(make_lasting(config, options, *model_, experts_)),
         sharded_(shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)),
         schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
@@ -91,13 +91,14 @@ class Trainer {
     if (lasting_ && !sharded_) lasting_->share_masters(*model_);
     optimizer_ = make_optimizer(config.optimizer, model_->named_parameters(), lasting_ ? lasting_->state_memory() : nullptr);
     if (!goes_on()) nn::initialize(*model_);
-    const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .replicas = tensor_.expert_replicas.get()};
+    const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .tensor = tensor_.mesh == nullptr ? 1 : tensor_.mesh->size(), .replicas = tensor_.expert_replicas.get()};
     shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
     shards_->set_reduce_scatter_max_input_buffers(config.parallelism.reduce_scatter_max_input_buffers);
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
-                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh);
+                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh,
+                        config.parallelism.enable_async_tensor_parallel);
     if (config.training.compile && !lasting_) optimizer_->compile();
     if (config.checkpoint.async) saver_.emplace(group_, *model_, *optimizer_);
     inputs_ = std::move(data.inputs);

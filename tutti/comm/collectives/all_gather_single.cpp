@@ -50,7 +50,7 @@ const OpDef kAllGatherSingle = op_of_row(
     [](const VjpCall& c, std::span<Tensor> grads) {
       grads[0] = wait_tensor(reduce_scatter_single(widened(c.grads[0]), ReduceKind::sum, 0, group_of(c)));
     },
-    samples_of<kAllGatherSingle>, &kAllGatherSingleCoalesced);
+    samples_of<kAllGatherSingle>, &kAllGatherSingleCoalesced, 0, {.with_readers = &kGatherWithProducts});
 
 Tensor all_gather_single(const Tensor& x, int64_t gather_dim, const GroupArgument& group) {
   return group->checked(CollectiveKind::all_gather_single, [&] {

@@ -51,7 +51,7 @@ const OpDef kReduceScatterSingle = op_of_row(
       if (!is_linear(op.kind())) throw_no_gradient("reduce_scatter_single", op);
       grads[0] = scaled_cotangent(wait_tensor(all_gather_single(c.grads[0], 0, group_of(c))), op, attrs_of(c).group.ranks);
     },
-    samples_of<kReduceScatterSingle>, &kReduceScatterSingleCoalesced);
+    samples_of<kReduceScatterSingle>, &kReduceScatterSingleCoalesced, 0, {.with_producer = &kScatterOfProduct});
 
 Tensor reduce_scatter_single(const Tensor& x, const ReduceArgument& op, int64_t scatter_dim, const GroupArgument& group) {
   return group->checked(CollectiveKind::reduce_scatter_single, [&] {

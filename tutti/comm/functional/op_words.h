@@ -119,6 +119,7 @@ Tensor part_target(const Tensor& target, int64_t offset, const OutputMeta& meta)
 extern const OpDef kAllReduce, kAllReduceExtremum, kReduceScatterSingle, kAllGatherSingle, kAllToAllSingle, kAllToAllVSingle, kAllToAllVPaddedSingle,
     kBroadcast, kReduceToRoot, kIsend, kIrecv, kWaitTensor, kPart, kAllReduceCoalesced, kAllGatherSingleCoalesced,
     kReduceScatterSingleCoalesced, kBatchIsendIrecv;
+extern const JoinedOp kGatherWithProducts, kScatterOfProduct;  // products.cpp
 
 // The row whose functional form `op` is.
 const CollectiveDef& row_of(const OpDef& op);
@@ -146,14 +147,18 @@ void source_reference(const OpCall& call, std::span<const Tensor> outputs);
 
 // The op for a collective of one tensor, of which only the gradient does not follow from the row.
 constexpr OpDef op_of_row(const char* name, void (*vjp)(const VjpCall&, std::span<Tensor>), std::vector<Sample> (*samples)(), const OpDef* coalesced = nullptr,
-                          uint32_t saves = 0) {
+                          uint32_t saves = 0, Transfer joined = {}) {
   return {.name = name,
           .num_inputs = 1,
           .infer = row_infer,
           .reference = source_reference,
           .gradient = {.vjp = vjp, .saves_inputs = saves, .saves_outputs = saves},
           .ordered = true,
-          .transfer = {.starts_early = true, .coalesced = coalesced, .offsets = coalesced == nullptr ? nullptr : part_offsets},
+          .transfer = {.starts_early = true,
+                       .coalesced = coalesced,
+                       .offsets = coalesced == nullptr ? nullptr : part_offsets,
+                       .with_readers = joined.with_readers,
+                       .with_producer = joined.with_producer},
           .kernel = row_kernel,
           .sharding = row_sharding,
           .cost = wire_cost,

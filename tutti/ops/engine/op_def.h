@@ -199,6 +199,14 @@ struct Sample {
   Attrs attrs;
 };
 
+// One op for a call and its neighbours, which works on the part of a rank while others' are on their way.
+struct JoinedOp {
+  const OpDef* ops[kMaxOutputs - 1] = {};  // for one neighbour, two, three; null: none
+  bool (*takes)(const OpCall& call, const OpCall& neighbour) = nullptr;
+  // Returns the attrs of the joined call; neighbours for which they differ do not join.
+  Attrs (*attrs)(const OpCall& call, const OpCall& neighbour) = nullptr;
+};
+
 // How a compiled function may reorder and merge calls of an `ordered` op.
 struct Transfer {
   bool starts_early = false;  // may start as soon as its inputs are available and all earlier ordered calls have started
@@ -206,6 +214,10 @@ struct Transfer {
   // of bytes with their results.
   const OpDef* coalesced = nullptr;
   std::vector<int64_t> (*offsets)(const OpCall& coalesced) = nullptr;  // bytes from the start of the block, per result
+  // With calls that read the result as input 0: it takes the call's input and the others of the readers, and returns the result and theirs.
+  const JoinedOp* with_readers = nullptr;
+  // With the call that makes the only input: it takes that call's inputs.
+  const JoinedOp* with_producer = nullptr;
 };
 
 // The accepted error t per compute dtype: |x - y| <= t (1 + |y|) against the reference y. For narrow floats the relative part is

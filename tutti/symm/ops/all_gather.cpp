@@ -10,10 +10,15 @@ Tensor gather(OpCall& call, const Tensor& input) {
   Extents sizes = input.extents();
   if (sizes.empty()) sizes.push_back(1);
   sizes[0] *= call.ranks();
-  Tensor output = Tensor::empty(sizes, input.dtype());
+  const Tensor output = Tensor::empty(sizes, input.dtype());
+  gather_into(call, output, input);
+  return output;
+}
+
+void gather_into(OpCall& call, const Tensor& output, const Tensor& input) {
   // 1. Everybody's input is complete.
   const Published inputs(call, input);
-  if (output.numel() == 0) return output;
+  if (output.numel() == 0) return;
   // 2. Each rank begins with another peer, so that no memory is read by all at once.
   for (int i = 0; i < call.ranks(); ++i) {
     const int peer = (call.rank() + i) % call.ranks();
@@ -22,7 +27,6 @@ Tensor gather(OpCall& call, const Tensor& input) {
   }
   // 3. Nobody reads any more: inputs may change.
   call.finish();
-  return output;
 }
 
 Tensor all_gather(const Tensor& input, const SymmGroup& group) {

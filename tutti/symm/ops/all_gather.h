@@ -14,5 +14,7 @@ Tensor all_gather(const Tensor& input, const SymmGroup& group);
 
 // The same as part of another op's call, whose arguments have been checked.
 Tensor gather(OpCall& call, const Tensor& input);
+// The same into a dense `output`.
+void gather_into(OpCall& call, const Tensor& output, const Tensor& input);
 
 }  // namespace tutti::comm::symm

@@ -20,5 +20,7 @@ struct AllGatherMatmulResult {
 // The bs may differ between ranks. UsageError on all ranks when their calls differ, or when a or a b of any rank is
 // not 2-D or has another inner size.
 AllGatherMatmulResult all_gather_matmul(const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group);
+// The same into dense tensors of these sizes; the products may have other float dtypes, as matmul's out_dtype.
+void all_gather_matmul_into(const AllGatherMatmulResult& result, const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group);
 
 }  // namespace tutti::comm::symm

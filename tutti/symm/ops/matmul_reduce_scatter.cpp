@@ -8,9 +8,12 @@
 
 namespace tutti::comm::symm {
 
-Tensor matmul_reduce_scatter(const Tensor& a, const Tensor& b, const SymmGroup& group, const ReduceOp& op) {
+namespace {
+
+// Into `sum`, which is allocated here unless it is there.
+void run(Tensor& sum, const Tensor& a, const Tensor& b, const SymmGroup& group, const ReduceOp& op) {
   const NoGradScope no_grad;
-  return make_call(SymmOp::matmul_reduce_scatter, group, [&](OpCall& call) {
+  make_call(SymmOp::matmul_reduce_scatter, group, [&](OpCall& call) {
     const int ranks = call.ranks();
     TUTTI_CHECK(a.ndim() == 2 && b.ndim() == 2 && a.extent(1) == b.extent(0), "{}: a is {}, b is {}; expected [M, k] and [k, n]",
                 call.name(), describe(a), describe(b));
@@ -20,25 +23,37 @@ Tensor matmul_reduce_scatter(const Tensor& a, const Tensor& b, const SymmGroup& 
     TUTTI_CHECK(a.extent(0) % ranks == 0, "{}: {} rows do not divide by {} ranks", call.name(), a.extent(0), ranks);
     TUTTI_CHECK(op.kind() == ReduceKind::sum || op.kind() == ReduceKind::avg, "{}: {}; expected sum or avg", call.name(), name_of(op.kind()));
     const int64_t m = a.extent(0) / ranks, n = b.extent(1);
-    const Tensor sum = Tensor::empty({m, n}, partial);
-    if (sum.numel() == 0) {
-      call.agree();
-      return dtype == partial ? sum : cast(sum, dtype);
-    }
+    if (!sum.defined()) sum = Tensor::empty({m, n}, partial);
+    TUTTI_CHECK(sum.dtype() == partial && sum.extents() == (Extents{m, n}) && sum.is_contiguous(), "{}: the result is {}; expected a dense [{}, {}] of {}", call.name(), describe(sum), m, n,
+                name_of(partial));
+    if (sum.numel() == 0) return call.agree();
     // 1. The part of each rank, its own last: the others wait for theirs.
     const Published products(call, ranks * sum.nbytes(), [&](std::byte* own) {
       for (int i = 1; i <= ranks; ++i) {
         const int peer = (call.rank() + i) % ranks;
         const Tensor rows = a.view_as({m, a.extent(1)}, a.strides(), a.offset() + peer * m * a.strides()[0]);
-        copy_elements(Tensor::from_memory(own + peer * sum.nbytes(), {m, n}, partial, {}), matmul(rows, b, {.out_dtype = partial}));
+        matmul_into(Tensor::from_memory(own + peer * sum.nbytes(), {m, n}, partial, {}), rows, b);
       }
     });
     // 2. Add the own part of all ranks.
     combine(op.kind(), partial, products.at(call.rank() * sum.nbytes()), {}, sum.numel(), static_cast<std::byte*>(sum.raw_data()));
     // 3. Nobody reads any more: the workspace may be used again.
     call.finish();
-    return dtype == partial ? sum : cast(sum, dtype);
   });
+}
+
+}  // namespace
+
+Tensor matmul_reduce_scatter(const Tensor& a, const Tensor& b, const SymmGroup& group, const ReduceOp& op) {
+  Tensor sum;
+  run(sum, a, b, group, op);
+  const NoGradScope no_grad;
+  return cast(sum, promote(a.dtype(), b.dtype()));
+}
+
+void matmul_reduce_scatter_into(const Tensor& out, const Tensor& a, const Tensor& b, const SymmGroup& group, const ReduceOp& op) {
+  Tensor sum = out;
+  run(sum, a, b, group, op);
 }
 
 }  // namespace tutti::comm::symm

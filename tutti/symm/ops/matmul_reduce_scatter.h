@@ -14,4 +14,7 @@ namespace tutti::comm::symm {
 // any of them has operands that are not 2-D, unequal inner sizes, a number of rows that W does not divide, or another op.
 Tensor matmul_reduce_scatter(const Tensor& a, const Tensor& b, const SymmGroup& group, const ReduceOp& op = ReduceKind::sum);
 
+// The same into `out`, a dense [m, n] of the dtype of the partial products: not rounded to the common dtype.
+void matmul_reduce_scatter_into(const Tensor& out, const Tensor& a, const Tensor& b, const SymmGroup& group, const ReduceOp& op = ReduceKind::sum);
+
 }  // namespace tutti::comm::symm
