@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "tutti/autograd/backward.h"
@@ -69,7 +68,7 @@ std::vector<std::shared_ptr<ShardGroup>> ShardGroups::groups() const {
 }
 
 void ShardGroups::publish() {
-  std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>> changed;
+  Changed changed;
   uint64_t agreement = 0;
   for (const auto& group : groups()) {
     if (!group->is_shared()) continue;
@@ -80,9 +79,18 @@ void ShardGroups::publish() {
   if (changed.empty()) return;
   const TraceSpan span(TraceCategory::annotation, "FSDP::publish");
   settle();
+  if (publish_protocol().poisons) poison(changed);
   for (const auto& [group, stale] : changed) group->write(stale);
   if (publish_protocol().waits_for_writers) widest().barrier({.agreement = agreement});
   may_be_read_ = true;
+}
+
+void ShardGroups::poison(const Changed& changed) const {
+  std::vector<std::function<void()>> restores;
+  for (const auto& [group, stale] : changed) restores.push_back(group->poison(stale));
+  const PublishProtocol& protocol = publish_protocol();
+  if (widest().rank() == protocol.slow_rank && protocol.while_poisoned) protocol.while_poisoned();
+  for (const auto& restore : restores) restore();
 }
 
 // The groups of a model are nested: one of any two has all ranks of the other.
@@ -258,7 +266,6 @@ Tensor ShardGroup::rows(const Tensor& whole, size_t i, int64_t shard) const {
 
 void ShardGroup::write(const std::vector<size_t>& parameters) {
   const NoGradScope no_grad;
-  if (publish_protocol().poisons) poison(parameters);
   for (const size_t i : parameters) {
     if (!is_in_copy_[i]) copy_(rows(copies_->writable(i), i, group_->rank()), parts_[i]);
     written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
@@ -266,22 +273,22 @@ void ShardGroup::write(const std::vector<size_t>& parameters) {
   }
 }
 
-// Rows of the copies that are the masters get their values back.
-void ShardGroup::poison(const std::vector<size_t>& parameters) const {
-  std::vector<std::vector<std::byte>> values;
-  const auto for_each_row_range = [&](const auto& action) {
-    for (const size_t i : parameters) {
-      const Tensor mine = rows(copies_->writable(i), i, group_->rank());
-      if (mine.numel() > 0 && mine.is_contiguous()) action(static_cast<std::byte*>(mine.raw_data()), static_cast<size_t>(mine.nbytes()));
-    }
+std::function<void()> ShardGroup::poison(const std::vector<size_t>& parameters) const {
+  struct Rows {
+    Tensor tensor;
+    std::vector<std::byte> values;
   };
-  for_each_row_range([&](std::byte* at, size_t nbytes) {
-    values.emplace_back(at, at + nbytes);
-    std::memset(at, 0xff, nbytes);
-  });
-  if (group_->rank() == publish_protocol().slow_rank) std::this_thread::sleep_for(publish_protocol().poisoned);
-  size_t next = 0;
-  for_each_row_range([&](std::byte* at, size_t nbytes) { std::memcpy(at, values[next++].data(), nbytes); });
+  std::vector<Rows> poisoned;
+  for (const size_t i : parameters) {
+    const Tensor mine = rows(copies_->writable(i), i, group_->rank());
+    if (mine.numel() == 0 || !mine.is_contiguous()) continue;
+    auto* const at = static_cast<std::byte*>(mine.raw_data());
+    poisoned.push_back({mine, {at, at + mine.nbytes()}});
+    std::memset(at, 0xff, static_cast<size_t>(mine.nbytes()));
+  }
+  return [poisoned = std::move(poisoned)] {
+    for (const Rows& r : poisoned) std::memcpy(r.tensor.raw_data(), r.values.data(), r.values.size());
+  };
 }
 
 std::vector<int64_t> ShardGroup::versions() const {

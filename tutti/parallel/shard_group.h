@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/dist/dtensor.h"
@@ -47,6 +48,8 @@ class ShardGroups {
     Copies copies;
     bool operator==(const Event&) const = default;
   };
+  using Changed = std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>>;  // parameters by group
+  void poison(const Changed& changed) const;
   comm::ProcessGroup& widest() const;
 
   std::vector<std::weak_ptr<ShardGroup>> groups_;
@@ -100,7 +103,8 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   std::vector<size_t> stale() const;
   // Writes this rank's parts of those to the copies.
   void write(const std::vector<size_t>& parameters);
-  void poison(const std::vector<size_t>& parameters) const;
+  // Fills this rank's rows of those in the copies with NaN; returns a function that gives them their values again (publish_protocol.h).
+  std::function<void()> poison(const std::vector<size_t>& parameters) const;
 
   std::shared_ptr<ShardGroups> all;  // the model's groups
   const nn::Module* module = nullptr;  // that was sharded
