@@ -5,14 +5,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
-#include "tutti/io/safetensors.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/module.h"
 #include "tutti/ops/creation.h"
 #include "tutti/optim/optimizer.h"
@@ -133,11 +135,23 @@ class Bench {
     };
     row("save: write and sync", problem_.saved_bytes, times, remove, [&] { train::write_tensors(file, tensors, {}, &group_); });
     row("digests of what was saved", problem_.saved_bytes, times, [] {}, [&] { train::digests_of_files({file}, &group_); });
-    row("load", problem_.saved_bytes, times, [] {}, [&] { train::read_tensors(SafetensorsFile(file.string()), tensors); });
+    row("load", problem_.saved_bytes, times, [] {}, [&] { train::read_tensors(SafetensorsShards(file), tensors); });
     const auto optimizer = optim::make_sgd(module.named_parameters());
     const fs::path saves = folder / fmt::format("tutti-bench-fsdp-{}", getpid());
-    train::BackgroundSaver saver(&group_);
-    row("save in the background, until training goes on", problem_.saved_bytes, times, [&] { saver.wait(); }, [&] { saver.save(saves, module, *optimizer, {.step = 1}, 0); });
+    train::BackgroundSaver saver(&group_, module, *optimizer);
+    const auto save = [&] { saver.save(saves, module, *optimizer, {.step = 1}, 0); };
+    row("save in the background, until training goes on", problem_.saved_bytes, times, [&] { saver.wait(); }, save);
+    row("save in the background, until parameters change at once", problem_.saved_bytes, times, [&] { saver.wait(); }, [&] {
+      save();
+      saver.before_change();
+    });
+    // As much as a forward and backward takes at least.
+    const auto save_and_compute = [&] {
+      saver.wait();
+      save();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    };
+    row("save in the background, what 50 ms later is left to copy", problem_.saved_bytes, times, save_and_compute, [&] { saver.before_change(); });
     saver.wait();
     std::vector<double> baseline;
     for (int i = 0; i < times && group_.rank() == 0; ++i) {

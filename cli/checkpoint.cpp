@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "tutti/train/checkpoint.h"
+#include "tutti/train/reshard.h"
 
 namespace tutti::cli {
 namespace {
@@ -26,10 +27,11 @@ int run_ls(const std::string& path, bool digest, bool json) {
 }  // namespace
 
 void add_checkpoint(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("checkpoint", "Look into checkpoints");
+  CLI::App* verb = app.add_subcommand("checkpoint", "Look into checkpoints, and write them in other files");
   verb->require_subcommand(1);
   struct Flags {
     std::string path, file;
+    int64_t files = 1;
     bool digest = false, json = false;
   };
   auto flags = std::make_shared<Flags>();
@@ -50,6 +52,25 @@ void add_checkpoint(CLI::App& app, Action& action) {
       }
       if (flags->json) std::printf("%s\n", nlohmann::json{{"path", flags->path}, {"tensors", tensors.size()}, {"digest", train::digest_of(tensors)}}.dump().c_str());
       else std::printf("%s: %zu tensors, whole, digest %s\n", flags->path.c_str(), tensors.size(), train::digest_of(tensors).c_str());
+      return 0;
+    };
+  });
+  CLI::App* reshard = verb->add_subcommand("reshard", "Write a checkpoint in another number of files, which every run reads: in several beside an index, or in one");
+  reshard->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
+  reshard->add_option("folder", flags->file, "New folder, e.g. step-500; it must not exist")->required();
+  reshard->add_option("--files", flags->files, "Files of the model, and at most as many of the optimizer's state; 1: no index")->required()->check(CLI::PositiveNumber);
+  reshard->add_flag("--json", flags->json, "One object: path, step, tensors, model_files, optimizer_files, digest");
+  reshard->callback([flags, &action] {
+    action = [flags] {
+      const train::Resharded made = train::reshard_checkpoint(flags->path, flags->file, flags->files);
+      const std::string digest = train::digest_of(made.digests);
+      if (flags->json) {
+        const nlohmann::ordered_json line = {{"path", flags->file}, {"step", made.step}, {"tensors", made.digests.size()}, {"model_files", made.model_files}, {"optimizer_files", made.optimizer_files}, {"digest", digest}};
+        std::printf("%s\n", line.dump().c_str());
+      } else {
+        std::printf("%s: step %lld, %zu tensors in %zu + %zu files, whole, digest %s\n", flags->file.c_str(), static_cast<long long>(made.step), made.digests.size(), made.model_files, made.optimizer_files,
+                    digest.c_str());
+      }
       return 0;
     };
   });

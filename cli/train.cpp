@@ -50,14 +50,13 @@ constexpr const char* kStartedByTrain = "TUTTI_STARTED_BY_TRAIN";
 
 int status_of(const train::TrainerResult& result) { return result.interrupted ? train::kInterruptedStatus : 0; }
 
-// Ranks that are started again go on with the run.
 bool is_started_again() {
   const char* count = std::getenv("TORCHELASTIC_RESTART_COUNT");
   return count != nullptr && std::atoi(count) > 0;
 }
 
 train::TrainerOptions options_of(const TrainFlags& flags) {
-  return {.fresh = flags.fresh && !is_started_again(), .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
+  return {.fresh = {.is_asked = flags.fresh, .is_restart = is_started_again(), .job = comm::launcher_identity()}, .cache_folder = default_cache_folder().string(), .group = nullptr, .quiet = flags.quiet, .stop_at = flags.stop_at};
 }
 
 int start_ranks(const TrainFlags& flags, const train::Config& config) {

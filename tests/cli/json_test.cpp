@@ -37,6 +37,9 @@ const Reading kReadings[] = {
     {"TraceWhy", "flight_0", "trace why flight_0"},
     {"TraceMerge", "rank-0.json", "trace merge out.json rank-0.json"},
     {"CheckpointVerify", "runs/run/checkpoint/step-2/state.json", "checkpoint verify runs/run"},
+    {"CheckpointVerifyOfAnIndex", "sharded/model.safetensors.index.json", "checkpoint verify sharded"},
+    {"CheckpointReshard", "runs/run/checkpoint/step-2/state.json", "checkpoint reshard runs/run other --files 2"},
+    {"CheckpointReshardOfWeights", "runs/run/checkpoint/step-2/model.safetensors", "checkpoint reshard runs/run other --files 2", true},
     {"CheckpointLs", "runs/run/checkpoint/step-2/model.safetensors", "checkpoint ls runs/run", true},
     {"CheckpointLsWithDigests", "runs/run/checkpoint/step-2/model.safetensors", "checkpoint ls runs/run --digest", true},
     {"DiffOfMetrics", "runs/run/metrics.jsonl", "diff runs/run runs/run", false, kCannotTell},
@@ -72,6 +75,7 @@ struct ForeignJson : testing::Test {
 
 TEST_F(ForeignJson, IsRefusedByEveryVerbThatReadsIt) {
   ASSERT_EQ(work.tutti(kTrain).status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti("checkpoint reshard runs/run sharded --files 2").status, 0) << work.read("err.txt");
   const std::string deep = std::string(kDeep, '[') + std::string(kDeep, ']');
   for (const Reading& reading : kReadings) {
     const std::string good = work.read(reading.file);

@@ -49,6 +49,9 @@ constexpr Case kCases[] = {
     {"Dp8", "-n 8"},
     {"Dp4EveryRound", "-n 4 --parallelism.data_parallel_schedule=every_round"},
     {"Fsdp2", "-n 2 --parallelism.data_parallel_shard_degree=2"},
+    {"Fsdp2SavedInBackground", "-n 2 --parallelism.data_parallel_shard_degree=2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=1"},
+    {"Fsdp2Overlapped", "-n 2 --parallelism.data_parallel_shard_degree=2 --parallelism.data_parallel_overlap=backward --parallelism.reduce_scatter_max_input_buffers=4"},
+    {"Fsdp4GlooKeptByTwo", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=2"},
     {"Fsdp4Bf16", "-n 4 --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
     {"Fsdp4EveryRound", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.data_parallel_schedule=every_round"},
     {"Fsdp3Gloo", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
@@ -156,6 +159,10 @@ TEST_F(Plan, SaysWhatIsWrong) {
   EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=3").find("do not fit 4 ranks"), std::string::npos) << work.read("err.txt");
   EXPECT_NE(error("-n 2 --parallelism.tensor_parallel_degree=2").find("tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1"), std::string::npos)
       << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=2").find("4 ranks read one copy of the parameters in the memory of their host"), std::string::npos)
+      << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=3").find("expected 1 (never), 2, 4 (default)"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.fsdp_reshard_after_forward=0").find("expected one of: default, always, never, or a whole number above 0, found '0'"), std::string::npos) << work.read("err.txt");
   EXPECT_NE(error("--model.flavor=none").find("none"), std::string::npos);
 }
 

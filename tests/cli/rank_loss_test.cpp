@@ -10,6 +10,7 @@
 #include "tests/cli/support/losses.h"
 #include "tests/cli/support/program.h"
 #include "tests/cli/support/tiny_run.h"
+#include "tutti/train/checkpoint_folder.h"
 #include "tutti/train/metrics.h"
 
 namespace tutti::test {
@@ -133,6 +134,7 @@ TEST_F(RankLoss, IsTheEndOfTheOthersWithoutSurvivalAndRestartsGoOnFromTheCheckpo
   kill(ranks.back(), SIGKILL);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
   EXPECT_NE(work.read("err.txt").find("starting all ranks again: restart 1 of 1"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("--fresh was done when this job started first; runs/run goes on"), std::string::npos) << work.read("err.txt");
   EXPECT_EQ(outcome_of(work), expected(flags));
 }
 
@@ -192,7 +194,6 @@ TEST_F(RankLoss, IsRefusedWhereNoMemoryOutlivesARank) {
     EXPECT_EQ(run.status, 2) << flags;
     EXPECT_NE(run.err.find("--max-restarts=N: then all ranks go on from the last checkpoint"), std::string::npos) << run.err;
   }
-  EXPECT_NE(refused("-n 2 --checkpoint.async=true").err.find("checkpoint.async"), std::string::npos);
   // A launcher that does not hold the memory.
   const Output run = work.tutti("launch -n 2 -- " TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true");
   EXPECT_EQ(run.status, 2);
@@ -204,6 +205,68 @@ TEST_F(RankLoss, IsSurvivedUnderTuttiLaunch) {
   write_tiny_run(work);
   const Output run = work.tutti("launch --survive-rank-loss -n 4 -- " TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true", "TUTTI_LOSE_RANK=0:block:3");
   EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(outcome_of(work), expected()) << run.err;
+}
+
+// A save in the background is lost with a rank that writes it: the ranks that are left save the step at which they stand.
+TEST_F(RankLoss, InTheMiddleOfASaveInTheBackgroundChangesNothing) {
+  const std::string async = " --checkpoint.async=true";
+  for (const std::string& layout : {std::string(), kShards}) {
+    for (const char* planted : {"1:writing:3", "0:writing:3", "2:prepared:4", "3:writing:6", "0:writing:6", "0:saving:6"}) expect_survived(planted, layout + async, 1);
+    expect_survived("1:writing:3", layout + async + " --max-restarts=1", 1);
+  }
+  const Workplace work;
+  write_tiny_run(work);
+  const Output run = work.tutti(kSurviving + async, "TUTTI_LOSE_RANK=1:writing:3");
+  EXPECT_EQ(run.status, 0) << run.err;
+  const bool again = run.err.find("was lost with a rank that wrote it; ") != std::string::npos;
+  EXPECT_TRUE(again) << run.err;
+  EXPECT_EQ(train::list_checkpoints(work.folder() / "runs/run/checkpoint").size(), 2U) << run.err;
+}
+
+// The biases that balance experts are part of a step, and its record tells the loads.
+TEST_F(RankLoss, OfAMixtureOfExpertsChangesNothing) {
+  const std::string moe = " --model.flavor=tiny_moe --data.tokenizer=byte";
+  for (const std::string& layout : {std::string(), kShards}) {
+    for (const char* planted : {"1:prepared:4", "0:computed:3", "2:block:5", "0:applied:4", "3:validating:6"}) expect_survived(planted, layout, 1, moe);
+  }
+  expect_survived("0:block:2,2:prepared:4", kShards + " --max-restarts=2", 2, moe);
+  const Workplace work, whole;
+  for (const Workplace* w : {&work, &whole}) write_tiny_run(*w);
+  EXPECT_EQ(work.tutti(kSurviving + moe, "TUTTI_LOSE_RANK=0:applied:4").status, 0) << work.read("err.txt");
+  EXPECT_EQ(whole.tutti("train run.toml --run.name=run -n 1" + moe).status, 0) << whole.read("err.txt");
+  const auto loads_in = [](const Workplace& w) {
+    std::vector<std::vector<int64_t>> tokens;
+    for (const train::StepRecord& record : train::read_metrics(w.folder() / "runs/run/metrics.jsonl")) {
+      for (const train::ExpertLoad& load : record.experts) tokens.push_back(load.tokens);
+    }
+    return tokens;
+  };
+  EXPECT_FALSE(loads_in(whole).empty());
+  EXPECT_EQ(loads_in(work), loads_in(whole)) << "also of the step whose record was lost before it was written";
+}
+
+// The launcher knows the pid of the shell, and the rank its own.
+TEST_F(RankLoss, AReplacementBehindAShellJoins) {
+  const Workplace work;
+  write_tiny_run(work);
+  const std::string flags = " --training.steps=150 --checkpoint.every=0 --validation.every=0 --validation.sample_tokens=0 --lr_scheduler.warmup_steps=2";
+  const std::string shell = "sh -c '" TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true" + flags + "; status=$?; test $status = 137 && kill -KILL $$; exit $status'";
+  const Output run = work.tutti("launch --survive-rank-loss --max-restarts 1 -n 2 -- " + shell, "TUTTI_LOSE_RANK=1:block:3");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find("going on with 2 ranks from step "), std::string::npos) << run.err;
+  EXPECT_EQ(outcome_of(work), expected(flags)) << run.err;
+}
+
+// --fresh is done once: by the first start that comes so far, and by no later one.
+TEST_F(RankLoss, AFreshRunIsFreshAlsoWhenTheFirstStartDiesBeforeIt) {
+  const Workplace work;
+  write_tiny_run(work);
+  const std::string train = TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run";
+  ASSERT_EQ(work.tutti("train run.toml --run.name=run --training.seed=7").status, 0) << work.read("err.txt");
+  const Output run = work.tutti("launch --max-restarts 1 -n 2 -- sh -c 'test $TORCHELASTIC_RESTART_COUNT = 0 && exit 3; exec " + train + " --fresh'");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find("moved the old run to runs/run.old-1"), std::string::npos) << run.err;
   EXPECT_EQ(outcome_of(work), expected()) << run.err;
 }
 

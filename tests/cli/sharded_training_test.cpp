@@ -37,6 +37,7 @@ constexpr Layout kLayouts[] = {
     {"Fsdp5GlooRecomputed", "-n 5 --parallelism.data_parallel_shard_degree=5 --runtime.transport=gloo --activation_checkpoint.mode=full"},
     {"Fsdp2GlooKept", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=never"},
     {"Fsdp2GlooAlways", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=always"},
+    {"Fsdp4GlooKeptByTwo", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=2"},
     {"Fsdp3GlooCompiled", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo --training.compile=true"},
     {"Fsdp3SavedInBackground", "-n 3 --parallelism.data_parallel_shard_degree=3 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
 };
@@ -50,6 +51,15 @@ TEST_F(Sharded, Bf16HasTheRunOfOneRank) {
     ASSERT_EQ(train(name, flags + bf16).status, 0) << work.read("err.txt");
     expect_equal_runs("one", name);
   }
+}
+
+TEST_F(Sharded, ItsReportShowsTheMemoryAndAStepOfEachRank) {
+  ASSERT_EQ(train("run", "-n 3 --parallelism.data_parallel_shard_degree=3").status, 0) << work.read("err.txt");
+  const std::string html = work.read("runs/run/report.html");
+  EXPECT_NE(html.find("<h2>Memory of the ranks</h2>"), std::string::npos);
+  EXPECT_NE(html.find("measured: optimizer"), std::string::npos);
+  EXPECT_NE(html.find("<h2>Timeline of step 2</h2>"), std::string::npos);
+  for (const char* text : {"rank 2: forward and backward,", "rank 2: reduction of gradients,", "rank 1: optimizer,", "rank 2: unshard,"}) EXPECT_NE(html.find(text), std::string::npos) << text;
 }
 
 // Gradients begin to move at another time on each rank, while parameters are gathered for the rest of the backward.

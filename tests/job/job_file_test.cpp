@@ -27,9 +27,13 @@ TEST(JobFile, TellsRanksTheTeamsAndDeathsThatTheLauncherWrote) {
   EXPECT_EQ(rank->deaths()[0].pid, 11);
   EXPECT_EQ(rank->deaths()[0].signal, 9);
   EXPECT_LE(rank->deaths()[0].at_ns, monotonic_ns());
-  EXPECT_FALSE(launcher->is_ready(1, 13));
+  EXPECT_FALSE(launcher->is_ready(1));
   rank->set_ready(1, 13);
-  EXPECT_TRUE(launcher->is_ready(1, 13));
+  EXPECT_TRUE(launcher->is_ready(1));
+  launcher->expect_replacement(1);
+  EXPECT_FALSE(launcher->is_ready(1)) << "13 has been lost";
+  rank->set_ready(1, 14);
+  EXPECT_TRUE(launcher->is_ready(1));
   for (int i = 0; i < 100; ++i) launcher->publish_team({{0, 10}});
   EXPECT_TRUE(rank->members(2).empty()) << "its record was written anew";
   EXPECT_EQ(rank->members(102).size(), 1u);

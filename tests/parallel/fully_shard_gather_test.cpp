@@ -18,6 +18,82 @@ TEST(FullyShard, HasThemWhereRanksGather) {
   expect_the_bits_of_one_rank(4, {.replicas = 2}, "gloo");
 }
 
+// A number of ranks among which copies are kept after forward.
+TEST(FullyShard, HasThemWhereFewerRanksKeepTheCopies) {
+  for (const int64_t keepers : {1, 2, 4}) expect_the_bits_of_one_rank(4, {.reshard = keepers}, "gloo");
+  expect_the_bits_of_one_rank(6, {.reshard = 3}, "gloo");  // in the second round only two of the ranks have a shard
+  expect_the_bits_of_one_rank(6, {.schedule = Schedule::every_round, .reshard = 2, .dim = 1, .checkpoints = true, .prefetch = 2}, "gloo");
+  expect_the_bits_of_one_rank(4, {.reshard = 2, .dtype = DType::bf16, .checkpoints = true}, "gloo");
+  expect_the_bits_of_one_rank(4, {.reshard = 2, .compiled = true}, "gloo");
+  expect_the_bits_of_one_rank(8, {.replicas = 2, .reshard = 2}, "gloo");
+}
+
+// What a rank sends in one forward and backward, by the number of ranks among which copies are kept; and what it holds between them.
+TEST(FullyShard, BackwardGathersAmongThoseThatHaveKeptTheCopies) {
+  std::array<std::array<int64_t, 2>, 3> sent{}, held{};
+  for (size_t i = 0; i < 3; ++i) {
+    const int64_t keepers = int64_t{1} << i;
+    comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+      seed_all(5);
+      nn::Linear model(64, 256, {.bias = false});
+      const ShardedModule sharded = fully_shard(model, {.mesh = mesh_for(group, 1), .reshard_after_forward = keepers});
+      nn::initialize(model);
+      Shards shards(4, &group, nn::leaves_of(model.named_parameters()));
+      const auto forward = [&] { return sum(nn::call(model, full({2, 64}, 0.5))); };
+      auto& rank = RankContext::current();
+      const auto held_bytes = [&] { return rank.allocator().statistics().current_by_category[static_cast<size_t>(MemoryCategory::parameters)]; };
+      const int64_t before = rank.sent_bytes, held_before = held_bytes();
+      const Tensor loss = forward();
+      const int64_t between = rank.sent_bytes, held_between = held_bytes();
+      TUTTI_CHECK(sharded.is_unsharded() == (keepers == 1), "between forward and backward of {} keepers", keepers);
+      backward(loss, ones(loss.sizes()), {.sink = shards.sink()});
+      if (group.rank() == 3) {
+        sent[i] = {between - before, rank.sent_bytes - between};
+        held[i] = {held_between - held_before, held_bytes() - held_before};
+      }
+      shards.add(loss);
+      shards.finish();
+      // Forwards without backward gather from what was kept, and hold no more.
+      const NoGradScope no_grad;
+      forward();
+      const int64_t once = held_bytes();
+      for (int again = 0; again < 3; ++again) forward();
+      TUTTI_CHECK(held_bytes() == once, "{} bytes after one forward and {} after four", once, held_bytes());
+    }, {.transport = "gloo"});
+  }
+  const int64_t bytes = 64 * 256 * 4;
+  for (size_t i = 0; i < 3; ++i) EXPECT_GE(sent[i][0], bytes / 4 * 3) << "forward gathers from all ranks";
+  EXPECT_EQ(sent[0][1], 0);
+  EXPECT_LT(sent[1][1], sent[2][1]);
+  EXPECT_NEAR(static_cast<double>(sent[1][1]), bytes / 2, bytes / 16);
+  EXPECT_NEAR(static_cast<double>(sent[2][1]), bytes / 4 * 3, bytes / 16);
+  EXPECT_EQ(held[0][0], bytes);
+  EXPECT_EQ(held[1][0], bytes / 2);
+  EXPECT_EQ(held[2][0], 0);
+  EXPECT_EQ(held[1][1], 0) << "nothing is kept after backward";
+}
+
+TEST(FullyShardErrors, NameTheNumbersOfRanksThatCanKeepCopies) {
+  const auto refused = [](const std::string& transport, int64_t keepers) {
+    std::string message;
+    comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+      Model model;
+      try {
+        fully_shard(model, {.mesh = mesh_for(group, 1), .reshard_after_forward = keepers});
+      } catch (const UsageError& e) {
+        if (group.rank() == 1) message = e.what();
+      }
+    }, {.transport = transport});
+    return message;
+  };
+  for (const int64_t keepers : {-1, 0, 3, 8}) {
+    EXPECT_EQ(refused("gloo", keepers), fmt::format("fully_shard: reshard_after_forward = {}: groups of {} do not make up the 4 ranks that divide the parameters; expected 1 (false), 2, 4 (true)", keepers, keepers));
+  }
+  for (const int64_t keepers : {1, 2, 4}) EXPECT_EQ(refused("gloo", keepers), "");
+  for (const int64_t keepers : {1, 4}) EXPECT_EQ(refused("threads", keepers), "");
+  EXPECT_NE(refused("threads", 2).find("the 4 ranks read one copy of the parameters in the memory of their host, gather nothing and have nothing to give back"), std::string::npos);
+}
+
 TEST(FullyShard, GivesCopiesBackBetweenForwardAndBackward) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     seed_all(5);

@@ -33,7 +33,6 @@ TEST(Survival, IsRefusedWithTheReasonWhereNoMemoryOutlivesARank) {
   const std::string transport = refused([](Config& c) { c.runtime.transport = "gloo"; });
   EXPECT_NE(transport.find("runtime.transport = 'gloo'"), std::string::npos) << transport;
   EXPECT_NE(transport.find(instead), std::string::npos) << transport;
-  EXPECT_NE(refused([](Config& c) { c.checkpoint.async = true; }).find("checkpoint.async"), std::string::npos);
 }
 
 TEST(Survival, TheRanksThatAreLeftDivideWhatWasDivided) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
-#include "tutti/io/safetensors.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/slice.h"
@@ -52,7 +52,7 @@ StateDict published(const StateDict& state) {
   return list;
 }
 
-GroupedTensors::GroupedTensors(const SafetensorsFile& file, const std::function<bool(const std::string& name)>& wants) : file_(file) {
+GroupedTensors::GroupedTensors(const SafetensorsShards& file, const std::function<bool(const std::string& name)>& wants) : file_(file) {
   for (const io::SafetensorsEntry& entry : file.entries()) {
     const std::optional<ExpertName> place = expert_name_in(entry.name);
     const bool is_part = place && place->expert < std::ssize(file.entries()) && wants(place->grouped);

@@ -15,7 +15,7 @@
 #include "tutti/nn/state_dict.h"
 
 namespace tutti {
-class SafetensorsFile;
+class SafetensorsShards;
 }
 
 namespace tutti::nn {
@@ -41,7 +41,7 @@ class GroupedTensors {
     std::string text;  // for messages
   };
   // `file` must outlive this. Put together are those tensors that somebody `wants` under their common name; a list of modules may be named "experts", too.
-  GroupedTensors(const SafetensorsFile& file, const std::function<bool(const std::string& name)>& wants);
+  GroupedTensors(const SafetensorsShards& file, const std::function<bool(const std::string& name)>& wants);
   const std::vector<Entry>& entries() const { return entries_; }
   bool contains(const std::string& name) const { return groups_.contains(name) || is_whole(name); }
   // The values: a view of the file's pages, or in new memory where they were put together.
@@ -50,7 +50,7 @@ class GroupedTensors {
  private:
   bool is_whole(const std::string& name) const;
 
-  const SafetensorsFile& file_;
+  const SafetensorsShards& file_;
   std::vector<Entry> entries_;
   std::map<std::string, std::map<int64_t, std::string>> groups_;  // grouped name -> published name by expert
   std::map<std::string, int64_t> biases_;                         // those of zeros, of how many experts

@@ -8,7 +8,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
-#include "tutti/io/safetensors.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/published_experts.h"
 #include "tutti/ops/copy.h"
@@ -122,7 +122,7 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
 }
 
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
-  const SafetensorsFile file(path);
+  const SafetensorsShards file(path);
   const std::vector<Target> targets = targets_of(module);
   const GroupedTensors tensors(file, [&](const std::string& name) { return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return t.name == name; }); });
   std::vector<Offer> offers;

@@ -32,6 +32,11 @@ ExpertShards::ExpertShards(int64_t count, const Ranks& ranks, const std::vector<
   experts_.emplace(parts / together, ranks.replicas, chosen(parameters, is_expert_, true), schedule, overlap);
 }
 
+void ExpertShards::set_reduce_scatter_max_input_buffers(int64_t count) {
+  shared_.set_reduce_scatter_max_input_buffers(count);
+  if (experts_) experts_->set_reduce_scatter_max_input_buffers(count);
+}
+
 // When a call of one throws, the step is over for both.
 template <class Call>
 auto ExpertShards::both(const Call& call) {

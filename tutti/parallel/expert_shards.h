@@ -31,6 +31,7 @@ class ExpertShards {
   UseSink* sink() { return experts_ ? static_cast<UseSink*>(&sink_) : shared_.sink(); }
   std::string advice() const { return shared_.advice(); }
   int64_t sum(int64_t mine) const { return shared_.sum(mine); }
+  void set_reduce_scatter_max_input_buffers(int64_t count);
   void add(const Tensor& losses);
   ShardSums finish();
 

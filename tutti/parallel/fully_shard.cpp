@@ -5,6 +5,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/nn/module_call.h"
+#include "tutti/parallel/parameter_copies.h"
 #include "tutti/parallel/shard_group.h"
 #include "tutti/parallel/storage_placement.h"
 #include "tutti/runtime/rank_context.h"
@@ -18,6 +19,22 @@ void check_mesh(const dist::DeviceMesh& mesh) {
   TUTTI_CHECK(mesh.ndim() <= 2, "fully_shard: {} has {} dims; expected one, or two of which the first holds replicas", mesh.to_string(), mesh.ndim());
   TUTTI_CHECK(mesh.ndim() == 1 || !mesh.names().empty(), "fully_shard: {} has two dims without names; name them, such as dp_replicate and dp_shard", mesh.to_string());
   TUTTI_CHECK(mesh.has_coordinate(), "fully_shard: rank {} is not in {}; call it on the ranks of the mesh only", mesh.rank(), mesh.to_string());
+}
+
+// Among how many ranks copies are kept after forward: 1, every rank keeps the whole; all, no rank keeps more than it stores.
+int64_t checked_keepers(const ReshardAfterForward& reshard, comm::ProcessGroup& group) {
+  const int64_t ranks = group.size();
+  if (const bool* gives_back = std::get_if<bool>(&reshard)) return *gives_back ? ranks : 1;
+  const int64_t keepers = std::get<int64_t>(reshard);
+  std::string divisors;
+  for (int64_t d = 1; d <= ranks; ++d) {
+    if (ranks % d == 0) divisors += fmt::format("{}{}{}", divisors.empty() ? "" : ", ", d, d == 1 ? " (false)" : d == ranks ? " (true)" : "");
+  }
+  TUTTI_CHECK(keepers >= 1 && keepers <= ranks && ranks % keepers == 0, "fully_shard: reshard_after_forward = {}: groups of {} do not make up the {} ranks that divide the parameters; expected {}",
+              keepers, keepers, ranks, divisors);
+  TUTTI_CHECK(keepers == 1 || keepers == ranks || !shares_memory(group), "fully_shard: reshard_after_forward = {}: the {} ranks read one copy of the parameters in the memory of their host, gather nothing "
+              "and have nothing to give back; expected true or false, which change nothing here, or ranks on a transport between hosts, such as gloo", keepers, ranks);
+  return keepers;
 }
 
 // A parameter that ranks divide already (tensor_parallel.h): each of them divides its part over its data ranks, so the dims of the data mesh come
@@ -108,7 +125,8 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
     }
   }
   const std::string name = modules[0]->call_name();
-  const auto group = ShardGroup::make(name.empty() ? "the model" : name, taken, mesh, options.reshard_after_forward.value_or(!name.empty()));
+  const int64_t keepers = checked_keepers(options.reshard_after_forward.value_or(!name.empty()), *mesh->group(mesh->ndim() - 1));
+  const auto group = ShardGroup::make(name.empty() ? "the model" : name, taken, mesh, keepers);
   group->module = modules[0];
   group->all = std::make_shared<ShardGroups>();
   for (const auto& inner : inside) {

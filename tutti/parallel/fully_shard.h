@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tutti/dist/device_mesh.h"
@@ -29,13 +30,18 @@ namespace tutti::parallel {
 
 class ShardGroup;
 
+// Whether a rank gives whole copies back after forward and gathers them again for backward; or a number of ranks, among which they are then kept.
+using ReshardAfterForward = std::variant<bool, int64_t>;
+
 struct FullyShardOptions {
   // The data-parallel ranks, for a model that parallelize_module() has divided the slice of its mesh that they are: one dim, over which parameters are divided; or two with names, the first of which holds replicas (HSDP). Null: all
   // ranks of the world.
   dist::Mesh mesh = {};
   // Whether a rank gives the copies of this module's parameters back after forward and gathers them again for backward. Ranks that share pages
   // have nothing to give back. Unset: yes, but for the module at the root of the tree.
-  std::optional<bool> reshard_after_forward = {};
+  // A number n, which divides that of the ranks: after forward each rank keeps 1/n of the copies, and backward gathers them among n neighbours, such as
+  // those of a host. 1 is false and all ranks are true; another number is refused where ranks share pages.
+  std::optional<ReshardAfterForward> reshard_after_forward = {};
   // The dim that is cut, -ndim to ndim - 1; unset: 0. Any size can be cut over any number of ranks: the last ones may store less, or nothing.
   std::function<int(const nn::NamedParameter&)> shard_dim = {};
   // Memory for the whole master of a parameter, of its sizes and dtype, in which each rank has its part: for ranks that share memory, which may hold values
@@ -95,7 +101,7 @@ class ShardedModule {
 // Modules inside may have been sharded over some of the ranks, such as experts that the others divide (expert_parallel.h).
 //
 // UsageError, naming the parameter, before anything changes: for a mesh of more than two dims or of two without names, a rank outside of it, a
-// scalar, a parameter that is distributed over the same dims or over a mesh that has another origin, a dim that it does not have, and when the module was
+// scalar, for a reshard_after_forward that has no meaning, a parameter that is distributed over the same dims or over a mesh that has another origin, a dim that it does not have, and when the module was
 // sharded before.
 ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options = {});
 // Several modules whose parameters become one group.

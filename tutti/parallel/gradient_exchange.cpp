@@ -8,6 +8,7 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/inplace.h"
+#include "tutti/runtime/trace/trace_span.h"
 
 namespace tutti::parallel {
 namespace {
@@ -112,8 +113,14 @@ bool StepExchange::has_room() {
     return std::all_of(bucket.works.begin(), bucket.works.end(), [](const comm::Work& work) { return work.is_done(); }) &&
            std::all_of(bucket.reductions.begin(), bucket.reductions.end(), [](const comm::NodeReduction& r) { return r.is_done(); });
   };
-  while (!under_way_.empty() && is_done(under_way_.front())) finish_oldest();
+  if (under_way_.size() >= max_input_buffers_ && is_done(under_way_.front())) make_room();
   return under_way_.size() < max_input_buffers_;
+}
+
+void StepExchange::make_room() {
+  const TraceSpan span(TraceCategory::annotation, "FSDP::post_backward_rs_wait");
+  ++use_.waits;
+  finish_oldest();
 }
 
 // Where all keep all, in a tree over ranks, all_reduce() adds in the right order; else the owners of slices add nodes and uses, and hand out one
@@ -124,6 +131,7 @@ void StepExchange::start(std::vector<GradientNode>& nodes) {
   const comm::CallOptions options{.async = starts_early_, .agreement = agreement_};
   wholes_.push_back(finished_.memory(bucket));
   under_way_.push_back({});
+  use_.most = std::max(use_.most, under_way_.size());
   UnderWay& mine = under_way_.back();
   const NodeSlice own = bucket.slice_of(group_.rank(), group_.size());
   for (size_t use = 0; use < bucket.uses; ++use) {
@@ -160,11 +168,16 @@ void StepExchange::hand_out_next() {
 
 std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
-  while (!under_way_.empty()) finish_oldest();
   while (next() != nullptr) {
+    while (under_way_.size() >= max_input_buffers_) make_room();
     start(nodes);
+    if (starts_early_) continue;
     finish_oldest();
-    if (!starts_early_) hand_out_next();
+    hand_out_next();
+  }
+  {
+    const TraceSpan span(TraceCategory::annotation, "FSDP::post_backward_final_wait");
+    while (!under_way_.empty()) finish_oldest();
   }
   while (handed_out_ < buckets_.size()) hand_out_next();
   return finished_.take();

@@ -32,27 +32,35 @@ comm::NodePlan consecutive_shards(int64_t shards, int ranks);
 std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan, comm::ProcessGroup* group, const Keepers& keepers,
                                      size_t max_input_buffers = kInputBuffers);
 
+// How buckets waited for the memory of others, set_reduce_scatter_max_input_buffers().
+struct InputBufferUse {
+  size_t most = 0;   // under way at once
+  size_t waits = 0;  // how often the oldest had to end before another one could start
+};
+
 // The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward has finished its
 // parameters; its bytes then move while the rank computes. Every member makes the same calls.
 class StepExchange {
  public:
   // `layout` is that of the uses on every rank, and every rank brings a node. `group`, `plan` and `keepers` must outlive this. With `starts_early`,
   // sums are handed out after the last bucket has been started, so that the order of calls does not depend on when a rank starts which bucket;
-  // that takes the memory of one more slice of the gradients. At most `max_input_buffers`, at least 1, are under way.
+  // that takes the memory of one more slice of the gradients. At most `max_input_buffers`, at least 1, are under way: a queue, whose oldest ends before one
+  // more starts. Without `starts_early` each ends before the next one.
   StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout, const Keepers& keepers, bool starts_early, size_t max_input_buffers);
 
   // The bucket that start() starts; null after the last one.
   const GradientBucket* next() const { return started_ < buckets_.size() ? &buckets_[started_] : nullptr; }
   // The buckets that have not been started.
   std::span<const GradientBucket> left() const { return std::span(buckets_).subspan(started_); }
-  // Whether another bucket can be started without waiting for one.
+  // Whether another bucket can be started without waiting for one; makes room if the oldest has ended.
   bool has_room();
   // Starts the next bucket, whose gradients are taken from this rank's nodes and released.
   void start(std::vector<GradientNode>& nodes);
-  // Starts what is left, one bucket after the other, and waits for all. Returns one f32 gradient per parameter, or this rank's part of it.
+  // Starts what is left, waiting for room, and waits for all. Returns one f32 gradient per parameter, or this rank's part of it.
   std::vector<Tensor> finish(std::vector<GradientNode>& nodes);
   // The number of collectives that this rank has not called yet.
   size_t calls_left() const;
+  const InputBufferUse& input_buffers() const { return use_; }
 
  private:
   struct UnderWay {
@@ -60,6 +68,7 @@ class StepExchange {
     std::vector<comm::Work> works;
     std::vector<comm::NodeReduction> reductions;
   };
+  void make_room();
   void finish_oldest();
   void hand_out_next();
   bool gathers(const GradientBucket& bucket) const;
@@ -73,6 +82,7 @@ class StepExchange {
   const bool is_tree_, starts_early_;
   const size_t max_input_buffers_;
   size_t started_ = 0, handed_out_ = 0;
+  InputBufferUse use_;
   std::deque<UnderWay> under_way_;
   FinishedGradients finished_;
   std::vector<Tensor> wholes_, slices_;  // per started bucket, the memory of what is kept of its sum; per added one, this rank's slice of it

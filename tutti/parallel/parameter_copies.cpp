@@ -18,12 +18,12 @@ int64_t nbytes_of(const ParameterCopies::Sizes& p) { return numel_of(p.sizes) * 
 // A parameter whose values lie elsewhere takes nothing of the pages of the copies.
 int64_t page_bytes_of(const ParameterCopies::Sizes& p) { return p.memory.defined() ? 0 : comm::symm::round_up(nbytes_of(p), kAlignment); }
 
+}  // namespace
+
 bool shares_memory(const comm::ProcessGroup& group) {
   const std::string_view transport = group.backend(DeviceKind::cpu).name();
   return group.size() > 1 && (transport == "shm" || transport == "threads");
 }
-
-}  // namespace
 
 ParameterCopies::ParameterCopies(comm::ProcessGroup& group, const std::vector<Sizes>& parameters) : is_shared_(shares_memory(group)) {
   for (const Sizes& p : parameters) nbytes_ += comm::symm::round_up(nbytes_of(p), kAlignment);

@@ -9,6 +9,9 @@
 
 namespace tutti::parallel {
 
+// Whether the ranks of a group read the same pages.
+bool shares_memory(const comm::ProcessGroup& group);
+
 class ParameterCopies {
  public:
   struct Sizes {

@@ -1,6 +1,7 @@
 #include "tutti/parallel/shard_group.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/ops/copy.h"
+#include "tutti/parallel/publish_protocol.h"
 #include "tutti/parallel/storage_placement.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
@@ -23,17 +25,29 @@ struct GatherGroups {
   std::map<std::string, std::weak_ptr<comm::ProcessGroup>> of;  // by the key of the group of the same ranks
 };
 
-std::shared_ptr<comm::ProcessGroup> gather_group(comm::ProcessGroup& group) {
-  std::weak_ptr<comm::ProcessGroup>& known = RankContext::current().slot<GatherGroups>().of[group.key()];
+// The `count` neighbours of this rank in it, or all ranks.
+std::shared_ptr<comm::ProcessGroup> gather_group(comm::ProcessGroup& group, int64_t count) {
+  std::weak_ptr<comm::ProcessGroup>& known = RankContext::current().slot<GatherGroups>().of[fmt::format("{}/{}", group.key(), count)];
   if (auto living = known.lock()) return living;
-  std::vector<int> all(static_cast<size_t>(group.size()));
-  std::iota(all.begin(), all.end(), 0);
-  auto made = group.split(all, {.name = group.name() + "/gathers"});
+  std::vector<int> ranks(static_cast<size_t>(count));
+  const int first = group.rank() / static_cast<int>(count) * static_cast<int>(count);
+  std::iota(ranks.begin(), ranks.end(), first);
+  auto made = group.split(ranks, {.name = count == group.size() ? group.name() + "/gathers" : fmt::format("{}/gathers of {} from {}", group.name(), count, first)});
   known = made;
   return made;
 }
 
+// The elements of a parameter among the bytes of a rank.
+Tensor piece_of(const Tensor& bytes, int64_t at, const Extents& sizes, DType dtype) {
+  return Tensor::from_memory(static_cast<std::byte*>(bytes.raw_data()) + at, sizes, dtype, [bytes] {});
+}
+
 }  // namespace
+
+PublishProtocol& publish_protocol() {
+  static PublishProtocol protocol;
+  return protocol;
+}
 
 // ---- all groups of a model
 
@@ -54,7 +68,7 @@ std::vector<std::shared_ptr<ShardGroup>> ShardGroups::groups() const {
 }
 
 void ShardGroups::publish() {
-  std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>> changed;
+  Changed changed;
   uint64_t agreement = 0;
   for (const auto& group : groups()) {
     if (!group->is_shared()) continue;
@@ -65,9 +79,18 @@ void ShardGroups::publish() {
   if (changed.empty()) return;
   const TraceSpan span(TraceCategory::annotation, "FSDP::publish");
   settle();
+  if (publish_protocol().poisons) poison(changed);
   for (const auto& [group, stale] : changed) group->write(stale);
-  widest().barrier({.agreement = agreement});
+  if (publish_protocol().waits_for_writers) widest().barrier({.agreement = agreement});
   may_be_read_ = true;
+}
+
+void ShardGroups::poison(const Changed& changed) const {
+  std::vector<std::function<void()>> restores;
+  for (const auto& [group, stale] : changed) restores.push_back(group->poison(stale));
+  const PublishProtocol& protocol = publish_protocol();
+  if (widest().rank() == protocol.slow_rank && protocol.while_poisoned) protocol.while_poisoned();
+  for (const auto& restore : restores) restore();
 }
 
 // The groups of a model are nested: one of any two has all ranks of the other.
@@ -78,13 +101,13 @@ comm::ProcessGroup& ShardGroups::widest() const {
 
 // Ranks that are behind still read until they come here.
 void ShardGroups::settle() {
-  if (!std::exchange(may_be_read_, false)) return;
+  if (!std::exchange(may_be_read_, false) || !publish_protocol().waits_for_readers) return;
   const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
   widest().barrier();
 }
 
-void ShardGroups::note(const ShardGroup* group, bool whole) {
-  const Event event{group, whole};
+void ShardGroups::note(const ShardGroup* group, Copies copies) {
+  const Event event{group, copies};
   if (round_.empty() || round_.back() != event) round_.push_back(event);
 }
 
@@ -94,7 +117,7 @@ void ShardGroups::prefetch() {
   if (here >= round_before_.size() || round_before_[here] != round_[here]) return;
   int ahead = prefetched;
   for (size_t i = here + 1; i < round_before_.size() && ahead > 0; ++i) {
-    if (!round_before_[i].whole || round_before_[i].group == round_[here].group) continue;
+    if (round_before_[i].copies != Copies::whole || round_before_[i].group == round_[here].group) continue;
     for (const auto& group : groups()) {
       if (group.get() == round_before_[i].group) group->start_gather();
     }
@@ -108,23 +131,27 @@ void ShardGroups::replay_round() {
   for (const Event& event : round_before_) {
     for (const auto& group : groups()) {
       if (group.get() != event.group) continue;
-      if (event.whole) group->unshard();
-      else group->reshard();
+      switch (event.copies) {
+        case Copies::whole: group->unshard(); break;
+        case Copies::kept: group->reshard_after_forward(); break;
+        case Copies::given_back: group->reshard(); break;
+      }
     }
   }
 }
 
 // ---- one group
 
-std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, bool reshards) {
+std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, int64_t keepers) {
   const NoGradScope no_grad;
-  const std::shared_ptr<ShardGroup> made(new ShardGroup(std::move(name), mesh, reshards));
+  const std::shared_ptr<ShardGroup> made(new ShardGroup(std::move(name), mesh, keepers));
   made->group_ = mesh->group(mesh->ndim() - 1).get();
   std::vector<ParameterCopies::Sizes> sizes;
   const auto lies_in_copy = [](const Stored& p) { return p.named.parameter.dtype() == p.named.parameter.use_dtype() && p.spec->placements().back().dim() == 0; };
   for (const Stored& p : parameters) sizes.push_back({p.spec->sizes(), p.named.parameter.use_dtype(), lies_in_copy(p) ? p.memory : Tensor()});
   made->copies_ = std::make_unique<ParameterCopies>(*made->group_, sizes);
-  if (!made->is_shared() && made->group_->size() > 1) made->gathers_ = gather_group(*made->group_);
+  if (!made->is_shared() && made->group_->size() > 1) made->gathers_ = gather_group(*made->group_, made->group_->size());
+  if (made->gathers_ != nullptr && keepers > 1 && keepers < made->group_->size()) made->near_ = gather_group(*made->group_, keepers);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const nn::Parameter& p = parameters[i].named.parameter;
     const dist::DTensorSpec& spec = *parameters[i].spec;
@@ -181,14 +208,14 @@ std::vector<size_t> ShardGroup::stale() const {
 
 void ShardGroup::read(size_t i) {
   if (is_whole_ && !is_stale(i)) {
-    all->note(this, true);
+    all->note(this, ShardGroups::Copies::whole);
     return;
   }
   unshard();
 }
 
 void ShardGroup::unshard() {
-  all->note(this, true);
+  all->note(this, ShardGroups::Copies::whole);
   const bool is_fresh = stale().empty();
   if (is_whole_ && is_fresh) return;
   if (!is_shared()) gather();
@@ -197,11 +224,38 @@ void ShardGroup::unshard() {
 }
 
 void ShardGroup::reshard() {
-  if (all != nullptr) all->note(this, false);
+  if (all != nullptr) all->note(this, ShardGroups::Copies::given_back);
   if (is_shared() || (all != nullptr && all->holds > 0)) return;
+  copies_->release();
+  kept_.reset();
+  is_whole_ = false;
+}
+
+void ShardGroup::reshard_after_forward() {
+  if (near_ == nullptr) return reshard();
+  all->note(this, ShardGroups::Copies::kept);
+  if (!is_whole_ || all->holds > 0) return;
+  const NoGradScope no_grad;
+  const MemoryCategoryScope category(MemoryCategory::parameters);
+  int64_t bytes = 0, at = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) bytes += nbytes(i, near_->rank(), keepers_);
+  kept_ = {.bytes = Tensor::empty({bytes}, DType::u8), .versions = versions()};
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Tensor mine = part(copies_->leaves()[i], i, near_->rank(), keepers_);
+    if (mine.numel() > 0) copy_(piece_of(kept_->bytes, at, mine.extents(), mine.dtype()), mine);
+    at += nbytes(i, near_->rank(), keepers_);
+  }
   copies_->release();
   is_whole_ = false;
 }
+
+void ShardGroup::set_reshard_after_forward(bool on) {
+  keepers_ = on ? group_->size() : 1;
+  near_.reset();
+  kept_.reset();
+}
+
+bool ShardGroup::has_kept() const { return kept_ && kept_->versions == versions(); }
 
 // The rows of `whole` that a shard stores.
 Tensor ShardGroup::rows(const Tensor& whole, size_t i, int64_t shard) const {
@@ -219,6 +273,24 @@ void ShardGroup::write(const std::vector<size_t>& parameters) {
   }
 }
 
+std::function<void()> ShardGroup::poison(const std::vector<size_t>& parameters) const {
+  struct Rows {
+    Tensor tensor;
+    std::vector<std::byte> values;
+  };
+  std::vector<Rows> poisoned;
+  for (const size_t i : parameters) {
+    const Tensor mine = rows(copies_->writable(i), i, group_->rank());
+    if (mine.numel() == 0 || !mine.is_contiguous()) continue;
+    auto* const at = static_cast<std::byte*>(mine.raw_data());
+    poisoned.push_back({mine, {at, at + mine.nbytes()}});
+    std::memset(at, 0xff, static_cast<size_t>(mine.nbytes()));
+  }
+  return [poisoned = std::move(poisoned)] {
+    for (const Rows& r : poisoned) std::memcpy(r.tensor.raw_data(), r.values.data(), r.values.size());
+  };
+}
+
 std::vector<int64_t> ShardGroup::versions() const {
   std::vector<int64_t> versions;
   for (const Tensor& part : parts_) versions.push_back(static_cast<int64_t>(part.storage()->version()));
@@ -226,40 +298,49 @@ std::vector<int64_t> ShardGroup::versions() const {
 }
 
 // What a shard brings of a parameter, in the dtype of use. Whole words, so that the next parameter is aligned in any dtype.
-int64_t ShardGroup::nbytes(size_t i, int64_t shard) const {
+int64_t ShardGroup::nbytes(size_t i, int64_t shard, int64_t shards) const {
   constexpr int64_t kWord = 8;
   const Tensor& leaf = copies_->leaves()[i];
-  return (rows(leaf, i, shard).numel() * itemsize(leaf.dtype()) + kWord - 1) / kWord * kWord;
+  return (part(leaf, i, shard, shards).numel() * itemsize(leaf.dtype()) + kWord - 1) / kWord * kWord;
 }
 
-namespace {
-
-// The elements of a parameter among the bytes of a rank.
-Tensor piece_of(const Tensor& bytes, int64_t at, const Extents& sizes, DType dtype) {
-  return Tensor::from_memory(static_cast<std::byte*>(bytes.raw_data()) + at, sizes, dtype, [bytes] {});
+// What one of `shards` ranks brings of a parameter: what it stores, or what it has kept among fewer.
+Tensor ShardGroup::part(const Tensor& whole, size_t i, int64_t shard, int64_t shards) const {
+  if (shards == group_->size()) return rows(whole, i, shard);
+  const auto dim = static_cast<size_t>(specs_[i]->placements().back().dim());
+  Extents sizes = whole.extents();
+  const dist::Range range = dist::cut_range(sizes[dim], shard, shards, dist::Cut::chunk);
+  sizes[dim] = range.size();
+  return whole.view_as(sizes, whole.strides(), whole.offset() + range.begin * whole.strides()[dim]);
 }
 
-}  // namespace
-
-// One collective: every rank brings its parts, one after another. They may have several dtypes, so bytes travel.
+// One collective: every rank brings its parts, one after another. They may have several dtypes, so bytes travel. Where ranks have kept the copies,
+// they come from those.
 void ShardGroup::start_gather() {
   if (is_shared() || group_->size() == 1 || under_way_ || (is_whole_ && stale().empty())) return;
   const NoGradScope no_grad;
   const MemoryCategoryScope category(MemoryCategory::parameters);
+  const bool is_near = has_kept();
+  comm::ProcessGroup& from = is_near ? *near_ : *gathers_;
   Gather& gather = under_way_.emplace();
-  for (int r = 0; r < group_->size(); ++r) {
+  for (int r = 0; r < from.size(); ++r) {
     int64_t bytes = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) bytes += nbytes(i, r);
+    for (size_t i = 0; i < parts_.size(); ++i) bytes += nbytes(i, r, from.size());
     gather.outputs.push_back(Tensor::empty({bytes}, DType::u8));
   }
-  gather.input = Tensor::empty(gather.outputs[static_cast<size_t>(group_->rank())].extents(), DType::u8);
-  int64_t at = 0;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    if (parts_[i].numel() > 0) copy_(piece_of(gather.input, at, parts_[i].extents(), copies_->leaves()[i].dtype()), parts_[i]);
-    at += nbytes(i, group_->rank());
+  if (is_near) {
+    gather.input = kept_->bytes;
+  } else {
+    gather.input = Tensor::empty(gather.outputs[static_cast<size_t>(from.rank())].extents(), DType::u8);
+    int64_t at = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i].numel() > 0) copy_(piece_of(gather.input, at, parts_[i].extents(), copies_->leaves()[i].dtype()), parts_[i]);
+      at += nbytes(i, from.rank(), from.size());
+    }
   }
+  kept_.reset();
   gather.versions = versions();
-  gather.work = gathers_->all_gather_v(gather.outputs, gather.input, {.async = true});
+  gather.work = from.all_gather_v(gather.outputs, gather.input, {.async = true});
 }
 
 void ShardGroup::gather() {
@@ -289,12 +370,13 @@ void ShardGroup::gather() {
 
 void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
   copies_->restore();
-  for (int r = 0; r < group_->size(); ++r) {
+  const int64_t ranks = std::ssize(parts_of_ranks);
+  for (int64_t r = 0; r < ranks; ++r) {
     int64_t at = 0;
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const Tensor to = rows(copies_->writable(i), i, r);
+      const Tensor to = part(copies_->writable(i), i, r, ranks);
       if (to.numel() > 0) copy_(to, piece_of(parts_of_ranks[static_cast<size_t>(r)], at, to.extents(), to.dtype()));
-      at += nbytes(i, r);
+      at += nbytes(i, r, ranks);
     }
   }
 }
@@ -302,9 +384,9 @@ void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
 void ShardGroup::after_forward(const Tensor& output) {
   is_finished_.clear();
   is_traced_ = inside_of(output).storage()->state() == StorageState::traced;
-  if (is_shared() || !reshards_ || is_traced_) return;
+  if (is_shared() || !reshards_after_forward() || is_traced_) return;
   if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
-  reshard();
+  reshard_after_forward();
   if (requires_grad(output)) {
     register_hook(output, [weak = weak_from_this()](const Tensor&) {
       if (const auto group = weak.lock()) group->unshard();
@@ -315,7 +397,7 @@ void ShardGroup::after_forward(const Tensor& output) {
 
 // Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next forward.
 void ShardGroup::finished(const Tensor& leaf) {
-  if (is_shared() || !reshards_ || is_traced_) return;
+  if (is_shared() || !reshards_after_forward() || is_traced_) return;
   is_finished_.resize(parts_.size());
   bool all_are = true;
   for (size_t i = 0; i < parts_.size(); ++i) {

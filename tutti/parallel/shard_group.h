@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/dist/dtensor.h"
@@ -30,7 +31,8 @@ class ShardGroups {
   void settle();
 
   // A rank without a virtual shard in a round makes the collectives of the others, which are those of its own round before.
-  void note(const ShardGroup* group, bool whole);
+  enum class Copies : uint8_t { whole, kept, given_back };  // what has become of a group's copies; kept: in parts, among some ranks
+  void note(const ShardGroup* group, Copies copies);
   void begin_round();
   void replay_round();
 
@@ -43,9 +45,11 @@ class ShardGroups {
  private:
   struct Event {
     const ShardGroup* group;
-    bool whole;
+    Copies copies;
     bool operator==(const Event&) const = default;
   };
+  using Changed = std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>>;  // parameters by group
+  void poison(const Changed& changed) const;
   comm::ProcessGroup& widest() const;
 
   std::vector<std::weak_ptr<ShardGroup>> groups_;
@@ -67,7 +71,8 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
     Tensor memory = {};  // of the whole master, which all ranks map; undefined: none
   };
   // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they have, if any.
-  static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, bool reshards);
+  // `keepers`: among how many ranks copies are kept after forward, which divides that of the ranks; 1: each keeps the whole.
+  static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, int64_t keepers);
 
   const std::string& name() const { return name_; }
   comm::ProcessGroup& ranks() const;  // that store different parts
@@ -76,13 +81,15 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   bool is_whole() const { return is_whole_; }
   int64_t stored_bytes() const;
   int64_t copy_bytes() const { return copies_->nbytes(); }
-  bool reshards_after_forward() const { return reshards_; }
-  void set_reshard_after_forward(bool on) { reshards_ = on; }
+  bool reshards_after_forward() const { return keepers_ > 1; }
+  void set_reshard_after_forward(bool on);
 
   // Makes the copies whole and up to date. Collective when they are not.
   void unshard();
   // Gives back copies that are not shared.
   void reshard();
+  // The same but for the part of them that this rank keeps until backward, if some ranks keep them.
+  void reshard_after_forward();
   // Begins to gather them, if they are not shared, whole, or on their way. Collective.
   void start_gather();
   // After the forward of the group's module: gives the copies back until backward needs them.
@@ -96,25 +103,30 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   std::vector<size_t> stale() const;
   // Writes this rank's parts of those to the copies.
   void write(const std::vector<size_t>& parameters);
+  // Fills this rank's rows of those in the copies with NaN; returns a function that gives them their values again (publish_protocol.h).
+  std::function<void()> poison(const std::vector<size_t>& parameters) const;
 
   std::shared_ptr<ShardGroups> all;  // the model's groups
   const nn::Module* module = nullptr;  // that was sharded
 
  private:
-  ShardGroup(std::string name, const dist::Mesh& mesh, bool reshards) : name_(std::move(name)), mesh_(mesh), reshards_(reshards) {}
+  ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers) : name_(std::move(name)), mesh_(mesh), keepers_(keepers) {}
   void read(size_t parameter);
   void gather();
   void take(const std::vector<Tensor>& parts_of_ranks);
   bool is_stale(size_t parameter) const;
   std::vector<int64_t> versions() const;
-  int64_t nbytes(size_t parameter, int64_t shard) const;
+  bool has_kept() const;
+  int64_t nbytes(size_t parameter, int64_t shard, int64_t shards) const;
   Tensor rows(const Tensor& whole, size_t parameter, int64_t shard) const;
+  Tensor part(const Tensor& whole, size_t parameter, int64_t shard, int64_t shards) const;
 
   const std::string name_;
   const dist::Mesh mesh_;
   comm::ProcessGroup* group_ = nullptr;
   std::shared_ptr<comm::ProcessGroup> gathers_;  // the same ranks; null where nothing is gathered
-  bool reshards_;
+  std::shared_ptr<comm::ProcessGroup> near_;     // those among which this rank keeps copies, if not all and not one
+  int64_t keepers_;
   std::vector<std::string> names_;
   std::vector<const dist::DTensorSpec*> specs_;
   std::vector<Tensor> parts_;         // what this rank stores
@@ -135,6 +147,12 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
     std::vector<int64_t> versions;
   };
   std::optional<Gather> under_way_;
+  // This rank's part of the copies between forward and backward, with the versions that were gathered.
+  struct Kept {
+    Tensor bytes;
+    std::vector<int64_t> versions;
+  };
+  std::optional<Kept> kept_;
 };
 
 }  // namespace tutti::parallel

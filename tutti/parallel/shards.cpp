@@ -318,6 +318,7 @@ ShardSums Shards::finish() {
       early_.all = early_.early + exchange_->left().size();
       for (const GradientBucket& bucket : exchange_->left()) take_parameters(bucket);
       sums.gradients = exchange_->finish(nodes_);
+      early_.use = exchange_->input_buffers();
     } else if (rounds_) {
       if (lacks_a_round() && !has_skipped_) rounds_->add(nullptr, count_);
       sums.gradients = rounds_->finish();

@@ -78,8 +78,9 @@ class Shards {
   Shards(const Shards&) = delete;  // backward tells this object, through its sink, what has finished
   Shards& operator=(const Shards&) = delete;
 
-  // How many buckets of gradients may be on their way at once; at first 2. More let backward run on while the network is slower, and each
-  // takes the memory of a bucket and of what comes in. All ranks give the same number, between steps. UsageError below 1.
+  // How many buckets of gradients may be on their way at once with Overlap::backward; at first 2. They are a queue: before one more starts, the oldest
+  // ends. Backward does not wait for that: a bucket that finds no room starts with a later one, or in finish(), which waits, and a trace shows it as
+  // FSDP::post_backward_rs_wait. Each takes the memory of a bucket and of what comes in. All ranks give the same number, between steps. UsageError below 1.
   void set_reduce_scatter_max_input_buffers(int64_t count);
 
   int64_t count() const { return count_; }
@@ -110,6 +111,7 @@ class Shards {
   // How many buckets of the last step began to move under backward, of how many.
   struct EarlyBuckets {
     size_t early = 0, all = 0;
+    InputBufferUse use = {};
   };
   EarlyBuckets early_buckets() const { return early_; }
   // Drops what the shards of this step have brought, also uses of a backward that has thrown in the middle: the next shard is the

@@ -1,13 +1,9 @@
 #include "tutti/train/checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 
-#include "tutti/io/safetensors.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/job/errors.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
@@ -18,41 +14,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kLargestState = size_t{1} << 30;
-
-void sync_folder(const fs::path& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  TUTTI_CHECK_ENV(fd >= 0, "cannot open {}: {}", folder.string(), detail::errno_text(errno));
-  const int failed = fsync(fd) != 0 ? errno : 0;
-  close(fd);
-  TUTTI_CHECK_ENV(failed == 0, "cannot sync {}: {}", folder.string(), detail::errno_text(failed));
-}
-
-// The checkpoint that a user's path names: a step folder itself, or the newest one of a run.
-fs::path resolve(const fs::path& path) {
-  TUTTI_CHECK(fs::exists(path), "{} does not exist", path.string());
-  if (fs::exists(path / kModelFile)) return path;
-  for (const fs::path& folder : {path, path / "checkpoint"}) {
-    if (const auto newest = newest_checkpoint(folder)) return *newest;
-    for (const IncompleteCheckpoint& c : incomplete_checkpoints(folder))
-      throw EnvironmentError(fmt::format("no checkpoint in {} is whole: {} lacks {}", folder.string(), c.path.filename().string(), fmt::join(c.missing, " and ")));
-  }
-  throw UsageError(fmt::format("{} holds no checkpoint: neither {} nor step-N folders", path.string(), kModelFile));
-}
-
-// Every tensor must be there with the bits it was saved with.
-void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGroup* group) {
-  std::string problems;
-  size_t found = 0;
-  for (const auto& [name, digest] : digests_of_files({folder / kModelFile, folder / kOptimizerFile}, group)) {
-    const auto it = saved.find(name);
-    found += it != saved.end();
-    if (it == saved.end()) problems += fmt::format("\n  unknown: {}", name);
-    else if (it->second != digest) problems += fmt::format("\n  changed: {}", name);
-  }
-  TUTTI_CHECK_ENV(problems.empty() && found == saved.size(),
-                  "{} is damaged: {} of the {} tensors that were saved are there{}\nremove the folder to go on from the one before",
-                  folder.string(), found, saved.size(), problems);
-}
 
 // Deletes all but the newest checkpoints.
 void prune(const fs::path& folder, int64_t keep_latest) {
@@ -68,6 +29,31 @@ void prune(const fs::path& folder, int64_t keep_latest) {
 }
 
 }  // namespace
+
+fs::path resolve_checkpoint(const fs::path& path) {
+  TUTTI_CHECK(fs::exists(path), "{} does not exist", path.string());
+  if (fs::exists(safetensors_place(path / kModelFile))) return path;
+  for (const fs::path& folder : {path, path / "checkpoint"}) {
+    if (const auto newest = newest_checkpoint(folder)) return *newest;
+    for (const IncompleteCheckpoint& c : incomplete_checkpoints(folder))
+      throw EnvironmentError(fmt::format("no checkpoint in {} is whole: {} lacks {}", folder.string(), c.path.filename().string(), fmt::join(c.missing, " and ")));
+  }
+  throw UsageError(fmt::format("{} holds no checkpoint: neither {} nor step-N folders", path.string(), kModelFile));
+}
+
+void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGroup* group) {
+  std::string problems;
+  size_t found = 0;
+  for (const auto& [name, digest] : digests_of_files({folder / kModelFile, folder / kOptimizerFile}, group)) {
+    const auto it = saved.find(name);
+    found += it != saved.end();
+    if (it == saved.end()) problems += fmt::format("\n  unknown: {}", name);
+    else if (it->second != digest) problems += fmt::format("\n  changed: {}", name);
+  }
+  TUTTI_CHECK_ENV(problems.empty() && found == saved.size(),
+                  "{} is damaged: {} of the {} tensors that were saved are there{}\nremove the folder to go on from the one before",
+                  folder.string(), found, saved.size(), problems);
+}
 
 void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
                      int64_t keep_latest, comm::ProcessGroup* group) {
@@ -115,11 +101,11 @@ SavedState read_state(const fs::path& step_folder) {
 
 TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer, comm::ProcessGroup* group) {
   SavedState saved;
-  std::optional<SafetensorsFile> parameters, moments;
+  std::optional<SafetensorsShards> parameters, moments;
   on_all_ranks(group, [&] {
     saved = read_state(step_folder);
-    parameters.emplace((step_folder / kModelFile).string());
-    moments.emplace((step_folder / kOptimizerFile).string());
+    parameters.emplace(step_folder / kModelFile);
+    moments.emplace(step_folder / kOptimizerFile);
     check_content(*parameters, tensors_of(model));
     check_content(*moments, state_of(optimizer));
   });
@@ -134,22 +120,22 @@ TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model,
 }
 
 void load_model(const fs::path& path, nn::Module& model) {
-  nn::load(model, (fs::is_regular_file(path) ? path : resolve(path) / kModelFile).string());
+  nn::load(model, (fs::is_regular_file(path) ? path : resolve_checkpoint(path) / kModelFile).string());
 }
 
 void export_model(const fs::path& path, const fs::path& file) {
-  const SafetensorsFile from((resolve(path) / kModelFile).string());
+  const SafetensorsShards from(resolve_checkpoint(path) / kModelFile);
   nn::StateDict state;
   for (const io::SafetensorsEntry& entry : from.entries()) state.emplace_back(entry.name, from.tensor(entry.name));
   nn::save_published(state, file.string());
 }
 
 std::vector<DigestedTensor> digest_checkpoint(const fs::path& path) {
-  const fs::path folder = resolve(path);
+  const fs::path folder = resolve_checkpoint(path);
   std::vector<DigestedTensor> list;
   for (const char* name : {kModelFile, kOptimizerFile}) {
-    if (!fs::exists(folder / name)) continue;  // a model without optimizer state
-    const SafetensorsFile file((folder / name).string());
+    if (!fs::exists(safetensors_place(folder / name))) continue;  // a model without optimizer state
+    const SafetensorsShards file(folder / name);
     for (const auto& entry : file.entries()) {
       const Tensor t = file.tensor(entry.name);
       list.push_back({entry.name, t.dtype(), t.extents(), tensor_digest(t)});
@@ -160,7 +146,7 @@ std::vector<DigestedTensor> digest_checkpoint(const fs::path& path) {
 }
 
 Digests verify_checkpoint(const fs::path& path) {
-  const fs::path folder = resolve(path);
+  const fs::path folder = resolve_checkpoint(path);
   const SavedState saved = read_state(folder);
   check_digests(folder, saved.digests, nullptr);
   return saved.digests;

@@ -1,6 +1,7 @@
 // Checkpoints of a run: checkpoint/step-<N>/ with
 //   model.safetensors      parameters under their names (those of Hugging Face's Qwen3)
 //   optimizer.safetensors  the optimizer's state under the names state.<parameter>.<name of the state>
+//                          (either may be several files beside an index, io/safetensors_shards.h, see reshard.h)
 //   state.json             the position of the run, the inputs its numbers depend on, digests (checkpoint_state.h)
 // A checkpoint is written to a folder whose name begins with ".tmp-", synced, and renamed once it is complete; before it is
 // deleted, it gets such a name again. So even if the process is killed, a folder named step-<N> is complete.
@@ -46,6 +47,11 @@ struct DigestedTensor {
 };
 // The digests of a run folder's newest checkpoint, or of a step folder, sorted by name.
 std::vector<DigestedTensor> digest_checkpoint(const std::filesystem::path& path);
+
+// The checkpoint that a user's path names: a step folder itself, or the newest one of a run. UsageError when there is none.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+// EnvironmentError, naming the tensors, unless those of a step folder are there with these digests. Collective.
+void check_digests(const std::filesystem::path& step_folder, const Digests& saved, comm::ProcessGroup* group = nullptr);
 
 // Reads every tensor of such a folder and compares its digest with the one in state.json, which has a digest of its own.
 // Returns the digests. EnvironmentError, naming the tensors that are missing, unknown or changed.

@@ -1,9 +1,15 @@
 #include "tutti/train/checkpoint_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+
+#include "tutti/core/error.h"
+#include "tutti/io/safetensors_shards.h"
 
 namespace tutti::train {
 namespace fs = std::filesystem;
@@ -12,7 +18,7 @@ namespace {
 std::vector<std::string> missing_files(const fs::path& step_folder) {
   std::vector<std::string> missing;
   for (const char* name : {kModelFile, kOptimizerFile, kStateFile}) {
-    if (!fs::exists(step_folder / name)) missing.emplace_back(name);
+    if (!fs::exists(safetensors_place(step_folder / name))) missing.emplace_back(name);
   }
   return missing;
 }
@@ -75,6 +81,14 @@ void remove_step(const fs::path& step_folder) {
   fs::remove_all(hidden);
   fs::rename(step_folder, hidden);
   fs::remove_all(hidden);
+}
+
+void sync_folder(const fs::path& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  TUTTI_CHECK_ENV(fd >= 0, "cannot open {}: {}", folder.string(), detail::errno_text(errno));
+  const int failed = fsync(fd) != 0 ? errno : 0;
+  close(fd);
+  TUTTI_CHECK_ENV(failed == 0, "cannot sync {}: {}", folder.string(), detail::errno_text(failed));
 }
 
 }  // namespace tutti::train

@@ -31,4 +31,7 @@ std::optional<int64_t> step_of(const std::filesystem::path& path);
 // Deletes a checkpoint. A kill in between leaves no part of it under its name.
 void remove_step(const std::filesystem::path& step_folder);
 
+// Returns when what was renamed into the folder, or away from it, is on the disk. EnvironmentError when that fails.
+void sync_folder(const std::filesystem::path& folder);
+
 }  // namespace tutti::train

@@ -9,8 +9,8 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/core/hash.h"
 #include "tutti/dist/dtensor.h"
-#include "tutti/io/safetensors.h"
 #include "tutti/io/safetensors_parts.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/ops/copy.h"
 #include "tutti/train/agreement.h"
 
@@ -85,7 +85,7 @@ uint64_t identity_of(const std::filesystem::path& path) {
 bool all_see(const std::vector<std::filesystem::path>& paths, comm::ProcessGroup* group) {
   if (group == nullptr || group->size() == 1) return true;
   std::vector<int64_t> seen(paths.size());
-  for (size_t i = 0; i < paths.size(); ++i) seen[i] = std::bit_cast<int64_t>(identity_of(paths[i]));
+  for (size_t i = 0; i < paths.size(); ++i) seen[i] = std::bit_cast<int64_t>(identity_of(safetensors_place(paths[i])));
   std::vector<int64_t> least = seen, most = seen;
   group->all_reduce_values<int64_t>(least, {comm::ReduceKind::min});
   group->all_reduce_values<int64_t>(most, {comm::ReduceKind::max});
@@ -122,7 +122,7 @@ void send_to_first_rank(SafetensorsParts& file, const std::string& name, const T
 }
 
 struct FileTensor {
-  const SafetensorsFile* file;
+  const SafetensorsShards* file;
   const io::SafetensorsEntry* entry;
   int64_t first, blocks;  // of all blocks of all tensors
 };
@@ -171,7 +171,7 @@ void write_tensors(const std::filesystem::path& path, const NamedTensors& tensor
   });
 }
 
-void read_tensors(const SafetensorsFile& file, const NamedTensors& tensors) {
+void read_tensors(const SafetensorsShards& file, const NamedTensors& tensors) {
   const NoGradScope no_grad;
   for (const auto& [name, tensor] : tensors) {
     const Box box = box_of(tensor);
@@ -179,7 +179,7 @@ void read_tensors(const SafetensorsFile& file, const NamedTensors& tensors) {
   }
 }
 
-void check_content(const SafetensorsFile& file, const NamedTensors& wanted) {
+void check_content(const SafetensorsShards& file, const NamedTensors& wanted) {
   std::string problems;
   for (const auto& [name, tensor] : wanted) {
     if (!file.contains(name)) {
@@ -199,20 +199,20 @@ void check_content(const SafetensorsFile& file, const NamedTensors& wanted) {
 
 Digests digests_of_files(const std::vector<std::filesystem::path>& paths, comm::ProcessGroup* group) {
   const int64_t rank = group == nullptr ? 0 : group->rank(), ranks = group == nullptr ? 1 : group->size();
-  std::deque<SafetensorsFile> files;
+  std::deque<SafetensorsShards> files;
   std::vector<FileTensor> tensors;
   std::vector<int64_t> hashes;
   if (!all_see(paths, group)) {
     Digests digests;  // each rank reads all of the files that it has
     on_all_ranks(group, [&] {
-      if (std::all_of(paths.begin(), paths.end(), [](const std::filesystem::path& path) { return std::filesystem::exists(path); })) digests = digests_of_files(paths, nullptr);
+      if (std::all_of(paths.begin(), paths.end(), [](const std::filesystem::path& path) { return std::filesystem::exists(safetensors_place(path)); })) digests = digests_of_files(paths, nullptr);
     });
     return digests;
   }
   on_all_ranks(group, [&] {
     int64_t count = 0;
     for (const std::filesystem::path& path : paths) {
-      for (const io::SafetensorsEntry& entry : files.emplace_back(path.string()).entries()) {
+      for (const io::SafetensorsEntry& entry : files.emplace_back(path).entries()) {
         tensors.push_back({&files.back(), &entry, count, (numel_of(entry.shape) + kDigestBlock - 1) / kDigestBlock});
         count += tensors.back().blocks;
       }

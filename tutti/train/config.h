@@ -65,6 +65,7 @@ struct ParallelismConfig {
   bool enable_sequence_parallel = true;
   bool enable_async_tensor_parallel = false;
   std::string fsdp_reshard_after_forward = "default";
+  int64_t reduce_scatter_max_input_buffers = 2;
 };
 
 struct OptimizerConfig {

@@ -154,9 +154,14 @@ std::vector<Field> make_fields() {
        .unit = ""},
       {TUTTI_KEY(parallelism, fsdp_reshard_after_forward),
        .doc = "with divided parameters, where ranks do not share memory and training.compile is false: whether a rank gives whole parameters back between forward "
-              "and backward; default: those of the repeated blocks",
+              "and backward; default: those of the repeated blocks; a number n: those, of which it keeps 1/n until backward and gathers the rest among n neighbours, such as the ranks of a host. "
+              "The numbers are the same",
        .unit = "",
-       .rule = one_of({"default", "always", "never"})},
+       .rule = {.choices = {"default", "always", "never"}, .or_count = true}},
+      {TUTTI_KEY(parallelism, reduce_scatter_max_input_buffers),
+       .doc = "with data_parallel_overlap = backward: how many buckets of gradients may be on their way at once. More help where the network is slower than backward, and each takes "
+              "the memory of a bucket and of what comes in. The numbers are the same",
+       .unit = "buckets", .rule = at_least(1)},
 
       {TUTTI_KEY(optimizer, name), .doc = "optimizer", .unit = "", .rule = one_of({"adamw", "sgd"}),
        .resuming = kFixed},

@@ -29,6 +29,7 @@ struct FieldRule {
   std::optional<double> also = std::nullopt;
   bool power_of_two = false;
   std::vector<std::string> choices = {};
+  bool or_count = false;  // beside the choices a whole number above 0 is legal, as a number or as text
   // The only value that this version supports, for keys that are reserved for later.
   std::optional<FieldValue> only = std::nullopt;
 };

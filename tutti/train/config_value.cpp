@@ -38,6 +38,11 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+// A whole number above 0, as to_toml() would write it.
+bool is_count(const std::string& text) {
+  return !text.empty() && text.size() < 10 && text[0] != '0' && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
 void check_number(const Field& field, double value) {
   const FieldRule& rule = field.rule;
   if (rule.also && value == *rule.also) return;
@@ -50,6 +55,7 @@ void check_number(const Field& field, double value) {
 void check_rule(const Field& field, const FieldValue& value) {
   if (const auto* text = std::get_if<std::string>(&value); text && !field.rule.choices.empty()) {
     const auto& choices = field.rule.choices;
+    if (field.rule.or_count && is_count(*text)) return;
     if (std::find(choices.begin(), choices.end(), *text) == choices.end()) {
       const std::string nearest = nearest_match(*text, choices);
       throw UsageError(fmt::format("expected {}, found '{}'{}", rule_words(field), *text,
@@ -91,6 +97,9 @@ void set_value(const Field& field, Config& config, const FieldValue& value) {
         if constexpr (std::is_same_v<T, double>) {
           if (const auto* whole = std::get_if<int64_t>(&value)) converted = static_cast<double>(*whole);
         }
+        if constexpr (std::is_same_v<T, std::string>) {
+          if (const auto* whole = std::get_if<int64_t>(&value); whole != nullptr && field.rule.or_count) converted = std::to_string(*whole);
+        }
         TUTTI_CHECK(std::holds_alternative<T>(converted), "expected {}, found {}", type_words(field), to_toml(value));
         check_rule(field, converted);
         *place(config) = std::get<T>(converted);
@@ -105,7 +114,7 @@ std::string type_words(const Field& field) {
 
 std::string rule_words(const Field& field) {
   const FieldRule& rule = field.rule;
-  if (!rule.choices.empty()) return fmt::format("one of: {}", fmt::join(rule.choices, ", "));
+  if (!rule.choices.empty()) return fmt::format("one of: {}{}", fmt::join(rule.choices, ", "), rule.or_count ? ", or a whole number above 0" : "");
   std::string words = rule.power_of_two ? "a power of two, " : "";
   if (std::isfinite(rule.min) && std::isfinite(rule.max)) {
     words += fmt::format("{} to {}", number_text(rule.min), number_text(rule.max));

@@ -34,4 +34,19 @@ DataDegrees data_degrees(const ParallelismConfig& config, int64_t all_ranks) {
   return {replicate, shard == -1 ? ranks / replicate : shard, tensor, expert};
 }
 
+int64_t copy_keepers(const ParallelismConfig& config, int64_t shard, bool is_shared) {
+  const std::string& policy = config.fsdp_reshard_after_forward;
+  if (policy == "never") return 1;
+  if (policy == "default" || policy == "always") return shard;
+  const int64_t keepers = std::stoll(policy);
+  std::string divisors;
+  for (int64_t d = 1; d <= shard; ++d) {
+    if (shard % d == 0) divisors += fmt::format("{}{}{}", divisors.empty() ? "" : ", ", d, d == 1 ? " (never)" : d == shard ? " (default)" : "");
+  }
+  TUTTI_CHECK(keepers <= shard && shard % keepers == 0, "parallelism.fsdp_reshard_after_forward = {} does not divide the {} ranks over which parameters are divided; expected {}", keepers, shard, divisors);
+  TUTTI_CHECK(keepers == 1 || keepers == shard || !is_shared, "parallelism.fsdp_reshard_after_forward = {}: {} ranks read one copy of the parameters in the memory of their host, gather nothing and "
+              "have nothing to give back; expected default, or a runtime.transport between hosts, such as gloo", keepers, shard);
+  return keepers;
+}
+
 }  // namespace tutti::train

@@ -27,4 +27,9 @@ void check_tensor_parallel(const Config& config);
 // The same for a degree of expert parallelism.
 void check_expert_parallel(const Config& config);
 
+// Among how many ranks those of `shard` keep the parameters of a block after its forward, by parallelism.fsdp_reshard_after_forward: 1, each keeps the whole;
+// `shard`, none keeps more than it stores. UsageError for a number that has no meaning there, see parallel::FullyShardOptions. `is_shared`: the ranks
+// read one copy in the memory of their host.
+int64_t copy_keepers(const ParallelismConfig& config, int64_t shard, bool is_shared);
+
 }  // namespace tutti::train

@@ -1,6 +1,8 @@
 // The experts of a run: their loads are counted over all ranks, and balanced once a step.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <vector>
 
 #include "tutti/train/expert_load.h"
@@ -27,6 +29,11 @@ class ExpertBalance {
   // Call when all shards of the step have run and before the optimizer changes anything. Adds the counts of the ranks and moves the biases of all routers,
   // equally on every rank; returns the loads. Collective; a model without experts communicates nothing.
   std::vector<ExpertLoad> finish_step();
+
+  // What the next step needs of this one, and its loads: of a run that outlives a rank. Empty for a model without experts. `loads` are those of finish_step(), or none before the first step.
+  std::vector<std::byte> record(std::span<const ExpertLoad> loads) const;
+  // The biases of a record again, and its loads.
+  std::vector<ExpertLoad> restore(std::span<const std::byte> record);
 
  private:
   const std::vector<nn::NamedMoE> layers_;

@@ -17,6 +17,7 @@ namespace tutti::train {
 namespace {
 
 constexpr auto kPrepareTimeout = std::chrono::minutes(10);
+constexpr auto kPatienceWithLeavers = std::chrono::seconds(60);
 
 // What optimizers step, in their order.
 std::vector<nn::NamedParameter> trained_parameters(const nn::Module& model) {
@@ -29,8 +30,8 @@ std::vector<nn::NamedParameter> trained_parameters(const nn::Module& model) {
 
 }  // namespace
 
-LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model)
-    : survivors_(survivors), group_(group), state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2), is_begun_(!survivors.job->text().empty()) {}
+LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model, size_t extra_bytes)
+    : survivors_(survivors), group_(group), state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2, static_cast<int64_t>(extra_bytes)), is_begun_(!survivors.job->text().empty()) {}
 
 std::function<Tensor(const nn::NamedParameter&)> LastingRun::master_memory() const {
   return [this](const nn::NamedParameter& p) {
@@ -55,11 +56,12 @@ void LastingRun::share_masters(const nn::Module& model) const {
   }
 }
 
-void LastingRun::begin(const StepFacts& facts, const std::string& text) {
+void LastingRun::begin(const StepFacts& facts, const std::string& text, std::span<const std::byte> extra) {
   group_.barrier();  // all values are there
   if (is_first()) {
     state_.set_applied(facts.step);
     state_.facts(facts.step) = facts;
+    std::copy(extra.begin(), extra.end(), state_.extra(facts.step).begin());
     state_.finished().store(facts.step);
     state_.vote().begin(facts.step);
     survivors_.job->leave_text(text);  // from here on the state counts
@@ -117,16 +119,22 @@ void LastingRun::write_gradients(std::span<const Tensor> stored) {
   }
 }
 
-void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer) {
+void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer, std::span<const std::byte> extra) {
   const NoGradScope no_grad;
   optimizer.check_step(gradients, facts.lr, facts.grad_scale);
   write_gradients(gradients);
-  if (is_first()) state_.facts(facts.step) = facts;
+  if (is_first()) {
+    state_.facts(facts.step) = facts;
+    std::copy(extra.begin(), extra.end(), state_.extra(facts.step).begin());
+  }
   may_be_lost_at("computed", facts.step);
   comm::StepVote vote = state_.vote();
   vote.prepare(survivors_.rank, survivors_.team, facts.step);
   may_be_lost_at("prepared", facts.step);
-  const comm::Verdict verdict = vote.decide(group_.size(), survivors_.team, facts.step, [&] { return survivors_.has_lost_one(); }, std::chrono::steady_clock::now() + kPrepareTimeout);
+  // A replacement that is ready joins after the step. Only a rank that has left for the next team without a step, because of an error that others do not have, is given up.
+  const auto now = std::chrono::steady_clock::now;
+  const auto patience = now() + kPatienceWithLeavers;
+  const comm::Verdict verdict = vote.decide(group_.size(), survivors_.team, facts.step, [&] { return survivors_.has_lost_one() || (survivors_.is_replaced() && now() > patience); }, now() + kPrepareTimeout);
   if (verdict.step != facts.step) {
     std::vector<std::string> late;
     for (int r = 0; r < group_.size(); ++r) {

@@ -18,8 +18,8 @@ namespace tutti::train {
 
 class LastingRun {
  public:
-  // `model` has no values yet; `survivors` and `group` must outlive this.
-  LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model);
+  // `model` has no values yet; `survivors` and `group` must outlive this. `extra_bytes`: of what a step changes beside parameters and optimizer.
+  LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model, size_t extra_bytes);
 
   // Memory for masters, for fully_shard(), and for the optimizer's state.
   std::function<Tensor(const nn::NamedParameter&)> master_memory() const;
@@ -30,13 +30,15 @@ class LastingRun {
   // Whether a team before has left the state of the run.
   bool is_begun() const { return is_begun_; }
   // The first values are in the masters and the optimizer's state. Collective.
-  void begin(const StepFacts& facts, const std::string& text);
+  void begin(const StepFacts& facts, const std::string& text, std::span<const std::byte> extra);
   // Finishes the step that the team before has committed, and returns its record. Collective.
   StepFacts recover(optim::Optimizer& optimizer);
+  // What was given with the step that recover() has returned.
+  std::span<const std::byte> recovered_extra() const { return state_.extra(committed_); }
 
   // A step: says that this rank has prepared it, and applies it when all have. Throws TeamIsOver, with masters and state as before, when a rank was lost
   // first. Collective.
-  void step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer);
+  void step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer, std::span<const std::byte> extra);
 
   // The step begins; what comes before is committed.
   void note_beginning();

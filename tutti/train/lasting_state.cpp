@@ -15,9 +15,10 @@ constexpr int64_t rounded(int64_t n, int64_t unit) { return (n + unit - 1) / uni
 
 }  // namespace
 
-// [header | applied step of each block | undo records | masters | states ... | gradients]
-LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states) : job_(std::move(job)), states_(states) {
-  uint64_t layout = hash64("lasting state") + states;
+// [header | extra of two steps | applied step of each block | undo records | masters | states ... | gradients]
+LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states, int64_t extra_bytes)
+    : job_(std::move(job)), states_(states), extra_bytes_(rounded(extra_bytes, 8)) {
+  uint64_t layout = hash64("lasting state") + states + static_cast<uint64_t>(extra_bytes_) * 131;
   for (const nn::NamedParameter& p : parameters) {
     TUTTI_ASSERT(p.parameter.dtype() == DType::f32, "the master of '{}' is no f32", p.name);
     const int64_t numel = p.parameter.numel();
@@ -28,12 +29,14 @@ LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector
   }
   array_bytes_ = rounded(std::max<int64_t>(array_bytes_, 1), kPage);
   undo_bytes_ = rounded(comm::UndoRecord::nbytes(static_cast<int64_t>(1 + states) * kSurvivalBlock * 4), kPage);
-  const int64_t applied_at = rounded(sizeof(Header), kPage);
+  const int64_t extra_at = rounded(sizeof(Header), kPage);
+  const int64_t applied_at = extra_at + rounded(2 * extra_bytes_, kPage);
   const int64_t undo_at = applied_at + rounded(static_cast<int64_t>(blocks_.size()) * 8, kPage);
   const int64_t arrays_at = undo_at + undo_bytes_ * job_->seats();
   nbytes_ = arrays_at + array_bytes_ * static_cast<int64_t>(2 + states);
   base_ = job_->map_state(nbytes_);
   header_ = reinterpret_cast<Header*>(base_);
+  extra_at_ = base_ + extra_at;
   applied_ = reinterpret_cast<std::atomic<int64_t>*>(base_ + applied_at);
   undo_at_ = base_ + undo_at;
   arrays_at_ = base_ + arrays_at;

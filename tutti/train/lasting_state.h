@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "tutti/job/host/job_file.h"
@@ -30,9 +31,9 @@ struct StepFacts {
 
 class LastingState {
  public:
-  // The state of these parameters, each with `states` tensors of the optimizer. All ranks of the job give the same. EnvironmentError when the host has
+  // The state of these parameters, each with `states` tensors of the optimizer, and `extra_bytes` of what else a step changes. All ranks of the job give the same. EnvironmentError when the host has
   // too little memory, UsageError when ranks of an earlier team had other parameters.
-  LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states);
+  LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states, int64_t extra_bytes = 0);
 
   // The whole of a parameter's master, of one of its states, and of its reduced gradient, which a rank writes before it has prepared a step.
   Tensor master(size_t parameter) const;
@@ -73,6 +74,8 @@ class LastingState {
   comm::StepVote vote() const { return comm::StepVote(header_->vote); }
   // The record of a step; of two steps that follow each other there is room.
   StepFacts& facts(int64_t step) const { return header_->facts[step % 2]; }
+  // What else is so after a step; as for the record, there is room for two steps.
+  std::span<std::byte> extra(int64_t step) const { return {extra_at_ + step % 2 * extra_bytes_, static_cast<size_t>(extra_bytes_)}; }
   // The last step after which all was done that follows a step: it is logged, validated, and saved.
   std::atomic<int64_t>& finished() const { return header_->finished; }
   std::atomic<int64_t>& told_deaths() const { return header_->told_deaths; }  // how many of the job's deaths are in the log
@@ -100,8 +103,9 @@ class LastingState {
   const size_t states_;
   std::vector<Place> places_;
   std::vector<Block> blocks_;
+  const int64_t extra_bytes_;  // a multiple of 8
   int64_t nbytes_ = 0, array_bytes_ = 0, undo_bytes_ = 0;
-  std::byte *base_ = nullptr, *undo_at_ = nullptr, *arrays_at_ = nullptr;
+  std::byte *base_ = nullptr, *extra_at_ = nullptr, *undo_at_ = nullptr, *arrays_at_ = nullptr;
   Header* header_ = nullptr;
   std::atomic<int64_t>* applied_ = nullptr;
 };

@@ -164,10 +164,10 @@ std::string render_report(const Report& report) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>{} - Tutti</title><style>{}</style></head>\n<body><header><h1>{}</h1>"
-      "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}\n<div class=\"facts\">{}{}{}{}</div>\n{}</main></body>"
+      "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}{}\n{}\n<div class=\"facts\">{}{}{}{}</div>\n{}</main></body>"
       "</html>\n",
       title, kReportStyle, title, escape_html(report.config.model.name), escape_html(report.config.model.flavor),
-      tiles(report), plots(report), render_expert_loads(report.records), samples(report.samples), facts("Model", report.model),
+      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.ranks), report.timeline ? render_timeline(*report.timeline) : "", samples(report.samples), facts("Model", report.model),
       facts("Machine", report.machine), facts("Peak memory of a step, rank 0", report.memory),
       facts("Ranks that were lost", lost_ranks(report.records)), configuration(report.config));
 }

@@ -11,6 +11,7 @@
 
 #include "tutti/train/config.h"
 #include "tutti/train/metrics.h"
+#include "tutti/train/rank_charts.h"
 
 namespace tutti::train {
 
@@ -29,6 +30,8 @@ struct Report {
   std::vector<std::pair<std::string, std::string>> model;    // "parameters" -> "2,883,584"
   std::vector<std::pair<std::string, std::string>> machine;  // "CPU" -> "..."
   std::vector<std::pair<std::string, std::string>> memory = {};  // "activations" -> "41.2 MiB (62 %)"
+  std::vector<RankMemoryBars> ranks = {};
+  std::optional<StepTimeline> timeline = std::nullopt;
 };
 
 std::string render_report(const Report& report);

@@ -8,7 +8,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/core/ulps.h"
-#include "tutti/io/safetensors.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/config_fields.h"
 #include "tutti/train/config_toml.h"
@@ -37,7 +37,7 @@ Source open_source(const fs::path& path) {
     return source;
   }
   TUTTI_CHECK(fs::exists(path, none), "{} does not exist; expected a run folder, a checkpoint, a .safetensors file or a metrics.jsonl", path.string());
-  if (fs::exists(path / kModelFile, none)) {
+  if (fs::exists(safetensors_place(path / kModelFile), none)) {
     source.named = path;
     return source;
   }
@@ -175,7 +175,7 @@ std::optional<TensorDifference> compare_tensors(int64_t step, const std::string&
 }
 
 void compare_files(int64_t step, const fs::path& a, const fs::path& b, RunDiff& diff) {
-  const SafetensorsFile in_a(a.string()), in_b(b.string());
+  const SafetensorsShards in_a(a), in_b(b);
   for (const auto& entry : in_a.entries()) {
     ++diff.tensors;
     if (!in_b.contains(entry.name)) {
@@ -197,7 +197,7 @@ void compare_checkpoints(int64_t step, const fs::path& a, const fs::path& b, Run
   const auto weights = [](const fs::path& path) { return fs::is_directory(path) ? path / kModelFile : path; };
   compare_files(step, weights(a), weights(b), diff);
   if (!fs::is_directory(a) || !fs::is_directory(b)) return;
-  const bool in_a = fs::exists(a / kOptimizerFile), in_b = fs::exists(b / kOptimizerFile);
+  const bool in_a = fs::exists(safetensors_place(a / kOptimizerFile)), in_b = fs::exists(safetensors_place(b / kOptimizerFile));
   TUTTI_CHECK_ENV(in_a == in_b, "{} lacks {}, which {} has; put back the file", (in_a ? b : a).string(), kOptimizerFile, (in_a ? a : b).string());
   if (in_a) compare_files(step, a / kOptimizerFile, b / kOptimizerFile, diff);
   if (diff.differing.empty()) return;

@@ -28,6 +28,8 @@ class RunLog {
   void set_facts(std::vector<std::pair<std::string, std::string>> model) { report_.model = std::move(model); }
   // The composition of a step's peak memory (memory_report.h).
   void set_memory(std::vector<std::pair<std::string, std::string>> rows) { report_.memory = std::move(rows); }
+  void set_ranks(std::vector<RankMemoryBars> ranks) { report_.ranks = std::move(ranks); }
+  void set_timeline(StepTimeline timeline) { report_.timeline = std::move(timeline); }
   void sample(int64_t step, const std::string& text);
   // Writes report.html and sample.txt.
   void write_report();

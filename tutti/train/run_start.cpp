@@ -4,6 +4,7 @@
 #include "tutti/io/token_cache.h"
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/json_document.h"
 #include "tutti/train/agreement.h"
 #include "tutti/train/config_toml.h"
 #include "tutti/train/report.h"
@@ -12,6 +13,14 @@
 namespace tutti::train {
 namespace fs = std::filesystem;
 namespace {
+
+// Which job has begun the run with --fresh.
+constexpr const char* kJobFile = ".job";
+constexpr size_t kLargestJob = 1 << 12;
+
+bool was_begun_by(const fs::path& run, const std::string& job) {
+  return !job.empty() && fs::exists(run / kJobFile) && read_regular_file((run / kJobFile).string(), kLargestJob) == job;
+}
 
 std::string joined(const std::vector<std::string>& lines) {
   return fmt::format("\n  {}", fmt::join(lines, "\n  "));
@@ -89,11 +98,14 @@ void check_inputs(const Config& config, RunStart& start, RunData& data) {
 
 }  // namespace
 
-RunStart find_run(const Config& config, bool fresh, comm::ProcessGroup* group) {
+RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGroup* group) {
   RunStart start{.path = fs::path(config.run.dir) / config.run.name};
   int64_t step = -1;
   on_first_rank(group, [&] {
-    if (fresh || !fs::exists(start.path)) return;
+    const bool is_of_job = fresh.is_restart && was_begun_by(start.path, fresh.job);
+    start.moves_aside = fresh.is_asked && !is_of_job;
+    if (start.moves_aside || !fs::exists(start.path)) return;
+    if (fresh.is_asked) start.notes.push_back(fmt::format("--fresh was done when this job started first; {} goes on", start.path.string()));
     start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name);
     step = choose_checkpoint(*start.folder, start.notes);
     if (step < 0) return;
@@ -131,9 +143,10 @@ RunData open_run_data(const Config& config, const std::string& cache_folder, Run
   return data;
 }
 
-void settle_run(RunStart& start, const Config& config, bool fresh, const Tokenizer& tokenizer) {
+void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Tokenizer& tokenizer) {
   if (!start.folder) {
-    start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name, RunFolder::Options{.fresh = fresh});
+    start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name, RunFolder::Options{.fresh = start.moves_aside});
+    if (start.moves_aside && !fresh.job.empty()) write_file_atomically((start.path / kJobFile).string(), fresh.job);
     TUTTI_CHECK_ENV(!newest_checkpoint(start.folder->checkpoints()), "another run wrote checkpoints to {} meanwhile; start again to continue it",
                     start.path.string());
   }

@@ -10,6 +10,7 @@
 #include "tutti/comm/process_group.h"
 #include "tutti/io/token_corpus.h"
 #include "tutti/train/checkpoint.h"
+#include "tutti/train/fresh_start.h"
 #include "tutti/train/run_folder.h"
 
 namespace tutti::train {
@@ -20,6 +21,7 @@ struct RunStart {
   std::optional<std::filesystem::path> checkpoint;  // the checkpoint that the run resumes from, the same on all ranks
   TrainState saved;                                 // the state in that checkpoint
   std::vector<std::string> notes;                   // messages for the user, on rank 0
+  bool moves_aside = false;                         // on rank 0: an old run, for this one begins anew
   bool is_in_memory = false;                        // the run goes on from memory that has outlived a rank (survivors.h)
 
   bool continues() const { return checkpoint.has_value() || is_in_memory; }
@@ -27,7 +29,7 @@ struct RunStart {
 
 // Looks for a run to resume. All ranks call it. UsageError when fixed settings were changed; EnvironmentError
 // when another run uses the folder, or none of its checkpoints is complete.
-RunStart find_run(const Config& config, bool fresh, comm::ProcessGroup* group);
+RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGroup* group);
 
 // The run that the ranks of an earlier team have left in memory, with `state_json`, the state with which it started. All ranks call it.
 RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group);
@@ -44,6 +46,6 @@ struct RunData {
 RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start, comm::ProcessGroup* group);
 
 // Locks the folder if that has not been done yet, and writes configuration and tokenizer to it. Called by rank 0.
-void settle_run(RunStart& start, const Config& config, bool fresh, const Tokenizer& tokenizer);
+void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Tokenizer& tokenizer);
 
 }  // namespace tutti::train

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tutti/nn/moe.h"
+#include "tutti/parallel/parameter_copies.h"
 #include "tutti/train/plan_layouts.h"
 
 namespace tutti::train {
@@ -32,16 +33,19 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
                  : degrees.replicate == 1   ? dist::mesh_from_group(group->shared_from_this(), "cpu", {.names = {"dp_shard"}})
                                         : dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard}, {.names = {"dp_replicate", "dp_shard"}});
   options.memory = std::move(memory);
-  if (config.fsdp_reshard_after_forward != "default") options.reshard_after_forward = config.fsdp_reshard_after_forward == "always";
+  const bool is_shared = parallel::shares_memory(*options.mesh->group(options.mesh->ndim() - 1));
+  const bool is_always = config.fsdp_reshard_after_forward == "always", is_never = config.fsdp_reshard_after_forward == "never";
+  options.reshard_after_forward = copy_keepers(config, degrees.shard, is_shared);
+  const bool experts_give_back = !is_never;  // they lie on fewer ranks
   for (const nn::NamedMoE& moe : divided.experts != nullptr ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) {
     if (divided.expert_storage != nullptr) {
-      parallel::fully_shard(*moe.layer->experts, {.mesh = divided.expert_storage, .reshard_after_forward = options.reshard_after_forward});
+      parallel::fully_shard(*moe.layer->experts, {.mesh = divided.expert_storage, .reshard_after_forward = experts_give_back});
       continue;
     }
     for (const nn::NamedParameter& p : moe.layer->experts->named_parameters()) options.ignored_params.push_back(p.parameter);
   }
   for (const nn::NamedModule& block : repeated_blocks(model)) parallel::fully_shard(*block.module, options);
-  if (config.fsdp_reshard_after_forward == "default") options.reshard_after_forward.reset();
+  if (!is_always && !is_never) options.reshard_after_forward.reset();
   return parallel::fully_shard(model, options);
 }
 

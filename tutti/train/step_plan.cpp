@@ -252,9 +252,11 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
   if (plan.degrees.shard == 1 || lasts) return masters;
   if (plan.is_shared) return masters + own_pages;
   // The peak is where backward begins: the last block has been gathered, and the one before it is on its way.
-  const bool keeps_all = config.training.compile || config.parallelism.fsdp_reshard_after_forward == "never" || blocks.empty();
+  const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
+  const bool keeps_all = config.training.compile || keepers == 1 || blocks.empty();
   const int64_t block = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
-  return masters + (keeps_all ? pages : std::min(pages, root + 2 * block) + block / plan.degrees.shard);
+  const int64_t kept = keepers == plan.degrees.shard ? 0 : (std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) - 2 * block) / keepers;  // of the blocks before
+  return masters + (keeps_all ? pages : std::min(pages, root + 2 * block) + block / plan.degrees.shard + std::max<int64_t>(kept, 0));
 }
 
 // What gradients take while ranks exchange them.
@@ -273,12 +275,15 @@ int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) 
     return is_every_round(config) ? ranks : count;
   }();
   int64_t most = 0;  // beside the gradients that wait: what is copied together, what comes in, and what is finished of a large parameter
+  int64_t coming_in = 0;  // of one bucket
   for (const parallel::GradientBucket& bucket : parallel::buckets_of(layout, parallel::Keepers(layout.size(), static_cast<int>(rank), static_cast<int>(ranks)))) {
     const int64_t bytes = kF32 * bucket.numel;
     const int64_t finished = bucket.is_large ? f32_block(layout[bucket.parts[0].parameter][0]) / plan.degrees.shard : bytes;
+    coming_in = std::max(coming_in, (all_nodes * bytes + ranks - 1) / ranks);
     most = std::max(most, finished + (bucket.is_large ? 0 : nodes * bytes) + (all_nodes * bytes + ranks - 1) / ranks);
   }
-  return nodes * sets + most;
+  const bool overlaps = config.parallelism.data_parallel_overlap == "backward" && config.numerics.virtual_shards >= 2 * ranks;
+  return nodes * sets + most + (overlaps ? (config.parallelism.reduce_scatter_max_input_buffers - 1) * coming_in : 0);
 }
 
 RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
@@ -305,13 +310,17 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     for (const PlannedParameter& p : parameters) {
       of(memory, MemoryCategory::optimizer) += moments * kF32 * numel_of(p.sizes) / plan.ranks;
       of(memory, MemoryCategory::gradients) += kF32 * numel_of(p.sizes) / plan.ranks;
+      const auto [parts, index, adders] = division_of(p, plan, rank);
+      if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * f32_block(part_sizes(p.sizes, index, parts, cut));
     }
     of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
     return memory;
   }
   for (const PlannedParameter& p : parameters) {
     const auto [parts, index, adders] = division_of(p, plan, rank);
-    of(memory, MemoryCategory::optimizer) += moments * f32_block(part_sizes(p.sizes, index, parts, p.is_expert ? dist::Cut::halving : cut));
+    const int64_t part = f32_block(part_sizes(p.sizes, index, parts, p.is_expert ? dist::Cut::halving : cut));
+    of(memory, MemoryCategory::optimizer) += moments * part;
+    if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * part;  // what is saved in the background
   }
   return memory;
 }
@@ -341,15 +350,21 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
   return bytes;
 }
 
-// Blocks that a rank gives back between forward and backward are gathered twice for each shard, other parameters once a step.
+// Blocks that a rank gives back between forward and backward are gathered twice for each shard, other parameters once a step. For backward they come
+// from those among which they were kept.
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
-  const bool keeps_all = config.training.compile || config.parallelism.fsdp_reshard_after_forward == "never";
-  const int64_t rounds = (config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data();
-  int64_t bytes = 0;
-  for (const PlannedParameter& p : parameters) bytes += numel_of(p.sizes) * itemsize(p.use_dtype) * (keeps_all || p.block < 0 ? 1 : 2 * rounds);
-  const auto shards = static_cast<double>(plan.degrees.shard);
-  return static_cast<double>(bytes) * (shards - 1) / shards;
+  const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
+  const bool keeps_all = config.training.compile || keepers == 1;
+  const auto rounds = static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
+  const auto of_others = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
+  double bytes = 0;
+  for (const PlannedParameter& p : parameters) {
+    const auto whole = static_cast<double>(numel_of(p.sizes) * itemsize(p.use_dtype));
+    const double forward = whole * of_others(plan.degrees.shard), backward = whole * of_others(keepers);
+    bytes += keeps_all || p.block < 0 ? forward : rounds * (forward + backward);
+  }
+  return bytes;
 }
 
 // Rows that go to experts are counted as if all experts had equally many.
@@ -367,6 +382,7 @@ StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, d
 StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
   TUTTI_CHECK(degrees.data() * degrees.tensor == ranks, "a plan of {} x {} data ranks of {} for {}", degrees.replicate, degrees.shard, degrees.tensor, ranks);
   parallel::shards_of_rank(config_.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
+  if (degrees.shard > 1) copy_keepers(config_.parallelism, degrees.shard, is_shared);
   std::unique_ptr<State>& state = states_[{degrees.tensor, degrees.expert}];
   if (state == nullptr) {
     Config divided = config_;

@@ -80,7 +80,12 @@ TrainerResult train_in_team(const Config& config, TrainerOptions options, const 
 
 }  // namespace
 
-bool Survivors::has_lost_one() const { return is_replaced() || liveness->find_dead() >= 0; }
+bool Survivors::has_lost_one() const {
+  if (liveness->find_dead() >= 0) return true;
+  if (!is_replaced()) return false;
+  const std::vector<comm::TeamMember> newest = job->members(job->team());
+  return std::any_of(members.begin(), members.end(), [&](const comm::TeamMember& m) { return std::find(newest.begin(), newest.end(), m) == newest.end(); });
+}
 
 TrainerResult train_with_survivors(const Config& config, const TrainerOptions& options, const SurvivorPlace& place) {
   const std::shared_ptr<comm::JobFile> job = comm::JobFile::inherited();
@@ -95,7 +100,7 @@ TrainerResult train_with_survivors(const Config& config, const TrainerOptions& o
       return train_in_team(config, options, place, *team, store);
     } catch (const Error& error) {
       // An error that a death has caused on this rank is not always one that says so.
-      const bool is_loss = dynamic_cast<const comm::PeerError*>(&error) != nullptr || dynamic_cast<const TeamIsOver*>(&error) != nullptr || team->has_lost_one();
+      const bool is_loss = dynamic_cast<const comm::PeerError*>(&error) != nullptr || dynamic_cast<const TeamIsOver*>(&error) != nullptr || team->has_lost_one() || team->is_replaced();
       if (!is_soon_replaced(*team, is_loss ? kCertainLoss : kPossibleLoss)) throw;
     }
   }

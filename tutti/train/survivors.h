@@ -23,7 +23,7 @@ struct Survivors {
   int rank = 0;
   std::unique_ptr<comm::Liveness> liveness;  // of the members
 
-  // Whether the team is over: a member is gone, or another team begins.
+  // Whether a member is gone: it has died, or the launcher has begun a team without it. A team with one more has lost nobody.
   bool has_lost_one() const;
   // Whether another team begins, because a member is gone or one joins.
   bool is_replaced() const { return job->team() != team; }

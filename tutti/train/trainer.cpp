@@ -14,6 +14,7 @@
 #include "tutti/optim/grad_norm.h"
 #include "tutti/parallel/dispatch_counts.h"
 #include "tutti/parallel/expert_shards.h"
+#include "tutti/parallel/parameter_copies.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_span.h"
@@ -38,6 +39,7 @@
 #include "tutti/train/signals.h"
 #include "tutti/train/step_plan.h"
 #include "tutti/train/step_profiler.h"
+#include "tutti/train/step_timeline_recorder.h"
 #include "tutti/train/survivors.h"
 #include "tutti/train/tensor_ranks.h"
 
@@ -55,8 +57,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::
 }
 
 // The state of the run in memory that outlives a rank; null where no rank is survived.
-std::unique_ptr<LastingRun> make_lasting(const Config& config, const TrainerOptions& options, const nn::Module& model) {
-  return options.survivors == nullptr ? nullptr : std::make_unique<LastingRun>(*options.survivors, *options.group, config, model);
+std::unique_ptr<LastingRun> make_lasting(const Config& config, const TrainerOptions& options, const nn::Module& model, const ExpertBalance& experts) {
+  return options.survivors == nullptr ? nullptr : std::make_unique<LastingRun>(*options.survivors, *options.group, config, model, experts.record({}).size());
 }
 
 LrSchedule make_schedule(const Config& config) {
@@ -76,9 +78,9 @@ class Trainer {
               {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
         model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
-        lasting_(make_lasting(config, options, *model_)),
+        experts_(*model_, config.model.load_balance_coeff, group_), lasting_(make_lasting(config, options, *model_, experts_)),
         sharded_(shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)),
-        experts_(*model_, config.model.load_balance_coeff, group_), schedule_(make_schedule(config)),
+        schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
                 "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
@@ -93,12 +95,13 @@ class Trainer {
     const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .tensor = tensor_.mesh == nullptr ? 1 : tensor_.mesh->size(), .replicas = tensor_.expert_replicas.get()};
     shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
+    shards_->set_reduce_scatter_max_input_buffers(config.parallelism.reduce_scatter_max_input_buffers);
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
                         config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh,
                         config.parallelism.enable_async_tensor_parallel);
     if (config.training.compile && !lasting_) optimizer_->compile();
-    if (config.checkpoint.async) saver_.emplace(group_);
+    if (config.checkpoint.async) saver_.emplace(group_, *model_, *optimizer_);
     inputs_ = std::move(data.inputs);
   }
 
@@ -112,10 +115,12 @@ class Trainer {
   StepRecord record_of(const StepFacts& facts);
   int64_t run_shards(int64_t first_row, double* data_ms);
   void load();
+  int64_t missing_checkpoint() const;
   void save(const std::filesystem::path& folder, RunLog* log);
   static void note_saved(RunLog* log, const std::filesystem::path& step_folder);
   double validate();
   std::string beginning();
+  std::vector<RankMemoryBars> memory_of_ranks(bool is_shared) const;
 
   Config config_;
   comm::ProcessGroup* group_;
@@ -128,9 +133,9 @@ class Trainer {
   std::unique_ptr<models::LanguageModel> model_;
   const TensorRanks tensor_;         // where the model is divided over ranks
   comm::ProcessGroup* const data_group_;  // the ranks that share the batch
+  ExpertBalance experts_;
   const std::unique_ptr<LastingRun> lasting_;       // where the run outlives a rank
   std::optional<parallel::ShardedModule> sharded_;  // where parameters are divided over ranks
-  ExpertBalance experts_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LrSchedule schedule_;
   models::ForwardOptions forward_;
@@ -139,6 +144,7 @@ class Trainer {
   std::optional<ShardStep> shard_step_;
   std::optional<BackgroundSaver> saver_;  // with checkpoint.async
   std::optional<StepFacts> unfinished_;  // a step of an earlier team that is committed, but neither logged nor saved
+  std::vector<ExpertLoad> unfinished_loads_;  // of it
   std::vector<LostRank> lost_;           // since the last step that is logged
   size_t told_losses_ = 0;               // of the run, with those of lost_
   int64_t rows_per_shard_ = 0;
@@ -196,6 +202,7 @@ StepRecord Trainer::train_step() {
     const ModuleScope module("gradients");
     return shards_->finish();
   }();
+  if (saver_) saver_->before_change();
   const auto loss = static_cast<float>(sums.loss / static_cast<double>(valid));
   record.comm_ms = ranks_ > 1 ? milliseconds(Clock::now() - reduce) : 0.0;
 
@@ -214,8 +221,10 @@ StepRecord Trainer::train_step() {
     const StepFacts facts{.step = record.step, .next_row = state_.next_row + rows, .tokens_seen = state_.tokens_seen + tokens, .optimizer_steps = optimizer_->steps_taken() + 1,
                           .lr = record.lr, .grad_scale = grad_scale, .loss = loss, .grad_norm = norm, .step_ms = milliseconds(Clock::now() - begin), .data_ms = record.data_ms,
                           .comm_ms = record.comm_ms, .is_computed = 1};
-    lasting_->step(sums.gradients, facts, *optimizer_);
+    const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
+    lasting_->step(sums.gradients, facts, *optimizer_, experts_.record(record.experts));
   } else {
+    const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
     optimizer_->step(sums.gradients, record.lr, grad_scale);
   }
   state_.step += 1;
@@ -252,7 +261,7 @@ void Trainer::finish_record(StepRecord& record, double seconds) {
 
 // The step was committed, but a rank was lost before its log was written.
 StepRecord Trainer::record_of(const StepFacts& facts) {
-  StepRecord record{.step = facts.step, .loss = static_cast<float>(facts.loss), .grad_norm = facts.grad_norm, .lr = facts.lr, .data_ms = facts.data_ms, .comm_ms = facts.comm_ms};
+  StepRecord record{.step = facts.step, .loss = static_cast<float>(facts.loss), .grad_norm = facts.grad_norm, .lr = facts.lr, .data_ms = facts.data_ms, .comm_ms = facts.comm_ms, .experts = unfinished_loads_};
   finish_record(record, facts.step_ms / 1e3);
   return record;
 }
@@ -277,6 +286,15 @@ void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
   }
 }
 
+// The step of the last checkpoint that was due, if it was being written in the background when a rank was lost, and is not there; 0: none. The same on all ranks.
+int64_t Trainer::missing_checkpoint() const {
+  if (!saver_ || !goes_on() || unfinished_ || config_.checkpoint.every <= 0) return 0;
+  const int64_t due = std::min(state_.step, lasting_->finished()) / config_.checkpoint.every * config_.checkpoint.every;
+  const auto newest = newest_checkpoint(start_.path / "checkpoint");
+  const bool is_there = due == 0 || (newest && *step_of(*newest) >= due);
+  return value_of_first_rank(group_, is_there ? 0 : due);
+}
+
 // Says that a checkpoint is whole; an empty path says nothing.
 void Trainer::note_saved(RunLog* log, const std::filesystem::path& step_folder) {
   if (log != nullptr && !step_folder.empty()) log->note(fmt::format("saved {}", step_folder.string()));
@@ -292,6 +310,7 @@ void Trainer::load() {
     told_losses_ = lasting_->told() + lost_.size();
     // The end of the run tells what was lost with the last step.
     const bool is_last = facts.step >= config_.training.steps && !lost_.empty();
+    unfinished_loads_ = experts_.restore(lasting_->recovered_extra());
     if (facts.is_computed != 0 && (facts.step > lasting_->finished() || is_last)) unfinished_ = facts;
   } else if (start_.continues()) {
     state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_, group_);
@@ -304,8 +323,23 @@ void Trainer::load() {
     without_files.corpus.files.clear();
     TrainState left = state_;
     left.inputs = std::move(without_files);
-    lasting_->begin({.step = state_.step, .next_row = state_.next_row, .tokens_seen = state_.tokens_seen, .optimizer_steps = optimizer_->steps_taken()}, state_json_of({left, {}}));
+    lasting_->begin({.step = state_.step, .next_row = state_.next_row, .tokens_seen = state_.tokens_seen, .optimizer_steps = optimizer_->steps_taken()}, state_json_of({left, {}}), experts_.record({}));
   }
+}
+
+// On rank 0, the memory of all ranks: what each had at its highest peak, and what was planned. Collective.
+std::vector<RankMemoryBars> Trainer::memory_of_ranks(bool is_shared) const {
+  std::vector<int64_t> measured(static_cast<size_t>(ranks_ * kNumMemoryCategories), 0);
+  std::ranges::copy(memory_.at_peak_by_category, measured.begin() + rank_ * kNumMemoryCategories);
+  if (ranks_ > 1) group_->all_reduce_values<int64_t>(measured);  // each place has one summand that is not 0
+  if (rank_ != 0) return {};
+  const StepPlan plan = StepPlanner(config_).plan(ranks_, is_shared);
+  std::vector<RankMemoryBars> ranks;
+  for (size_t r = 0; r < static_cast<size_t>(ranks_); ++r) {
+    ranks.push_back({.planned = plan.of_ranks[r % plan.of_ranks.size()].by_category});
+    std::copy_n(measured.begin() + static_cast<ptrdiff_t>(r * kNumMemoryCategories), kNumMemoryCategories, ranks.back().measured.begin());
+  }
+  return ranks;
 }
 
 // What the run says first.
@@ -349,6 +383,11 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
   }
 
+  if (const int64_t missing = missing_checkpoint(); missing > 0) {
+    if (log) log->note(fmt::format("the checkpoint of step {} was lost with a rank that wrote it; step {} is saved in its place", missing, state_.step));
+    save(start_.path / "checkpoint", log ? &*log : nullptr);
+  }
+  StepTimelineRecorder recorder(config_.metrics.report, group_);
   StepProfiler profiler(config_.profiler, start_.path / "trace", rank_);
   const auto tell = [&](const std::string& note) {
     if (log && !note.empty()) log->note(note);
@@ -362,8 +401,11 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       record = record_of(*std::exchange(unfinished_, std::nullopt));
     } else {
       tell(profiler.before_step());
+      recorder.before_step();
       record = train_step();
       tell(profiler.after_step());
+      std::optional<StepTimeline> timeline = recorder.after_step(state_.step);
+      if (log && timeline) log->set_timeline(std::move(*timeline));
     }
     const bool last = state_.step == config_.training.steps, ends = state_.step == end;
     record.lost_ranks = std::exchange(lost_, {});
@@ -381,6 +423,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       saved = state_.step;
     }
     if (lasting_) lasting_->note_finished(state_.step, told_losses_);
+    if (news[1] > 0 && saver_) note_saved(log ? &*log : nullptr, saver_->wait());  // the next team has other writers
     if (news[1] > 0) throw TeamIsOver(fmt::format("step {} is done, and another team goes on", state_.step));
     result.step = state_.step;
     result.loss = record.loss;
@@ -398,6 +441,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     sampling.mesh = tensor_.mesh;
     text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sampling);
   }
+  const bool is_shared = !sharded_ || sharded_->is_shared();
+  std::vector<RankMemoryBars> ranks = config_.metrics.report ? memory_of_ranks(is_shared) : std::vector<RankMemoryBars>();
   if (log) {
     if (samples) {
       log->sample(state_.step, text);
@@ -405,9 +450,9 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
     if (memory_.peak_bytes > 0) {
       auto rows = memory_rows(memory_);
-      const bool is_shared = !sharded_ || sharded_->is_shared();
       rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
       log->set_memory(rows);
+      log->set_ranks(std::move(ranks));
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
     }
     log->write_report();
@@ -429,7 +474,7 @@ TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
   // A wrong name, and what cannot fit, are said before the data is read.
   const std::string left = options.survivors == nullptr ? "" : options.survivors->job->text();
-  if (left.empty()) check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, true, machine_memory());  // else the state has its memory
+  if (left.empty()) check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, options.group == nullptr || parallel::shares_memory(*options.group), machine_memory());  // else the state has its memory
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
   RunStart start = left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);

@@ -7,13 +7,14 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/train/config.h"
+#include "tutti/train/fresh_start.h"
 
 namespace tutti::train {
 
 struct Survivors;
 
 struct TrainerOptions {
-  bool fresh = false;               // move an old run aside instead of resuming it
+  FreshStart fresh = {};            // whether to move an old run aside instead of resuming it
   std::string cache_folder;         // for tokenizers and tokenized data; empty: no cache
   comm::ProcessGroup* group = nullptr;  // null: one rank
   bool quiet = false;               // no status lines

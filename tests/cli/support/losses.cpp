@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -55,19 +56,19 @@ class Loser {
     std::string outcome;
     Clock::duration time;
   };
-  std::string flags(bool narrow, bool compiled) const {
-    return fmt::format("{} -n 4{}{}{}", kTrain, narrow ? " --training.mixed_precision_param=bfloat16" : "", compiled ? " --training.compile=true" : "",
+  std::string flags(bool narrow, bool compiled, bool experts) const {
+    return fmt::format("{} -n 4{}{}{}{}", kTrain, experts ? " --model.flavor=tiny_moe --data.tokenizer=byte" : "", narrow ? " --training.mixed_precision_param=bfloat16" : "", compiled ? " --training.compile=true" : "",
                        layout_ == LossLayout::shards ? " --parallelism.data_parallel_replicate_degree=1 --parallelism.data_parallel_shard_degree=-1" : "");
   }
 
   // The run without survival, one rank lost or not, is what it always was.
-  const Undisturbed& undisturbed(bool narrow, bool compiled) {
-    auto& known = undisturbed_[{narrow, compiled}];
+  const Undisturbed& undisturbed(bool narrow, bool compiled, bool experts) {
+    auto& known = undisturbed_[{narrow, compiled, experts}];
     if (!known.outcome.empty()) return known;
     const Workplace work;
     write_tiny_run(work);
     const auto begin = Clock::now();
-    const Output whole = work.tutti(flags(narrow, compiled));
+    const Output whole = work.tutti(flags(narrow, compiled, experts));
     if (whole.status != 0) throw Failure{"the undisturbed run failed: " + whole.err};
     known = {outcome_of(work), Clock::now() - begin};
     return known;
@@ -75,15 +76,15 @@ class Loser {
 
   // Returns whether a rank was lost.
   bool lose_one() {
-    const bool narrow = draw(4) == 0, compiled = draw(4) == 0;
-    const Undisturbed& expected = undisturbed(narrow, compiled);
+    const bool narrow = draw(4) == 0, compiled = draw(4) == 0, in_background = draw(3) == 0, experts = draw(4) == 0;
+    const Undisturbed& expected = undisturbed(narrow, compiled, experts);
     const int replacements = draw(3);
     const int blows = 1 + draw(3);       // moments
     const int at_once = draw(4) == 0 ? 2 : 1;
-    history_ = fmt::format("{}{} replacements, {} moments, {} at once: ", narrow ? "bf16, " : "", replacements, blows, at_once);
+    history_ = fmt::format("{}{}{}{} replacements, {} moments, {} at once: ", narrow ? "bf16, " : "", in_background ? "saved in the background, " : "", experts ? "experts, " : "", replacements, blows, at_once);
     const Workplace work;
     write_tiny_run(work);
-    const int pid = work.start(fmt::format("{} --training.survive_rank_loss=true --max-restarts={}", flags(narrow, compiled), replacements));
+    const int pid = work.start(fmt::format("{} --training.survive_rank_loss=true --max-restarts={}{}", flags(narrow, compiled, experts), replacements, in_background ? " --checkpoint.async=true" : ""));
     int status = 0, killed = 0;
     bool over = false;
     const auto look = [&] { return over = over || waitpid(pid, &status, WNOHANG) == pid; };
@@ -120,7 +121,7 @@ class Loser {
 
   const LossLayout layout_;
   std::mt19937_64 random_;
-  std::map<std::pair<bool, bool>, Undisturbed> undisturbed_;
+  std::map<std::array<bool, 3>, Undisturbed> undisturbed_;
   std::string history_;
   std::map<std::string, int> counts_;
   std::vector<double> seconds_;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <functional>
 #include <map>
+#include <string_view>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
@@ -43,14 +45,19 @@ struct Model final : nn::Module {
   Tensor losses(const Tensor& tokens, const Tensor& labels, bool checkpoints) const {
     Tensor x = embed(tokens);
     for (const nn::Child<Block>& block : *blocks) {
-      const auto run = [&block](std::span<const Tensor> inputs) { return block(inputs[0]); };
+      const auto run = [&](std::span<const Tensor> inputs) {
+        if (before_read) before_read(autograd::is_backward_running() ? "recompute" : "block");
+        return block(inputs[0]);
+      };
       x = checkpoints ? checkpoint(run, std::span(&x, 1)) : run(std::span(&x, 1));
     }
+    if (before_read) before_read("head");
     return cross_entropy(matmul(mul(x, frozen.use()), transpose(embed->weight, 0, 1), {.out_dtype = DType::f32}), labels);
   }
   nn::Child<nn::Embedding> embed;
   nn::Child<nn::ModuleList<Block>> blocks;
   nn::Parameter frozen;
+  std::function<void(std::string_view what)> before_read = {};  // a rank that reads late
 };
 
 inline Tensor numbers(int64_t step, int64_t shard, int64_t salt) {
@@ -63,12 +70,14 @@ struct Options {
   int replicas = 1;
   Schedule schedule = Schedule::once_a_step;
   Overlap overlap = Overlap::none;
-  std::optional<bool> reshard = {};
+  std::optional<ReshardAfterForward> reshard = {};
   int dim = 0;
   DType dtype = DType::f32;
   bool compiled = false, checkpoints = false, values_before = false, sgd = false;
   int64_t input_buffers = 2;
   int prefetch = 1;
+  std::function<void(std::string_view what)> before_read = {};
+  bool evaluates = false;  // after each step, and steps once more without another exchange
 };
 
 struct Trained {
@@ -85,6 +94,7 @@ inline dist::Mesh mesh_for(const comm::ProcessGroup& group, int replicas) {
 inline Trained train(comm::ProcessGroup* group, const Options& o) {
   seed_all(5);
   Model model;
+  model.before_read = o.before_read;
   if (o.dtype != DType::f32) model.to(o.dtype);
   std::optional<ShardedModule> sharded;
   if (o.values_before) nn::initialize(model);
@@ -125,6 +135,14 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
     result.losses.push_back(std::bit_cast<uint64_t>(sums.loss));
     result.norms.push_back(std::bit_cast<uint32_t>(norm));
     optimizer->step(sums.gradients, 0.02, optim::clip_scale(norm, 1.0));
+    if (!o.evaluates) continue;
+    {
+      const NoGradScope no_grad;
+      if (o.before_read) o.before_read("evaluation");
+      const Tensor losses = cast(model.losses(numbers(step, 1, 2), numbers(step, 2, 7), false), DType::f64);
+      for (int64_t i = 0; i < losses.numel(); ++i) result.losses.push_back(std::bit_cast<uint64_t>(losses.data<double>()[i]));
+    }
+    optimizer->step(sums.gradients, 0.01, 1.0);
   }
   for (const nn::NamedParameter& p : model.named_parameters()) {
     const NoGradScope no_grad;
@@ -140,6 +158,7 @@ inline void expect_the_bits_of_one_rank(int ranks, const Options& options, const
   alone.compiled = alone.checkpoints = false;
   alone.schedule = Schedule::once_a_step;
   alone.overlap = Overlap::none;
+  alone.before_read = nullptr;
   const Trained expected = train(nullptr, alone);
   std::vector<Trained> results(static_cast<size_t>(ranks));
   comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { results[static_cast<size_t>(group.rank())] = train(&group, options); }, {.transport = transport});

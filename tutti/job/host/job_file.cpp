@@ -126,7 +126,8 @@ std::vector<RankDeath> JobFile::deaths() const {
 
 bool JobFile::has_ended() const { return header_->has_ended.load(std::memory_order_acquire) != 0; }
 void JobFile::set_ready(int seat, pid_t pid) { header_->ready[seat].store(pid, std::memory_order_release); }
-bool JobFile::is_ready(int seat, pid_t pid) const { return header_->ready[seat].load(std::memory_order_acquire) == pid; }
+bool JobFile::is_ready(int seat) const { return header_->ready[seat].load(std::memory_order_acquire) != 0; }
+void JobFile::expect_replacement(int seat) { header_->ready[seat].store(0, std::memory_order_release); }
 
 void JobFile::leave_text(const std::string& text) {
   TUTTI_CHECK_ENV(text.size() <= kMaxText, "a text of {} bytes for the ranks that join a job; at most {} have room", text.size(), kMaxText);

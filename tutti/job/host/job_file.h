@@ -62,6 +62,7 @@ class JobFile {
   // ---- the launcher's part
   void publish_team(const std::vector<TeamMember>& members);
   void note_death(const TeamMember& member, int signal);
+  void expect_replacement(int seat);  // from now on is_ready() is about the process that is started next
   void end_job();  // nobody waits for a team any more
 
   // ---- the ranks' part
@@ -73,7 +74,7 @@ class JobFile {
   bool has_ended() const;
   // A replacement is ready to join; the launcher makes a team with it.
   void set_ready(int seat, pid_t pid);
-  bool is_ready(int seat, pid_t pid) const;
+  bool is_ready(int seat) const;
 
   // A text that the ranks leave for whoever joins them later, at most kMaxText bytes; "" at first. One rank writes it, once or over an equal one.
   static constexpr size_t kMaxText = 1 << 20;

@@ -7,8 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/host.h"
 
 namespace tutti::comm {
 
@@ -57,6 +61,21 @@ void tie_to_launcher(int number) {
                   "the launcher of this rank (pid {}) is gone; unset TUTTI_LAUNCHER_PID when this process has another set of "
                   "process numbers than its launcher, as in a container",
                   text);
+}
+
+// When a process began is field 22 of its stat, counted behind the name, which may hold anything.
+std::string launcher_identity() {
+  const char* text = std::getenv("TUTTI_LAUNCHER_PID");
+  const pid_t pid = text != nullptr ? std::atoi(text) : getppid();
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return "";
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string began;
+  for (int field = 3; field <= 22 && fields >> began; ++field) {
+  }
+  return fields ? fmt::format("{} {} {}", host_name(), pid, began) : "";
 }
 
 }  // namespace tutti::comm

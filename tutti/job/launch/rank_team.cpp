@@ -142,13 +142,15 @@ void RankTeam::regroup() {
     --restarts_left_;
     ++replacements_;
     std::fprintf(stderr, "tutti: starting rank %d again: restart %d of %d\n", first_.rank + local, first_.restart + replacements_, options_.max_restarts);
+    job_->expect_replacement(local);
     start(local, first_.restart + replacements_);
   }
   for (const RankProcess& process : processes_) {
     if (!process.is_running()) continue;
     const bool was_ready = std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end();
     works = works || was_ready;
-    if (was_ready || !job_->is_ready(process.rank() - first_.rank, process.pid())) continue;
+    // Not by its pid: a program between launcher and rank, such as a shell, has that.
+    if (was_ready || !job_->is_ready(process.rank() - first_.rank)) continue;
     ready_.push_back(process.pid());
     is_other = works = true;
   }

@@ -67,7 +67,7 @@ ProfilerStatus Profiler::start(const ProfilerOptions& options) noexcept {
     std::string busy;
     session_ = TraceRecorder::process().open({.name = options.name, .path = path, .filter = options.filter,
                                               .events_per_thread = std::max<int64_t>(options.events_per_thread, 0),
-                                              .memory = options.memory}, &busy);
+                                              .memory = options.memory, .spans_only = options.spans_only}, &busy);
     if (!session_) return {Kind::busy, "profiler: busy with " + busy};
     trace.start_ns = session_->start_ns;
     trace_ = std::move(trace);

@@ -38,6 +38,7 @@ struct ProfilerOptions {
   // How many events are kept per thread; further events are counted as dropped. An event takes about 180 bytes.
   int64_t events_per_thread = 1 << 18;
   bool memory = true;  // also record allocations
+  bool spans_only = false;  // record annotations and nothing else
 };
 
 // May be used by any thread. The destructor stops the session.

@@ -108,6 +108,7 @@ TraceRecorder& TraceRecorder::process() {
 
 bool TraceSession::wants(const TraceEvent& event, int32_t thread, const RankContext* context) const {
   if (event.begin_ns < start_ns || (event.category == TraceCategory::memory && !options.memory)) return false;
+  if (options.spans_only && event.category != TraceCategory::annotation) return false;
   switch (options.filter) {
     case TraceFilter::all_threads: return true;
     case TraceFilter::this_thread: return (event.context.origin != 0 ? event.context.origin : thread) == start_thread;

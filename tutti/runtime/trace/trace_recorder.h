@@ -60,6 +60,7 @@ class TraceSession {
     TraceFilter filter = TraceFilter::all_threads;
     int64_t events_per_thread = 1 << 18;
     bool memory = true;  // whether memory events are kept
+    bool spans_only = false;  // whether only annotations are kept
   };
 
   const Options options;

@@ -1,0 +1,184 @@
+// set_reduce_scatter_max_input_buffers: a queue of buckets on their way, its waits, its memory and what a trace shows of them.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "bench/delayed_transport.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/dist/wrapper.h"
+#include "tutti/nn/module.h"
+#include "tutti/ops/creation.h"
+#include "tutti/parallel/fully_shard.h"
+#include "tutti/parallel/shards.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/size_class.h"
+#include "tutti/runtime/trace/profiler.h"
+
+namespace tutti::parallel {
+namespace {
+
+constexpr int64_t kBuckets = 8, kRows = 600, kColumns = 100;
+
+// Parameters of which a bucket takes one: two of them are more than it may have.
+struct Weights final : nn::Module {
+  Weights() {
+    for (int i = 0; i < kBuckets; ++i) all.push_back(register_parameter(fmt::format("weight_{}", i), {kRows, kColumns}, nn::Init::ones()));
+  }
+  std::vector<nn::Parameter> all;
+};
+
+// What PyTorch's pull request 186000 says, for `buckets` that start one after the other: while the queue has K, the oldest is waited for and leaves.
+struct Simulated {
+  size_t waits = 0, most = 0;
+};
+Simulated simulate(int64_t buckets, size_t k) {
+  Simulated s;
+  std::deque<int64_t> queue;
+  for (int64_t b = 0; b < buckets; ++b) {
+    while (queue.size() >= k) {
+      queue.pop_front();
+      ++s.waits;
+    }
+    queue.push_back(b);
+    s.most = std::max(s.most, queue.size());
+  }
+  return s;
+}
+
+float value_of(int64_t shard, int64_t parameter, int64_t i) { return static_cast<float>((shard * 37 + parameter * 11 + i * 7) % 101 - 50) * 0.37F; }
+
+void deliver(Shards& shards, int64_t shard) {
+  for (int64_t p = kBuckets; p-- > 0;) {
+    const MemoryCategoryScope category(MemoryCategory::gradients);
+    const Tensor g = Tensor::empty({kRows, kColumns});
+    for (int64_t i = 0; i < g.numel(); ++i) g.data<float>()[i] = value_of(shard, p, i);
+    shards.sink()->use(static_cast<int32_t>(p), 0, g);
+    shards.sink()->finished(static_cast<int32_t>(p));
+  }
+}
+
+struct Rank {
+  explicit Rank(comm::ProcessGroup& group) {
+    fully_shard(model, {.mesh = dist::mesh_from_group(group.shared_from_this(), "cpu")});
+    nn::initialize(model);
+    shards.emplace(std::bit_ceil(static_cast<uint64_t>(2 * group.size())), &group, nn::leaves_of(model.named_parameters()), Schedule::once_a_step, Overlap::backward);
+  }
+  Weights model;
+  std::optional<Shards> shards;
+};
+
+// The gradients that a rank has in the end, as bits.
+std::vector<float> parts_of(const ShardSums& sums) {
+  std::vector<float> values;
+  for (const Tensor& g : sums.gradients) {
+    const Tensor part = dist::part_of(g, "test").local;
+    values.insert(values.end(), part.data<float>(), part.data<float>() + part.numel());
+  }
+  return values;
+}
+
+TEST(InputBuffers, HaveTheSameBitsAndWaitAsAQueueOfThemWould) {
+  for (const int ranks : {2, 3, 4}) {
+    std::vector<std::vector<float>> expected(static_cast<size_t>(ranks));
+    for (const int64_t k : {1, 2, 4, 16}) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Rank rank(group);
+        rank.shards->set_reduce_scatter_max_input_buffers(k);
+        for (int step = 0; step < 3; ++step) {
+          for (const int64_t s : rank.shards->mine()) {
+            if (step == 1 && group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // who is late does not matter
+            deliver(*rank.shards, s);
+            rank.shards->add(ones({1}));
+          }
+          std::vector<float> values = parts_of(rank.shards->finish());
+          std::vector<float>& first = expected[static_cast<size_t>(group.rank())];
+          if (first.empty()) first = values;
+          TUTTI_CHECK(values == first, "K = {} has other bits", k);
+          const Shards::EarlyBuckets seen = rank.shards->early_buckets();
+          const Simulated simulated = simulate(kBuckets, static_cast<size_t>(k));
+          TUTTI_CHECK(seen.all == kBuckets && seen.use.waits == simulated.waits && seen.use.most == simulated.most, "K = {}: {} buckets, {} waits, {} at once; expected {} waits and {}", k, seen.all,
+                      seen.use.waits, seen.use.most, simulated.waits, simulated.most);
+        }
+      });
+    }
+  }
+}
+
+// While the other rank sends nothing, K buckets are under way: each takes what this rank sends of it, in the place of the gradients that it was copied from, and three
+// parts more: the sum, and the slices of both ranks from which it is made.
+TEST(InputBuffers, TakeTheMemoryOfOneBucketEach) {
+  std::array<int64_t, 5> peaks{};
+  for (int64_t k = 1; k <= 4; ++k) {
+    std::atomic<bool> is_full = false;
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      Rank rank(group);
+      rank.shards->set_reduce_scatter_max_input_buffers(k);
+      for (const int64_t s : rank.shards->mine()) {
+        if (s == rank.shards->mine().back()) {
+          group.barrier();  // which is behind the gate
+          while (group.rank() == 1 && !is_full) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          RankContext::current().allocator().reset_peak();
+        }
+        deliver(*rank.shards, s);
+        rank.shards->add(ones({1}));
+      }
+      if (group.rank() == 0) {
+        peaks[static_cast<size_t>(k)] = RankContext::current().allocator().statistics().peak_bytes;
+        is_full = true;
+      }
+      rank.shards->finish();
+    });
+  }
+  const int64_t part = block_bytes(kRows / 2 * kColumns * static_cast<int64_t>(sizeof(float)));
+  for (int64_t k = 2; k <= 4; ++k) EXPECT_EQ(peaks[static_cast<size_t>(k)] - peaks[1], (k - 1) * 3 * part) << k;
+}
+
+struct Waits {
+  size_t count = 0;
+  double ms = 0;
+};
+Waits waits_in(const Trace& trace) {
+  Waits waits;
+  for (const TraceHarvest::Thread& thread : trace.threads) {
+    for (int64_t i = 0; i < thread.size; ++i) {
+      const TraceEvent& event = (*thread.log)[i];
+      if (event.name == nullptr || std::string_view(event.name) != "FSDP::post_backward_rs_wait") continue;
+      ++waits.count;
+      waits.ms += static_cast<double>(event.end_ns - event.begin_ns) / 1e6;
+    }
+  }
+  return waits;
+}
+
+// Rounds of 4 ms: with one buffer every bucket but the first waits for one, with as many as buckets none does.
+TEST(InputBuffers, TheirWaitsStandInATraceOverASlowTransport) {
+  for (const int64_t k : {1, 2, 8}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      const auto slow = bench::delayed_group(group, {.latency = std::chrono::milliseconds(4)});
+      Rank rank(*slow);
+      rank.shards->set_reduce_scatter_max_input_buffers(k);
+      Profiler profiler;
+      TUTTI_CHECK(profiler.start({.filter = TraceFilter::this_rank, .memory = false}).ok(), "no session");
+      for (const int64_t s : rank.shards->mine()) {
+        deliver(*rank.shards, s);
+        rank.shards->add(ones({1}));
+      }
+      rank.shards->finish();
+      profiler.stop();
+      const Waits waits = waits_in(profiler.trace());
+      const Simulated simulated = simulate(kBuckets, static_cast<size_t>(k));
+      TUTTI_CHECK(waits.count == simulated.waits, "K = {}: {} waits in the trace; expected {}", k, waits.count, simulated.waits);
+      if (k == 1) TUTTI_CHECK(waits.ms > 4.0 * (kBuckets - 2), "{} waits take {} ms", waits.count, waits.ms);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tutti::parallel

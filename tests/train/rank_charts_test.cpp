@@ -1,0 +1,53 @@
+#include "tutti/train/rank_charts.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tutti::train {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(RankCharts, ShowPlannedMemoryBesideMeasured) {
+  std::vector<RankMemoryBars> ranks(2);
+  ranks[0].planned = {8 * kMiB, 4 * kMiB, 4 * kMiB, 0, 0, 0};
+  ranks[0].measured = {7 * kMiB, 4 * kMiB, 5 * kMiB, 0, kMiB, 0};
+  ranks[1].planned = ranks[1].measured = {8 * kMiB, 2 * kMiB, 4 * kMiB, 0, 0, 0};
+  const std::string svg = render_rank_memory(ranks);
+  EXPECT_EQ(count_of(svg, "<rect "), 3U + 4U + 3U + 3U) << "a part for each category that is there";
+  EXPECT_NE(svg.find("measured: gradients 5.0 MiB"), std::string::npos) << svg;
+  EXPECT_NE(svg.find(">planned 16.0<"), std::string::npos) << svg;
+  EXPECT_NE(svg.find(">measured 17.0<"), std::string::npos) << svg;
+  EXPECT_NE(svg.find(">rank 1<"), std::string::npos) << svg;
+  EXPECT_EQ(svg.find("data</span>"), std::string::npos) << "no rank has any";
+  EXPECT_EQ(render_rank_memory({}), "");
+}
+
+TEST(RankCharts, ShowTheFirstRanksOfMany) {
+  const std::vector<RankMemoryBars> ranks(40, RankMemoryBars{.planned = {kMiB}, .measured = {kMiB}});
+  const std::string svg = render_rank_memory(ranks);
+  EXPECT_NE(svg.find("the first 16 of 40 ranks"), std::string::npos);
+  EXPECT_EQ(svg.find(">rank 16<"), std::string::npos);
+}
+
+TEST(RankCharts, ShowAStepOfEachRankAsATimeline) {
+  const StepTimeline timeline{.step = 7, .ranks = 2, .spans = {
+      {0, StepSpanKind::forward_backward, 0, 40}, {0, StepSpanKind::reduce, 40, 55}, {0, StepSpanKind::unshard, 1, 3}, {0, StepSpanKind::wait, 41, 52.5},
+      {1, StepSpanKind::forward_backward, 0.5, 50}, {1, StepSpanKind::optimizer, 56, 60}}, .dropped = 3};
+  const std::string svg = render_timeline(timeline);
+  EXPECT_NE(svg.find("Timeline of step 7"), std::string::npos);
+  EXPECT_EQ(count_of(svg, "<rect "), 6U);
+  EXPECT_NE(svg.find("rank 0: waiting, 11.50 ms from 41.00 ms on"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<tr><th>rank 0</th><td>40.00</td><td>15.00</td><td>0.00</td><td>2.00</td><td>11.50</td></tr>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("3 short spans are not shown"), std::string::npos) << svg;
+}
+
+}  // namespace
+}  // namespace tutti::train

@@ -1,0 +1,63 @@
+#include "tutti/train/reshard.h"
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/io/safetensors_shards.h"
+#include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/json_document.h"
+#include "tutti/train/checkpoint.h"
+
+namespace tutti::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kLargestState = size_t{1} << 30;
+
+// Writes the tensors of a set, in at most `files` files. Returns in how many.
+int64_t rewrite(const fs::path& from, const fs::path& to, int64_t files) {
+  const SafetensorsShards set(from);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const io::SafetensorsEntry& entry : set.entries()) tensors.emplace_back(entry.name, set.tensor(entry.name));
+  write_safetensors_shards(to, tensors, set.metadata(), files);
+  return files;
+}
+
+}  // namespace
+
+Resharded reshard_checkpoint(const fs::path& from, const fs::path& to, int64_t files) {
+  const fs::path source = resolve_checkpoint(from);
+  const SavedState saved = read_state(source);
+  fs::path target = fs::absolute(to).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();  // "folder/"
+  TUTTI_CHECK(!fs::exists(target), "{} exists; give the name of a new folder, which the checkpoint is written to", target.string());
+  TUTTI_CHECK(fs::is_directory(target.parent_path()), "{} does not exist; make the folder in which {} is to be", target.parent_path().string(), target.filename().string());
+  const int64_t named = step_of(target).value_or(saved.train.step);
+  TUTTI_CHECK(named == saved.train.step, "{} is named for step {}, and {} is of step {}; name it step-{}, or anything else", target.string(), named, source.string(), saved.train.step, saved.train.step);
+  const auto tensors = std::ssize(SafetensorsShards(source / kModelFile).entries());
+  TUTTI_CHECK(files >= 1 && files <= tensors, "reshard: {} files for the {} tensors of the model; expected 1 to {}", files, tensors, tensors);
+  const auto moments = std::ssize(SafetensorsShards(source / kOptimizerFile).entries());
+
+  Resharded result{.step = saved.train.step, .digests = saved.digests};
+  const fs::path unfinished = target.parent_path() / (kUnfinished + target.filename().string());
+  try {
+    fs::remove_all(unfinished);
+    fs::create_directory(unfinished);
+    result.model_files = static_cast<size_t>(rewrite(source / kModelFile, unfinished / kModelFile, files));
+    result.optimizer_files = static_cast<size_t>(rewrite(source / kOptimizerFile, unfinished / kOptimizerFile, std::clamp<int64_t>(moments, 1, files)));
+    write_file_atomically((unfinished / kStateFile).string(), read_regular_file((source / kStateFile).string(), kLargestState));
+    sync_folder(unfinished);
+    check_digests(unfinished, saved.digests);
+    TUTTI_CHECK(!fs::exists(target), "{} exists by now; give the name of a new folder", target.string());
+    fs::rename(unfinished, target);
+    sync_folder(target.parent_path());
+  } catch (const std::exception& e) {
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+    if (dynamic_cast<const UsageError*>(&e) != nullptr) throw;
+    throw EnvironmentError(fmt::format("{} was not written to {}: {}", source.string(), target.string(), e.what()));
+  }
+  return result;
+}
+
+}  // namespace tutti::train
