@@ -64,13 +64,13 @@ constexpr Case kCases[] = {
     {"ExpertsEp2", "-n 2 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"},
     {"ExpertsFsdp4Ep2",
      "-n 4 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"},
-    {"ExpertsEp2Store", "-n 2 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+    {"ExpertsEp2Store", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
                         "--parallelism.expert_parallel_comm_backend=direct_store"},
-    {"ExpertsEp2StoreRecomputed", "-n 2 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+    {"ExpertsEp2StoreRecomputed", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
                                   "--parallelism.expert_parallel_comm_backend=direct_store --activation_checkpoint.mode=full"},
-    {"ExpertsEp2Read", "-n 2 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+    {"ExpertsEp2Read", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
                        "--parallelism.expert_parallel_comm_backend=gather_on_read"},
-    {"ExpertsEp2Exact", "-n 2 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+    {"ExpertsEp2Exact", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
                         "--parallelism.expert_parallel_comm_backend=standard_exact"},
     {"Dp4OutlivesARank", "-n 4 --training.survive_rank_loss=true"},
     {"Fsdp4Bf16OutlivesARank", "-n 4 --training.survive_rank_loss=true --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
