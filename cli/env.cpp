@@ -95,6 +95,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
     {"TUTTI_TRANSPORT", "how ranks exchange data: a transport, or by kind of device as cpu:shm,cuda:nccl"},
     {"TUTTI_SINGLE_COPY", "0: transport shm never has the kernel copy large tensors from process to process"},
+    {"TUTTI_POISON_EXPERT_ROWS", "1: fill buffers of rows for experts with NaN after their last read"},
     {"TUTTI_SYMM_BACKEND", "who makes symmetric memory: native, threads, cuda, nccl, nvshmem"},
     {"TUTTI_SYMM_TUNING", "table of algorithms that `tutti bench comm --tune` wrote"},
     {"TUTTI_COMM_CHECK_NAN", "1: look for NaN and infinity in the inputs of collectives"},

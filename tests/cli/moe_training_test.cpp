@@ -238,6 +238,17 @@ TEST_F(DividedExperts, HaveTheRunOfOneRankWithPoisonedBuffers) {
   }
 }
 
+// A sample grows by a token at a time, and its batches share few buffers.
+TEST_F(DividedExperts, SampleWithFewBuffers) {
+  const std::string sampling = " --validation.sample_tokens=100 --data.sequence_length=128 --training.global_batch_tokens=1024";
+  ASSERT_EQ(train("one", sampling).status, 0) << work.read("err.txt");
+  for (const char* exchange : {STORE, READ}) {
+    const std::string name = std::string("many") + (std::string(exchange) == STORE ? "_store" : "_read");
+    ASSERT_EQ(train(name, "-n 2" EP2 + sampling + exchange, "ulimit -n 150;").status, 0) << work.read("err.txt");
+    expect_equal("one", name);
+  }
+}
+
 TEST_F(DividedExperts, GoOnInAnyOtherLayout) {
   ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
   const std::pair<const char*, const char*> rows[] = {

@@ -215,13 +215,26 @@ TEST_F(RankLoss, InTheMiddleOfASaveInTheBackgroundChangesNothing) {
     for (const char* planted : {"1:writing:3", "0:writing:3", "2:prepared:4", "3:writing:6", "0:writing:6", "0:saving:6"}) expect_survived(planted, layout + async, 1);
     expect_survived("1:writing:3", layout + async + " --max-restarts=1", 1);
   }
-  const Workplace work;
-  write_tiny_run(work);
-  const Output run = work.tutti(kSurviving + async, "TUTTI_LOSE_RANK=1:writing:3");
-  EXPECT_EQ(run.status, 0) << run.err;
-  const bool again = run.err.find("was lost with a rank that wrote it; ") != std::string::npos;
-  EXPECT_TRUE(again) << run.err;
-  EXPECT_EQ(train::list_checkpoints(work.folder() / "runs/run/checkpoint").size(), 2U) << run.err;
+  struct Case {
+    const char *planted, *flags;
+    bool is_lost;  // whenever the rank is, not only when it has not written its part by then
+  };
+  // At the end of a run that stops early, too, and where the next step is committed and not yet logged.
+  for (const Case& c : {Case{"1:writing:3", "", true}, Case{"1:writing:4", " --stop-at 4", true}, Case{"2:applied:4", "", false}}) {
+    const Workplace work;
+    write_tiny_run(work);
+    const Output run = work.tutti(kSurviving + async + c.flags, std::string("TUTTI_LOSE_RANK=") + c.planted);
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_TRUE(!c.is_lost || run.err.find("was lost with a rank that wrote it; ") != std::string::npos) << c.planted << ": " << run.err;
+    EXPECT_EQ(train::list_checkpoints(work.folder() / "runs/run/checkpoint").size(), 2U) << c.planted << ": " << run.err;
+  }
+}
+
+// A number of neighbours that keep copies need not divide the ranks that are left.
+TEST_F(RankLoss, ChangesALayoutThatNeedsTheRanksItHad) {
+  for (const std::string& layout : {kShards + " --parallelism.fsdp_reshard_after_forward=4",
+                                    std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.fsdp_reshard_after_forward=2")})
+    expect_survived("1:prepared:3", layout, 1);
 }
 
 // The biases that balance experts are part of a step, and its record tells the loads.

@@ -119,7 +119,11 @@ TEST(LateReaders, OfAnEvaluationReadTheStepThatIsUnderWayWithoutIt) {
   };
   EXPECT_EQ(late_losses(20ms), expected.losses);
   const ProtocolScope without({.waits_for_readers = false});
-  EXPECT_NE(late_losses(200ms), expected.losses);
+  std::vector<uint64_t> seen = expected.losses;
+  for (const auto delay : {200ms, 1000ms, 4000ms}) {  // on a busy machine the other rank takes long to finish its step
+    if (seen == expected.losses) seen = late_losses(delay);
+  }
+  EXPECT_NE(seen, expected.losses);
 }
 
 }  // namespace

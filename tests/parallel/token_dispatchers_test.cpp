@@ -79,7 +79,9 @@ TEST(LateRanks, AreOvertakenWithOneBufferTooFew) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the race is what it is about";
 #endif
-  EXPECT_FALSE(has_bits_of_local_when_late(ExpertExchange::direct_store, {.poisons = true, .backward_buffers = 1}, false));
+  bool is_overtaken = false;
+  for (int tries = 0; tries < 10 && !is_overtaken; ++tries) is_overtaken = !has_bits_of_local_when_late(ExpertExchange::direct_store, {.poisons = true, .backward_buffers = 1}, false);
+  EXPECT_TRUE(is_overtaken);
 }
 
 // ---- what they do, and what they refuse -----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "tutti/parallel/expert_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 
@@ -62,7 +63,18 @@ ForwardBuffers& ExpertMemory::forward_buffers(Room& room, const Sizes& sizes, in
   return *found;
 }
 
-ExpertMemory::Buffers ExpertMemory::buffers(const Sizes& sizes, int layer) {
+// Batches of any size are evaluated, such as a sample that grows by a token at a time: they share what is large enough, or the next power of two, so that few buffers are made.
+ExpertMemory::Sizes ExpertMemory::with_room(Sizes sizes) const {
+  if (is_grad_enabled() || is_recomputing()) return sizes;
+  for (const auto& [known, room] : rooms_) {  // the smallest first
+    if (known.max_tokens >= sizes.max_tokens && known.slots_per_token == sizes.slots_per_token && known.dim == sizes.dim && known.dtype == sizes.dtype) return known;
+  }
+  sizes.max_tokens = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(sizes.max_tokens)));
+  return sizes;
+}
+
+ExpertMemory::Buffers ExpertMemory::buffers(const Sizes& needed, int layer) {
+  const Sizes sizes = with_room(needed);
   const MemoryCategoryScope category(MemoryCategory::activations);
   Room& room = rooms_[sizes];
   const int64_t slots = sizes.max_tokens * sizes.slots_per_token;

@@ -46,7 +46,7 @@ class ExpertMemory {
   int add_layer() { return layers_++; }
 
   // The buffers for a forward of a layer. A forward that is recorded keeps those of its layer until its backward; one that is not, or that runs again in backward,
-  // takes common ones. Collective when there are none yet.
+  // takes common ones, which may have room for more tokens: `exchange` says for how many. Collective when there are none yet.
   struct Buffers {
     expert_rows::Exchange exchange;
     expert_rows::Lists lists;
@@ -68,6 +68,7 @@ class ExpertMemory {
     Tensor mailbox;
   };
   Tensor allocate(const Extents& sizes, DType dtype);
+  Sizes with_room(Sizes sizes) const;
   ForwardBuffers& forward_buffers(Room& room, const Sizes& sizes, int layer);
 
   const std::shared_ptr<comm::ProcessGroup> group_;

@@ -63,7 +63,7 @@ void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertPar
     TUTTI_CHECK(experts % mesh->size() == 0, "expert_parallel: '{}' has {} experts, which {} ranks cannot divide equally; expected a divisor of {}", moe.name, experts, mesh->size(), experts);
   }
   Memories memories;
-  if (options.exchange >= ExpertExchange::direct_store) {
+  if (mesh->size() > 1 && options.exchange >= ExpertExchange::direct_store) {
     for (const nn::NamedMoE& moe : layers) memory_for(memories, mesh->group(), moe.layer->options().router.num_experts, options);
   }
   const MemoryCategoryScope category(MemoryCategory::parameters);

@@ -21,10 +21,11 @@ struct Begun {
 
 // Everything about a dispatch but its rows.
 Begun begin(ExpertMemory& memory, const TokenPlaces& places, int layer, const Tensor& x_TD, const nn::Routing& routing, const SymInt& most_tokens) {
-  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most = places.most(x_TD.size(0), routing.expert_ids_TK.size(1), most_tokens).guard_int();
-  const auto buffers = std::make_shared<const Buffers>(memory.buffers({.max_tokens = most, .slots_per_token = slots_per_token, .dim = x_TD.extents()[1], .dtype = x_TD.dtype()}, layer));
+  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most_of_batch = places.most(x_TD.size(0), routing.expert_ids_TK.size(1), most_tokens).guard_int();
+  const auto buffers = std::make_shared<const Buffers>(memory.buffers({.max_tokens = most_of_batch, .slots_per_token = slots_per_token, .dim = x_TD.extents()[1], .dtype = x_TD.dtype()}, layer));
   const expert_rows::Lists& parts = buffers->lists;
   const Tensor& lists = buffers->forward.lists;
+  const int64_t most = buffers->exchange.max_tokens;  // places are numbered by the room
   Begun begun{.buffers = buffers, .dispatched = {.order = sort_slots(routing.expert_ids_TK)}, .slots = x_TD.extents()[0] * slots_per_token};
   begun.dispatched.experts.offsets_E = narrow(lists, 0, 0, parts.counts_at());
   begun.dispatched.experts.positions_N = narrow(lists, 0, parts.positions_at(), parts.capacity);

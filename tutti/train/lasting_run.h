@@ -44,6 +44,11 @@ class LastingRun {
   void note_beginning();
   // All that follows the last step is done; the log tells of the first `told` deaths.
   void note_finished(int64_t step, size_t told);
+  // A checkpoint of the step is begun.
+  void note_save(int64_t step) {
+    if (is_first()) state_.begun_save().store(step);
+  }
+  int64_t begun_save() const { return state_.begun_save().load(); }
   void note_over() { state_.is_over().store(1); }
   bool is_over() const { return state_.is_over().load() != 0; }
   int64_t finished() const { return state_.finished().load(); }

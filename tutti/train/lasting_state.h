@@ -78,6 +78,7 @@ class LastingState {
   std::span<std::byte> extra(int64_t step) const { return {extra_at_ + step % 2 * extra_bytes_, static_cast<size_t>(extra_bytes_)}; }
   // The last step after which all was done that follows a step: it is logged, validated, and saved.
   std::atomic<int64_t>& finished() const { return header_->finished; }
+  std::atomic<int64_t>& begun_save() const { return header_->begun_save; }  // the last step of which a checkpoint was begun
   std::atomic<int64_t>& told_deaths() const { return header_->told_deaths; }  // how many of the job's deaths are in the log
   std::atomic<int64_t>& step_began_ns() const { return header_->step_began_ns; }
   std::atomic<int64_t>& is_over() const { return header_->is_over; }  // all steps and what follows them are done
@@ -85,7 +86,7 @@ class LastingState {
  private:
   struct Header {
     std::atomic<uint64_t> layout;
-    std::atomic<int64_t> finished, told_deaths, step_began_ns, is_over;
+    std::atomic<int64_t> finished, begun_save, told_deaths, step_began_ns, is_over;
     StepFacts facts[2];
     comm::StepVote::Area vote;
   };

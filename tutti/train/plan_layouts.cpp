@@ -41,13 +41,16 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
   StepPlanner planner(config);
   std::vector<PlannedLayout> layouts;
   const bool has_experts = !nn::moe_layers(*build_model(config)).empty();
+  // What refuses several meshes alike, such as a degree of tensor parallelism, is told once.
+  const auto add = [&](StepPlanner& by, const DataDegrees& degrees) {
+    PlannedLayout layout = planned(by, ranks, degrees, is_shared);
+    if (layout.plan || layouts.empty() || layouts.back().refusal != layout.refusal) layouts.push_back(std::move(layout));
+  };
   for (int64_t tensor = 1; tensor <= ranks && (tensor == 1 || !has_experts); ++tensor) {
     if (ranks % tensor != 0) continue;
     const int64_t data = ranks / tensor;
     for (int64_t shard = 1; shard <= data; ++shard) {
-      if (data % shard != 0) continue;
-      layouts.push_back(planned(planner, ranks, {data / shard, shard, tensor}, is_shared));
-      if (!layouts.back().plan) break;  // and so are the others of that degree
+      if (data % shard == 0) add(planner, {data / shard, shard, tensor});
     }
   }
   // Ranks that divide experts, where there are any, exchange gradients every round.
@@ -57,9 +60,7 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
   for (int64_t expert = 1; has_experts && expert <= ranks && ranks % expert == 0; expert *= 2) {
     for (int64_t tensor = expert == 1 ? 2 : 1; tensor <= ranks && ranks % tensor == 0; tensor *= 2) {
       for (int64_t shard = 1, data = ranks / tensor; shard <= data; ++shard) {
-        if (data % shard != 0) continue;
-        layouts.push_back(planned(of_experts, ranks, {data / shard, shard, tensor, expert}, is_shared));
-        if (!layouts.back().plan) break;
+        if (data % shard == 0) add(of_experts, {data / shard, shard, tensor, expert});
       }
     }
   }

@@ -102,7 +102,7 @@ RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGr
   RunStart start{.path = fs::path(config.run.dir) / config.run.name};
   int64_t step = -1;
   on_first_rank(group, [&] {
-    const bool is_of_job = fresh.is_restart && was_begun_by(start.path, fresh.job);
+    const bool is_of_job = fresh.is_restart && (fresh.job.empty() || was_begun_by(start.path, fresh.job));
     start.moves_aside = fresh.is_asked && !is_of_job;
     if (start.moves_aside || !fs::exists(start.path)) return;
     if (fresh.is_asked) start.notes.push_back(fmt::format("--fresh was done when this job started first; {} goes on", start.path.string()));

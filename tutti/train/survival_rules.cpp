@@ -9,6 +9,9 @@ ParallelismConfig layout_of_survivors(ParallelismConfig config, int64_t began, i
   const bool is_divided = config.data_parallel_shard_degree != 1;
   config.data_parallel_replicate_degree = is_divided ? 1 : -1;
   config.data_parallel_shard_degree = is_divided ? -1 : 1;
+  // So many neighbours need not divide the ranks that are left.
+  const std::string& policy = config.fsdp_reshard_after_forward;
+  if (policy != "always" && policy != "never") config.fsdp_reshard_after_forward = "default";
   return config;
 }
 

@@ -277,6 +277,7 @@ double Trainer::validate() {
 void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
   state_.optimizer_steps = optimizer_->steps_taken();
   if (lasting_) may_be_lost_at("saving", state_.step);
+  if (lasting_) lasting_->note_save(state_.step);
   if (saver_) {
     note_saved(log, saver_->wait());
     saver_->save(folder, *model_, *optimizer_, state_, config_.checkpoint.keep_latest);
@@ -286,10 +287,10 @@ void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
   }
 }
 
-// The step of the last checkpoint that was due, if it was being written in the background when a rank was lost, and is not there; 0: none. The same on all ranks.
+// The step of the last checkpoint that was begun, if it was being written in the background when a rank was lost, and is not there; 0: none. The same on all ranks.
 int64_t Trainer::missing_checkpoint() const {
-  if (!saver_ || !goes_on() || unfinished_ || config_.checkpoint.every <= 0) return 0;
-  const int64_t due = std::min(state_.step, lasting_->finished()) / config_.checkpoint.every * config_.checkpoint.every;
+  if (!saver_ || !goes_on()) return 0;
+  const int64_t due = lasting_->begun_save();
   const auto newest = newest_checkpoint(start_.path / "checkpoint");
   const bool is_there = due == 0 || (newest && *step_of(*newest) >= due);
   return value_of_first_rank(group_, is_there ? 0 : due);
@@ -383,18 +384,24 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
   }
 
-  if (const int64_t missing = missing_checkpoint(); missing > 0) {
-    if (log) log->note(fmt::format("the checkpoint of step {} was lost with a rank that wrote it; step {} is saved in its place", missing, state_.step));
-    save(start_.path / "checkpoint", log ? &*log : nullptr);
-  }
   StepTimelineRecorder recorder(config_.metrics.report, group_);
   StepProfiler profiler(config_.profiler, start_.path / "trace", rank_);
   const auto tell = [&](const std::string& note) {
     if (log && !note.empty()) log->note(note);
   };
   TrainerResult result{.step = state_.step};
+  int64_t missing = missing_checkpoint();
+  const auto replace_missing = [&] {
+    if (log) log->note(fmt::format("the checkpoint of step {} was lost with a rank that wrote it; step {} is saved in its place", missing, state_.step));
+    missing = 0;
+  };
   int64_t saved = start_.checkpoint || (goes_on() && std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", state_.step))) ? state_.step : -1;
   const int64_t end = options.stop_at > 0 ? std::min(options.stop_at, config_.training.steps) : config_.training.steps;
+  if (missing > 0 && !unfinished_) {  // else the step is logged first
+    replace_missing();
+    save(start_.path / "checkpoint", log ? &*log : nullptr);
+    saved = state_.step;
+  }
   while ((state_.step < end || unfinished_) && !result.interrupted) {
     StepRecord record;
     if (unfinished_) {
@@ -418,7 +425,9 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     std::array<int64_t, 2> news{signals.requested(), lasting_ && lasting_->is_replaced() ? 1 : 0};
     if (ranks_ > 1) group_->all_reduce_values<int64_t>(news);
     result.interrupted = news[0] > 0 && !ends;
-    if (ends || result.interrupted || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
+    const bool replaces = missing > 0;
+    if (replaces) replace_missing();
+    if (ends || result.interrupted || replaces || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
       save(start_.path / "checkpoint", log ? &*log : nullptr);
       saved = state_.step;
     }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Training steps whose model ranks divide, by Tutti and by PyTorch on Gloo, in turns in one run.
 
-compare.py TUTTI [--model quickstart-tp4] [--rows 16] [--sequence-length 256] [--layouts one-2,ddp-2,fsdp-2,tp-2] [--rounds 3] [--steps 4] [--python PYTHON]: a layout is one of
-torch_parallel.py with a number of ranks; one-2 is one rank of two threads. In each round every layout runs in both programs; Tutti runs `tutti train` with the same model, number of
-tokens and optimizer, eager and compiled,. Prints a Markdown table: minimum over all rounds, median of the rounds' medians.
+compare.py TUTTI [--model quickstart-tp4] [--rows 16] [--sequence-length 256] [--layouts one-2,ddp-2,fsdp-2,tp-2] [--rounds 3] [--steps 4] [--virtual-shards 8]
+[--python PYTHON]: a layout is one of torch_parallel.py with a number of ranks; one-2 is one rank of two threads. In each round every layout runs in both programs; Tutti runs
+`tutti train` with the same model, number of tokens and optimizer, eager and compiled. Prints a Markdown table: minimum over all rounds, median of the rounds' medians.
 Fails when a loss does not begin near ln(vocabulary) and fall, or when Tutti's losses depend on the layout.
 """
 import argparse
@@ -43,9 +43,8 @@ def run(command, threads, name):
 
 def run_tutti(args, kind, ranks, compiled):
     with tempfile.TemporaryDirectory() as folder:
-        shards = min(8, args.rows)
         flags = [f"--model.flavor={args.model}", "--data.tokenizer=byte", f"--training.global_batch_tokens={args.rows * args.sequence_length}",
-                 f"--data.sequence_length={args.sequence_length}", f"--numerics.virtual_shards={shards}", f"--training.steps={args.steps + 1}", "--lr_scheduler.warmup_steps=1",
+                 f"--data.sequence_length={args.sequence_length}", f"--numerics.virtual_shards={args.virtual_shards}", f"--training.steps={args.steps + 1}", "--lr_scheduler.warmup_steps=1",
                  "--validation.every=0", "--validation.sample_tokens=0", "--checkpoint.every=0", f"--training.compile={'true' if compiled else 'false'}", f"--run.dir={folder}", "--run.name=run",
                  "-n", "1" if kind == "one" else str(ranks), f"--runtime.threads={ranks if kind == 'one' else 1}", *(flag.format(ranks=ranks) for flag in FLAGS[kind])]
         run([args.tutti, "train", root / "configs/quickstart.toml", *flags], ranks if kind == "one" else 1, f"Tutti, {kind}-{ranks}")
@@ -73,6 +72,7 @@ def main():
     flags.add_argument("--layouts", type=lambda text: [layout(word) for word in text.split(",")], default="one-2,ddp-2,fsdp-2,tp-2")
     flags.add_argument("--rounds", type=count, default=3)
     flags.add_argument("--steps", type=count, default=4)
+    flags.add_argument("--virtual-shards", type=count, default=8)
     flags.add_argument("--python", default=sys.executable)
     args = flags.parse_args()
     has_torch = imports(args.python, "torch")

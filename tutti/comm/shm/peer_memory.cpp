@@ -12,19 +12,20 @@
 namespace tutti::comm {
 namespace {
 
-// 0, or the number of the error.
-int read_process(pid_t pid, uint64_t address, std::byte* to, int64_t bytes) {
-  while (bytes > 0) {
-    const iovec local{.iov_base = to, .iov_len = static_cast<size_t>(bytes)};
-    const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = static_cast<size_t>(bytes)};
-    const ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+// Copies the bytes, and the word at `secret_at` in the call that brings the last of them. 0, or the number of the error.
+int read_process(pid_t pid, uint64_t address, std::byte* to, int64_t bytes, uint64_t secret_at, uint64_t& secret) {
+  for (;;) {
+    const iovec local[] = {{.iov_base = to, .iov_len = static_cast<size_t>(bytes)}, {.iov_base = &secret, .iov_len = sizeof secret}};
+    const iovec remote[] = {{.iov_base = reinterpret_cast<void*>(address), .iov_len = static_cast<size_t>(bytes)},
+                            {.iov_base = reinterpret_cast<void*>(secret_at), .iov_len = sizeof secret}};
+    const ssize_t got = process_vm_readv(pid, local, 2, remote, 2, 0);
     if (got < 0) return errno;
-    if (got == 0) return EFAULT;
+    if (got == bytes + static_cast<ssize_t>(sizeof secret)) return 0;
+    if (got == 0 || got >= bytes) return EFAULT;
     to += got;
     address += static_cast<uint64_t>(got);
     bytes -= got;
   }
-  return 0;
 }
 
 uint64_t everybody(int ranks) { return ranks == kMaxShmRanks ? ~uint64_t{0} : (uint64_t{1} << ranks) - 1; }
@@ -53,7 +54,7 @@ void PeerMemory::try_all() {
   for (int p = 0; allowed_ && p < segment_->world_size(); ++p) {
     const RankArea& peer = segment_->area(p);
     uint64_t found = 0;
-    const int error = p == rank_ ? 0 : read_process(peer.pid.load(std::memory_order_acquire), peer.secret_at, reinterpret_cast<std::byte*>(&found), sizeof found);
+    const int error = p == rank_ ? 0 : read_process(peer.pid.load(std::memory_order_acquire), peer.secret_at, nullptr, 0, peer.secret_at, found);
     if (p == rank_) found = secret_;
     if (error != 0 || found != peer.secret || found == 0) break;
     readable |= uint64_t{1} << p;
@@ -62,8 +63,12 @@ void PeerMemory::try_all() {
 }
 
 std::string PeerMemory::read(int peer, uint64_t address, std::byte* to, int64_t bytes, bool& is_gone) const {
-  const int error = read_process(segment_->area(peer).pid.load(std::memory_order_relaxed), address, to, bytes);
-  is_gone = error == ESRCH;
+  const RankArea& area = segment_->area(peer);
+  uint64_t found = 0;
+  const int error = read_process(area.pid.load(std::memory_order_relaxed), address, to, bytes, area.secret_at, found);
+  // Its number may be that of another process by now, which does not know the secret.
+  is_gone = error == ESRCH || (error == 0 && found != area.secret);
+  if (is_gone) return detail::errno_text(ESRCH);
   return error == 0 ? "" : detail::errno_text(error);
 }
 
@@ -75,7 +80,7 @@ std::string why_no_peer_memory() {
     // A child is no ancestor of its parent, just as ranks are not of each other.
     uint64_t found = 0;
     word.store(0);
-    const int error = read_process(self, reinterpret_cast<uint64_t>(&word), reinterpret_cast<std::byte*>(&found), sizeof found);
+    const int error = read_process(self, 0, nullptr, 0, reinterpret_cast<uint64_t>(&word), found);
     _exit(error != 0 ? error : found == 0x7475747469 ? 0 : EPERM);
   }
   int status = 0;

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kDirectBytes = 8 << 10;
 constexpr int64_t kAligned = 64;
 // The copies of the kernel take longer than anything that a rank spins for otherwise: it spins so many times as long.
-constexpr uint32_t kPatience = 64;
+constexpr uint32_t kPatience = 16;
 constexpr int kTightLooks = 8;
 // A peer that makes the same call at the same time is a tenth of a microsecond away, hardly more than one pause of the core: the first looks
 // go without.

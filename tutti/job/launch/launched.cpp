@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/host.h"
@@ -66,7 +67,11 @@ void tie_to_launcher(int number) {
 // When a process began is field 22 of its stat, counted behind the name, which may hold anything.
 std::string launcher_identity() {
   const char* text = std::getenv("TUTTI_LAUNCHER_PID");
-  const pid_t pid = text != nullptr ? std::atoi(text) : getppid();
+  if (text == nullptr) {  // another launcher: the parent may be a shell of its own at each start
+    const char* run = std::getenv("TORCHELASTIC_RUN_ID");
+    return run == nullptr || std::string_view(run) == "none" ? "" : run;
+  }
+  const pid_t pid = std::atoi(text);
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string stat{std::istreambuf_iterator<char>(file), {}};
   const size_t name_end = stat.rfind(')');

@@ -32,7 +32,8 @@ std::vector<std::string> rank_defaults(int local_ranks, int cores, bool (*is_set
 // the main thread. EnvironmentError when the launcher has already ended.
 void tie_to_launcher(int number = SIGTERM);
 
-// Tells the launcher of this process, or else its parent, from every other process of the host: equal in all ranks that one launcher starts, and starts again. "" when that process is not to be seen.
+// Tells the Tutti launcher of this process from every other one, or is the name that another launcher has given the job (TORCHELASTIC_RUN_ID): equal in all ranks that one launcher starts, and starts
+// again. "" when nobody tells.
 std::string launcher_identity();
 
 }  // namespace tutti::comm
