@@ -122,6 +122,11 @@ TEST_P(SymmOps, FusedProductsHaveTheBitsOfTheParts) {
     EXPECT_NE(complaint_of([&] { matmul_reduce_scatter(Tensor::empty({3, 2}), Tensor::empty({2, 2}), group); }).find("do not divide"),
               std::string::npos);
     EXPECT_NE(complaint_of([&] { all_gather_matmul(Tensor::empty({3}), {}, group); }).find("expected 2 dims"), std::string::npos);
+    const Tensor out = Tensor::empty({4, 20}, DType::f32), wide = values_of(0, {8, 150}, DType::bf16), b = values_of(1, {150, 20}, DType::bf16);
+    matmul_reduce_scatter_into(out, wide, b, group);  // not rounded
+    EXPECT_TRUE(same_bits(out, reduce_scatter(matmul(wide, b, {.out_dtype = DType::f32}), group)));
+    EXPECT_NE(complaint_of([&] { matmul_reduce_scatter_into(Tensor::empty({3, 20}, DType::f32), wide, b, group); }).find("expected a dense [4, 20] of f32"), std::string::npos);
+    EXPECT_NE(complaint_of([&] { matmul_into(Tensor::empty({8, 3}, DType::f32), wide, b); }).find("expected [m, k], [k, n] and a dense [m, n]"), std::string::npos);
   });
 }
 
