@@ -55,7 +55,7 @@ bool has_bits_of_local_when_late(ExpertExchange exchange, const ExpertMemory::Op
       const auto through = [&](auto fn, const Tensor& in) { return recomputes ? checkpoint(fn, std::span(&in, 1)) : fn(std::span(&in, 1)); };
       const Tensor y = through(layer(two, experts_of_two), through(layer(one, experts_of_one), x));
       backward(y, facets::sample_tensor(77, {tokens, kDim}));
-      return Results{values_of(y), values_of(grad_of(x))};
+      return Results{elements_of(y), elements_of(grad_of(x))};
     };
     const nn::LocalDispatcher here;
     const Results local = run(here, all_of_first, here, all_of_second, -1);

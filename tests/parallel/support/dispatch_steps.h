@@ -45,7 +45,7 @@ inline nn::Routing routing_of(const Load& load, int64_t tokens) {
   return {facets::sample_tensor(9, {tokens, load.slots}, DType::f32, 0.1, 0.9), Tensor::of(ids, {tokens, load.slots}), Tensor::of(counts)};
 }
 
-inline std::vector<float> values_of(const Tensor& t) {
+inline std::vector<float> elements_of(const Tensor& t) {
   const NoGradScope no_grad;
   const Tensor whole = to_contiguous(cast(t, DType::f32));
   return {whole.data<float>(), whole.data<float>() + whole.numel()};
@@ -94,8 +94,8 @@ inline Results step(const nn::TokenDispatcher& dispatcher, Experts& experts, con
     y = compiled(x, weights, routing.expert_ids_TK, routing.tokens_per_expert_E);  // from the graph
   }
   backward(y, cast(facets::sample_tensor(77, {tokens, kDim}), y.dtype()));
-  Results results{values_of(y), values_of(grad_of(x)), values_of(grad_of(weights))};
-  for (nn::Parameter* p : {&experts.module.w1, &experts.module.w2, &experts.module.w3}) results.push_back(values_of(grad_of(p->leaf())));
+  Results results{elements_of(y), elements_of(grad_of(x)), elements_of(grad_of(weights))};
+  for (nn::Parameter* p : {&experts.module.w1, &experts.module.w2, &experts.module.w3}) results.push_back(elements_of(grad_of(p->leaf())));
   return results;
 }
 
