@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tests/cli/support/program.h"
+#include "tests/cli/support/tiny_run.h"
 
 namespace tutti::test {
 namespace {
@@ -99,6 +100,17 @@ TEST(Launch, PassesASignalOnOnceAndEndsWith130) {
   kill(pid, SIGTERM);
   EXPECT_EQ(Workplace::wait(pid), 130);
   EXPECT_EQ(count(work.read("out.txt"), "caught"), 2) << work.read("out.txt");
+}
+
+// Whoever plans memory for the ranks first may have threads by then.
+TEST(Launch, ASignalEndsATrainingRunAfterItsStep) {
+  Workplace work;
+  write_tiny_run(work);
+  const int pid = work.start("train run.toml --run.name=run -n 2 --training.steps=100000 --validation.every=0 --checkpoint.every=0");
+  ASSERT_TRUE(wait_for_text(work, "err.txt", "step 3/"));
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Workplace::wait(pid), 130) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("the same command goes on from there"), std::string::npos) << work.read("err.txt");
 }
 
 struct Wrong {

@@ -1,7 +1,9 @@
 #include "tutti/runtime/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <barrier>
 #include <fstream>
@@ -189,6 +191,19 @@ TEST(ThreadPool, ContextsOfSeparateRanksLoopAtTheSameTime) {
     });
   }
   for (std::thread& rank : ranks) rank.join();
+}
+
+// A worker that could take it would end the program.
+TEST(ThreadPool, SignalsAreForTheThreadThatWaitsForThem) {
+  ThreadPool pool(4);
+  sigset_t term, before;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &term, &before), 0);
+  ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+  const timespec limit{.tv_sec = 10, .tv_nsec = 0};
+  EXPECT_EQ(sigtimedwait(&term, nullptr, &limit), SIGTERM);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which end the program when memory is short

@@ -1,5 +1,8 @@
 #include "tutti/runtime/thread_pool.h"
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -27,6 +30,24 @@ TraceContext context_for_workers() {
   return context;
 }
 
+// While it lives, threads start with signals from outside blocked: those are for the threads of the program, which may wait for them (a launcher does). What a
+// thread causes itself stays its own.
+class SignalsForOthers {
+ public:
+  SignalsForOthers() {
+    sigset_t outside;
+    sigfillset(&outside);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF}) sigdelset(&outside, own);
+    pthread_sigmask(SIG_BLOCK, &outside, &before_);
+  }
+  ~SignalsForOthers() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsForOthers(const SignalsForOthers&) = delete;
+  SignalsForOthers& operator=(const SignalsForOthers&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 struct ThreadPool::Job {
@@ -41,6 +62,7 @@ struct ThreadPool::Job {
 };
 
 ThreadPool::ThreadPool(int threads) {
+  const SignalsForOthers blocked;
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
   } catch (const std::system_error& e) {
