@@ -22,6 +22,17 @@ struct Experts : LayoutRuns {
     EXPECT_NE(loads(a), "");
     EXPECT_EQ(loads(a), loads(b)) << b;
   }
+  // Runs that begin in one layout and go on in another are the run of one rank.
+  void expect_resumed(std::initializer_list<std::pair<const char*, const char*>> rows) {
+    ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
+    for (const auto& [first, second] : rows) {
+      const std::string name = fmt::format("resumed_{}", ++resumed);
+      ASSERT_EQ(train(name, std::string(first) + " --stop-at 3").status, 0) << work.read("err.txt");
+      ASSERT_EQ(train(name, second).status, 0) << work.read("err.txt");
+      expect_equal("whole", name);
+    }
+  }
+  int resumed = 0;
 };
 
 struct Layout {
@@ -83,18 +94,11 @@ TEST_F(Experts, HaveTheSameRunOnAnyThreadsAndInstructionSet) {
 
 // The biases of the routers are part of a checkpoint.
 TEST_F(Experts, GoOnInAnyOtherLayout) {
-  ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
-  const std::pair<const char*, const char*> rows[] = {
+  expect_resumed({
       {"-n 4 --parallelism.data_parallel_shard_degree=4", "-n 1"},
       {"-n 1", "-n 3 --parallelism.data_parallel_shard_degree=3 --training.compile=true"},
       {"-n 3 --activation_checkpoint.mode=full", "-n 4 --parallelism.data_parallel_shard_degree=2"},
-  };
-  for (size_t i = 0; i < std::size(rows); ++i) {
-    const std::string name = fmt::format("resumed_{}", i);
-    ASSERT_EQ(train(name, std::string(rows[i].first) + " --stop-at 3").status, 0) << work.read("err.txt");
-    ASSERT_EQ(train(name, rows[i].second).status, 0) << work.read("err.txt");
-    expect_equal("whole", name);
-  }
+  });
   const Output refused = train("whole", "--model.load_balance_coeff=0.1 --training.steps=7");
   EXPECT_EQ(refused.status, 2);
   EXPECT_NE(refused.err.find("model.load_balance_coeff: 0.001 -> 0.1"), std::string::npos) << refused.err;
@@ -250,18 +254,11 @@ TEST_F(DividedExperts, SampleWithFewBuffers) {
 }
 
 TEST_F(DividedExperts, GoOnInAnyOtherLayout) {
-  ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
-  const std::pair<const char*, const char*> rows[] = {
+  expect_resumed({
       {"-n 8 --parallelism.expert_parallel_degree=8 --parallelism.data_parallel_schedule=every_round", "-n 2" EP2},
       {"-n 4 --parallelism.data_parallel_shard_degree=4" EP4 STORE, "-n 2" EP2 READ},
       {"-n 3 --parallelism.data_parallel_shard_degree=3", "-n 6 --parallelism.data_parallel_shard_degree=6" EP2},
-  };
-  for (size_t i = 0; i < std::size(rows); ++i) {
-    const std::string name = fmt::format("resumed_{}", i);
-    ASSERT_EQ(train(name, std::string(rows[i].first) + " --stop-at 3").status, 0) << work.read("err.txt");
-    ASSERT_EQ(train(name, rows[i].second).status, 0) << work.read("err.txt");
-    expect_equal("whole", name);
-  }
+  });
 }
 
 TEST_F(Experts, RefuseDegreesThatDoNotFit) {
@@ -346,18 +343,11 @@ TEST_F(DividedTokens, HaveTheRunOfOneRankInBf16AndWithDropout) {
 }
 
 TEST_F(DividedTokens, GoOnInAnyOtherLayout) {
-  ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
-  const std::pair<const char*, const char*> rows[] = {
+  expect_resumed({
       {"-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4" TP2, "-n 3 --parallelism.data_parallel_shard_degree=3"},
       {"-n 2" EP2, "-n 4 --parallelism.expert_parallel_degree=2" TP4},
       {"-n 6" TP2, "-n 1"},
-  };
-  for (size_t i = 0; i < std::size(rows); ++i) {
-    const std::string name = fmt::format("resumed_{}", i);
-    ASSERT_EQ(train(name, std::string(rows[i].first) + " --stop-at 3").status, 0) << work.read("err.txt");
-    ASSERT_EQ(train(name, rows[i].second).status, 0) << work.read("err.txt");
-    expect_equal("whole", name);
-  }
+  });
 }
 
 TEST_F(DividedTokens, BeginWithTheWeightsOfAnotherRun) {

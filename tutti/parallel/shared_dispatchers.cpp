@@ -41,8 +41,12 @@ Tensor tokens_gradient(const Buffers& b, const Tensor& g_RD, const SlotOrder& or
   return combine_rows(narrow(b.backward.at_tokens, 0, 0, slots), order);
 }
 
-// Both dispatchers store outputs at their tokens, where they are weighted and added.
-Tensor store_outputs(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) {
+}  // namespace
+
+SharedDispatcher::SharedDispatcher(const char* name, std::shared_ptr<ExpertMemory> memory, int64_t max_tokens)
+    : memory_(std::move(memory)), places_(name, memory_->group(), memory_->experts(), max_tokens), layer_(memory_->add_layer()) {}
+
+Tensor SharedDispatcher::combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const {
   const auto b = std::static_pointer_cast<const Buffers>(dispatched.kept);
   const int64_t slots = routing.expert_ids_TK.numel();
   const Tensor counts_WE = dispatched.arrived;
@@ -59,11 +63,6 @@ Tensor store_outputs(const Tensor& outputs_RD, const nn::Dispatched& dispatched,
       });
   return combine_rows(store(outputs_RD), dispatched.order, routing.weights_TK);
 }
-
-}  // namespace
-
-DirectStoreDispatcher::DirectStoreDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens)
-    : memory_(std::move(memory)), places_("DirectStoreDispatcher", memory_->group(), memory_->experts(), max_tokens), layer_(memory_->add_layer()) {}
 
 nn::Dispatched DirectStoreDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
   Begun begun = begin(*memory_, places_, layer_, x_TD, routing, most_tokens);
@@ -84,11 +83,6 @@ nn::Dispatched DirectStoreDispatcher::dispatch(const Tensor& x_TD, const nn::Rou
   begun.dispatched.experts.rows_ND = store(x_TD);
   return begun.dispatched;
 }
-
-Tensor DirectStoreDispatcher::combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const { return store_outputs(outputs_RD, dispatched, routing); }
-
-GatherOnReadDispatcher::GatherOnReadDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens)
-    : memory_(std::move(memory)), places_("GatherOnReadDispatcher", memory_->group(), memory_->experts(), max_tokens), layer_(memory_->add_layer()) {}
 
 nn::Dispatched GatherOnReadDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
   Begun begun = begin(*memory_, places_, layer_, x_TD, routing, most_tokens);
@@ -127,7 +121,5 @@ nn::Dispatched GatherOnReadDispatcher::dispatch(const Tensor& x_TD, const nn::Ro
   };
   return begun.dispatched;
 }
-
-Tensor GatherOnReadDispatcher::combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const { return store_outputs(outputs_RD, dispatched, routing); }
 
 }  // namespace tutti::parallel

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "tutti/nn/token_dispatcher.h"
 #include "tutti/parallel/expert_memory.h"
@@ -10,31 +11,32 @@
 
 namespace tutti::parallel {
 
-// Stores each row at its final place in the memory of the rank of its expert, and each output at its token's rank. Experts multiply what lies in the receive buffer.
-class DirectStoreDispatcher final : public nn::TokenDispatcher {
+// What both have in common: outputs are stored at their tokens, where they are weighted and added.
+class SharedDispatcher : public nn::TokenDispatcher {
  public:
-  // Layers that are divided over the same ranks share `memory`; max_tokens: see ExpertParallelOptions.
-  DirectStoreDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens);
-  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const override;
-  Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
+  Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const final;
 
- private:
+ protected:
+  // Layers that are divided over the same ranks share `memory`; max_tokens: see ExpertParallelOptions. `name` opens messages.
+  SharedDispatcher(const char* name, std::shared_ptr<ExpertMemory> memory, int64_t max_tokens);
+
   const std::shared_ptr<ExpertMemory> memory_;
   const TokenPlaces places_;
   const int layer_;
 };
 
-// Leaves tokens where they are: experts read the tokens of all ranks while their products pack them. Outputs and gradients are stored as by DirectStoreDispatcher.
-class GatherOnReadDispatcher final : public nn::TokenDispatcher {
+// Stores each row at its final place in the memory of the rank of its expert, and each output at its token's rank. Experts multiply what lies in the receive buffer.
+class DirectStoreDispatcher final : public SharedDispatcher {
  public:
-  GatherOnReadDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens);
+  DirectStoreDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens) : SharedDispatcher("DirectStoreDispatcher", std::move(memory), max_tokens) {}
   nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const override;
-  Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const override;
+};
 
- private:
-  const std::shared_ptr<ExpertMemory> memory_;
-  const TokenPlaces places_;
-  const int layer_;
+// Leaves tokens where they are: experts read the tokens of all ranks while their products pack them. Outputs and gradients are stored as by DirectStoreDispatcher.
+class GatherOnReadDispatcher final : public SharedDispatcher {
+ public:
+  GatherOnReadDispatcher(std::shared_ptr<ExpertMemory> memory, int64_t max_tokens) : SharedDispatcher("GatherOnReadDispatcher", std::move(memory), max_tokens) {}
+  nn::Dispatched dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const override;
 };
 
 }  // namespace tutti::parallel
