@@ -58,7 +58,7 @@ void add_checkpoint(CLI::App& app, Action& action) {
   CLI::App* reshard = verb->add_subcommand("reshard", "Write a checkpoint in another number of files, which every run reads: in several beside an index, or in one");
   reshard->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
   reshard->add_option("folder", flags->file, "New folder, e.g. step-500; it must not exist")->required();
-  reshard->add_option("--files", flags->files, "Files of the model, and at most as many of the optimizer's state; 1: no index")->required()->check(CLI::PositiveNumber);
+  reshard->add_option("--files", flags->files, "Files of the model, and at most as many of the optimizer's state; 1: no index")->required()->check(CLI::Range(1, 1000000));
   reshard->add_flag("--json", flags->json, "One object: path, step, tensors, model_files, optimizer_files, digest");
   reshard->callback([flags, &action] {
     action = [flags] {
