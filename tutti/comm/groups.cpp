@@ -75,6 +75,12 @@ std::vector<T> of_members(const std::vector<T>& by_world_rank, const std::vector
   return own;
 }
 
+std::vector<PeerIdentity> identities_of(const WorldState& state, const std::vector<int>& world_ranks) {
+  std::vector<PeerIdentity> own = of_members(state.identities, world_ranks);
+  for (size_t i = 0; i < own.size(); ++i) own[i].world_rank = world_ranks[i];
+  return own;
+}
+
 // "rank 3 (pid 4711 on host7)" of each, called `ranks`, which are the world's `world_ranks`.
 std::vector<std::string> described(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks) {
   std::vector<std::string> names;
@@ -138,7 +144,7 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
                        .size = static_cast<int>(world_ranks.size()),
                        .world_ranks = world_ranks,
                        .pids = of_members(state.pids, world_ranks),
-                       .identities = of_members(state.identities, world_ranks),
+                       .identities = identities_of(state, world_ranks),
                        .far = far_members(state, group_ranks, world_ranks),
                        .local_ranks = ranks_on_my_host(state, world_ranks[static_cast<size_t>(rank)]),
                        .store = state.rendezvous.store,

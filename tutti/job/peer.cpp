@@ -5,8 +5,10 @@
 namespace tutti::comm {
 
 std::string describe(int rank, const PeerIdentity& identity) {
-  if (identity.pid == 0) return fmt::format("rank {}", rank);
-  return fmt::format("rank {} (pid {} on {})", rank, identity.pid, identity.host);
+  std::string facts;
+  if (identity.world_rank >= 0 && identity.world_rank != rank) facts = fmt::format("world rank {}", identity.world_rank);
+  if (identity.pid != 0) facts += fmt::format("{}pid {} on {}", facts.empty() ? "" : ", ", identity.pid, identity.host);
+  return facts.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, facts);
 }
 
 }  // namespace tutti::comm

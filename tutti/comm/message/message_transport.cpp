@@ -30,7 +30,9 @@ MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::s
       known_(static_cast<size_t>(engine_->size())) {
   TUTTI_ASSERT(identities.empty() || identities.size() == known_.size(), "{} identities of {} ranks", identities.size(), known_.size());
   for (size_t p = 0; p < identities.size(); ++p) known_[p].identity = std::move(identities[p]);
-  known_[static_cast<size_t>(rank())].identity = {getpid(), host_name()};
+  PeerIdentity& own = known_[static_cast<size_t>(rank())].identity;
+  own.pid = getpid();
+  own.host = host_name();
 }
 
 MessageTransport::~MessageTransport() {
@@ -108,7 +110,8 @@ void MessageTransport::read(Packet&& packet) {
   switch (head.kind) {
     case PacketKind::hello:
       if (head.number != kWireVersion) throw_bad_packet(from, fmt::format("greetings of version {:#x}; expected {:#x}", head.number, kWireVersion));
-      known.identity = {static_cast<pid_t>(head.tag), std::string(body)};
+      known.identity.pid = static_cast<pid_t>(head.tag);
+      known.identity.host = std::string(body);
       break;
     case PacketKind::round: case PacketKind::data: case PacketKind::grant:
       return round_.arrived(head, std::move(packet));

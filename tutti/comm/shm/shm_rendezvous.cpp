@@ -42,7 +42,7 @@ bool may_pull() {
 // system.
 std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport shm joins at most {} ranks of one host; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
-  ShmOptions options{.group = seat.name, .shown_ranks = seat.shown_ranks, .local_ranks = seat.local_ranks, .may_pull = may_pull()};
+  ShmOptions options{.group = seat.name, .shown_ranks = seat.shown_ranks, .world_ranks = seat.world_ranks, .local_ranks = seat.local_ranks, .may_pull = may_pull()};
   std::shared_ptr<Segment> segment;
   if (seat.rank == 0) {
     segment = Segment::create(seat.size);

@@ -43,7 +43,7 @@ ShmTransport::ShmTransport(std::shared_ptr<Segment> segment, int rank, ShmOption
       size_(segment_->world_size()),
       options_(std::move(options)),
       traits_{.name = options_.one_address_space ? "threads" : "shm", .devices = {DeviceKind::cpu}},
-      watch_(segment_, rank, options_.one_address_space, options_.local_ranks, options_.shown_ranks),
+      watch_(segment_, rank, options_.one_address_space, options_.local_ranks, options_.shown_ranks, options_.world_ranks),
       mail_(segment_, rank, options_.shown_ranks),
       peer_memory_(segment_, rank, options_.may_pull && !options_.one_address_space),
       arrivals_(static_cast<size_t>(size_)),

@@ -22,6 +22,7 @@ struct ShmOptions {
   std::string group = "0";            // for messages
   bool one_address_space = false;     // all ranks are threads of this process
   std::vector<int> shown_ranks = {};  // rank numbers for messages; empty: the group ranks
+  std::vector<int> world_ranks = {};  // of the members, for messages; empty: not known
   int local_ranks = 0;                // ranks on this host; if more than cores, waiting yields immediately. 0: the group's size
   bool may_pull = true;               // large offers of processes are copied by the kernel, if it lets all ranks
 };

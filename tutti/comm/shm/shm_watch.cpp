@@ -27,13 +27,14 @@ constexpr uint32_t kLookAtCore = 64;
 
 }  // namespace
 
-ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks)
+ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks, std::vector<int> world_ranks)
     : segment_(std::move(segment)),
       header_(segment_->header()),
       rank_(rank),
       size_(segment_->world_size()),
       one_address_space_(one_address_space),
       shown_ranks_(std::move(shown_ranks)),
+      world_ranks_(std::move(world_ranks)),
       spins_(std::max(local_ranks, size_) <= usable_cores() ? kSpins : 0),
       yields_(spins_ > 0 ? 4 : kYields),
       pidfds_(static_cast<size_t>(size_), -1) {
@@ -52,7 +53,7 @@ ShmWatch::~ShmWatch() {
 
 PeerIdentity ShmWatch::peer(int rank) const {
   static const std::string host = host_name();
-  return {.pid = segment_->area(rank).pid.load(std::memory_order_acquire), .host = host};
+  return {.pid = segment_->area(rank).pid.load(std::memory_order_acquire), .host = host, .world_rank = world_ranks_.empty() ? -1 : world_ranks_[static_cast<size_t>(rank)]};
 }
 
 void ShmWatch::wake_peers() {

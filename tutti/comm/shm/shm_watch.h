@@ -16,8 +16,8 @@ namespace tutti::comm {
 class ShmWatch {
  public:
   // Says that this process is rank `rank`. `local_ranks` more than the cores: pause() never spins. `shown_ranks` is what
-  // messages call the ranks; empty: by their numbers.
-  ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks);
+  // messages call the ranks; empty: by their numbers. `world_ranks` may be empty, too.
+  ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks, std::vector<int> world_ranks);
   ~ShmWatch();
   ShmWatch(const ShmWatch&) = delete;
   ShmWatch& operator=(const ShmWatch&) = delete;
@@ -44,7 +44,7 @@ class ShmWatch {
   const int rank_;
   const int size_;
   const bool one_address_space_;
-  const std::vector<int> shown_ranks_;
+  const std::vector<int> shown_ranks_, world_ranks_;
   const uint32_t spins_;
   const uint32_t yields_;
   bool yields_at_once_ = false;  // in the wait under way

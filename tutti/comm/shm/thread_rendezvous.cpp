@@ -38,7 +38,7 @@ std::shared_ptr<Segment> take_segment(const GroupSeat& seat) {
 // Every member calls it with the same key; the first caller creates the memory. Never waits.
 std::unique_ptr<Transport> make_thread_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport threads joins at most {} ranks; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
-  ShmOptions options{.group = seat.name, .one_address_space = true, .local_ranks = seat.local_ranks};
+  ShmOptions options{.group = seat.name, .one_address_space = true, .world_ranks = seat.world_ranks, .local_ranks = seat.local_ranks};
   return std::make_unique<ShmTransport>(take_segment(seat), seat.rank, std::move(options));
 }
 
