@@ -16,6 +16,7 @@
 #include "bench/comm_tune.h"
 #include "bench/delayed_transport.h"
 #include "bench/overlap_bench.h"
+#include "bench/redistribution_costs.h"
 #include "cli/command.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
@@ -46,6 +47,7 @@ struct CommFlags {
   double delay_gbps = 0;
   std::string digests_to;
   std::string tune_to;
+  std::string costs_to;
   std::vector<std::string> command_line;
 };
 
@@ -124,6 +126,16 @@ void tune(comm::ProcessGroup& group, const std::string& path) {
   std::fprintf(stderr, "TUTTI_SYMM_TUNING=%s takes this table\n", path.c_str());
 }
 
+// Into a file of its own or one that has costs of other transports and numbers of ranks, which stay.
+void write_costs(comm::ProcessGroup& group, const std::string& path) {
+  const dist::MeasuredCosts found = bench::measure_costs(group, true);
+  if (group.rank() != 0) return;
+  dist::MeasuredCosts costs = std::filesystem::exists(path) ? dist::MeasuredCosts::read(path) : dist::MeasuredCosts();
+  costs.set(found);
+  write_file_atomically(path, costs.to_text());
+  std::fprintf(stderr, "TUTTI_DTENSOR_COSTS=%s takes these costs\n", path.c_str());
+}
+
 int run_as_rank(const CommFlags& flags) {
   const auto place = comm::read_launch_place();
   // On one host hier would be shm: each half of the ranks passes for a host.
@@ -137,6 +149,7 @@ int run_as_rank(const CommFlags& flags) {
   int status = 0;
   if (!flags.digests_to.empty()) write_digests(*group, flags.digests_to);
   else if (!flags.tune_to.empty()) tune(*group, flags.tune_to);
+  else if (!flags.costs_to.empty()) write_costs(*group, flags.costs_to);
   else if (flags.overlap) measure_overlap(*group, flags);
   else status = measure_all(*group, flags);
   group->barrier();
@@ -244,6 +257,7 @@ int run(CommFlags flags) {
   if (flags.transports[0] == "threads" && flags.tune_to.empty()) {
     int status = 0;
     comm::run_ranks(flags.ranks, [&](comm::ProcessGroup& group) {
+      if (!flags.costs_to.empty()) return write_costs(group, flags.costs_to);
       if (flags.overlap) return measure_overlap(group, flags);
       const int own = measure_all(group, flags);
       if (group.rank() == 0) status = own;
@@ -275,6 +289,7 @@ void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv) {
   verb->add_option("--delay-us", flags->delay_us, "For --overlap: microseconds that each round takes at least, as over a network")->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))->capture_default_str()->needs(overlap);
   verb->add_option("--delay-gbps", flags->delay_gbps, "For --overlap: the rate in 10^9 bytes per second at which a rank receives; 0: that of the transport")->check(CLI::Range(0.0, 1e6))->capture_default_str()->needs(overlap);
   verb->add_option("--tune", flags->tune_to, "Measure which algorithms of symmetric memory are the fastest here and write the table to this file");
+  verb->add_option("--costs", flags->costs_to, "Measure what redistributions of distributed tensors cost over this transport and add it to this file")->excludes(overlap);
   verb->add_option("--digests-to", flags->digests_to, "For --verify: where a rank writes its digests")->group("");
   verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing; --overlap: step, ranks, transport, progress_thread, compute_us, apart_us, overlapped_us, hidden)");
   verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });

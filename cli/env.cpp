@@ -98,6 +98,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_POISON_EXPERT_ROWS", "1: fill buffers of rows for experts with NaN after their last read"},
     {"TUTTI_SYMM_BACKEND", "who makes symmetric memory: native, threads, cuda, nccl, nvshmem"},
     {"TUTTI_SYMM_TUNING", "table of algorithms that `tutti bench comm --tune` wrote"},
+    {"TUTTI_DTENSOR_COSTS", "costs of redistributions that `tutti bench comm --costs` measured"},
     {"TUTTI_COMM_CHECK_NAN", "1: look for NaN and infinity in the inputs of collectives"},
     {"TUTTI_FLIGHT_RECORDER_DUMP", "where the last calls of a rank are written when a group fails: this and its rank"},
     {"TUTTI_FLIGHT_RECORDER_ENTRIES", "how many calls are kept"},

@@ -72,6 +72,7 @@ void add_explain(CLI::App& app, Action& action, int argc, char** argv) {
   sharding->add_option("--inputs", question->inputs, "Each tensor as DTYPE[SIZES]@[PLACEMENTS], as in \"[4096,1024]@[S(0),R]\"; f32 without DTYPE")->required()->expected(1, -1);
   sharding->add_option("--attrs", question->attrs, "The op's attrs as text, as in \"{dims: [1], keepdim: false}\"");
   sharding->add_option("--transport", question->transport, "The transport whose cost model ranks the rows")->capture_default_str();
+  sharding->add_option("--costs", question->costs, "Measured costs, which `tutti bench comm --costs` wrote, instead of the table")->envname("TUTTI_DTENSOR_COSTS");
   sharding->add_flag("--fast", *fast, "Rows of fast mode as well, which do not keep the bits of one rank");
   sharding->callback([&action, question, mesh, fast] {
     action = [question, mesh, fast] {

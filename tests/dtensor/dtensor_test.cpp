@@ -363,7 +363,7 @@ TEST(DTensor, RanksOfAMeshMayStandInAnyOrder) {
       for (const Mesh& m : {mesh, turned}) {
         const Tensor t = distribute_tensor(whole, m, {shard(0), shard(1)}, {.src_data_rank = 2});
         require_none(difference(full_tensor(t), whole), "whole");
-        const Tensor moved = redistribute(t, {shard(1), shard(1)}, {.order = {1, 0}});
+        const Tensor moved = redistribute(t, {shard(1), shard(1)}, {.layout = LayoutOptions{.order = {1, 0}}});
         require_none(difference(full_tensor(moved), whole), "moved");
         const Tensor terms = from_local(mul(whole, static_cast<double>(1 << m->ranks()[0])), m, {partial(), partial()});
         require_none(difference(full_tensor(redistribute(terms, {shard(1), shard(0)})), full_tensor(terms)), "terms");

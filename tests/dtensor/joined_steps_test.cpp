@@ -141,8 +141,8 @@ TEST(JoinedSteps, TheOrderIsThatOfThePlansAndLosesNoStep) {
   ASSERT_EQ(order.size(), 2u);
   EXPECT_EQ(order[0], (std::vector<StepAt>{{0, 0}, {2, 0}}));
   EXPECT_EQ(order[1], (std::vector<StepAt>{{1, 0}}));
-  EXPECT_EQ(saved_by_joining(plans, {.latency = 3}).collectives, 1);
-  EXPECT_EQ(saved_by_joining(plans, {.latency = 3}).cost, 3);
+  EXPECT_EQ(saved_by_joining(plans, {.tabulated = {.latency = 3}}).collectives, 1);
+  EXPECT_EQ(saved_by_joining(plans, {.tabulated = {.latency = 3}}).cost, 3);
 }
 
 }  // namespace

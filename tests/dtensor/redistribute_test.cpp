@@ -57,7 +57,7 @@ TEST_P(Redistribute, EveryLayoutIntoEveryOther) {
         const Tensor t = placed(whole, mesh, from);
         for (const Layout& to : layouts(2, shape.size())) {
           CommCounter counter;
-          const Tensor moved = redistribute(t, to.placements, to.options);
+          const Tensor moved = redistribute(t, to.placements, {.layout = to.options});
           const Tensor expected = placed(whole, mesh, to);
           EXPECT_EQ(&spec_of(moved), &spec_of(expected));
           require_none(difference(to_local(moved), to_local(expected)), spec_of(t).to_string() + " to " + spec_of(moved).to_string());
@@ -95,7 +95,7 @@ TEST_P(Redistribute, PendingSumsAreAddedByHalvingNestedByAxis) {
       expected = tree(outer);
     }
     for (const Layout& to : layouts(2, axes)) {
-      const Tensor moved = redistribute(t, to.placements, to.options);
+      const Tensor moved = redistribute(t, to.placements, {.layout = to.options});
       require_none(difference(to_local(moved), to_local(placed(expected, mesh, to))), spec_of(moved).to_string());
     }
   });
@@ -137,7 +137,7 @@ TEST(RedistributePlan, PricesAreTheSameOnAllRanks) {
     const auto outer = line(r % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3}, "threads");
     const auto inner = line(r < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, r < 2 ? "threads" : "gloo");
     const Mesh mesh = mesh_from_groups({outer, inner}, "cpu", {0, 1, 2, 3}, {2, 2});
-    const std::vector<std::string> prices = world.all_gather_bytes(std::to_string(cost_model_of(*mesh).latency));
+    const std::vector<std::string> prices = world.all_gather_bytes(std::to_string(cost_model_of(*mesh).latency(StepKind::gather, 2)));
     for (const std::string& price : prices) EXPECT_EQ(price, prices[0]);
   });
 }
@@ -173,7 +173,7 @@ TEST(RedistributePlan, ScatteringSumsLeavesTheOrderOfOtherDims) {
     const Tensor whole = sample({8, 6});
     const Tensor base = distribute_tensor(whole, mesh, {shard(1), shard(1), replicate()}, {.layout = {.cut = Cut::chunk}, .src_data_rank = -1});
     const Tensor t = from_local(to_local(base), mesh, {shard(1), shard(1), partial()}, {.layout = {.cut = Cut::chunk}, .sizes = whole.extents()});
-    const Tensor moved = redistribute(t, {Placement::shard(0, 2), Placement::shard(0, 2), shard(0)}, {.order = {1, 2, 0}, .cut = Cut::chunk});
+    const Tensor moved = redistribute(t, {Placement::shard(0, 2), Placement::shard(0, 2), shard(0)}, {.layout = LayoutOptions{.order = {1, 2, 0}, .cut = Cut::chunk}});
     require_none(difference(full_tensor(moved), full_tensor(t)), "sums");
   });
 }

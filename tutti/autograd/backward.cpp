@@ -15,6 +15,7 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/runtime/trace/trace_context.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti {
 namespace {
@@ -106,6 +107,9 @@ class Engine {
     }
     TUTTI_CHECK(cotangent.sizes() == output.sizes(), "backward: the cotangent is {}, the output {}; shapes must agree",
                 describe(cotangent), describe(output));
+    TUTTI_CHECK(wrapper_of(cotangent) == nullptr || wrapper_of(output) != nullptr,
+                "backward: the cotangent {} is distributed, and the output {} is a plain tensor; give the part of the cotangent (to_local()) or the whole (full_tensor())", describe(cotangent),
+                describe(output));
     seeds_.emplace_back(autograd::edge_of(output), Contribution{seeds_place_, static_cast<int>(seeds_.size()), std::move(cotangent)});
   }
   // The cotangents of seeds are added behind all others. `added_to` gets, per seed, the number of cotangents of its value that are no seeds,

@@ -31,8 +31,9 @@ namespace tutti::dist {
 Tensor convert_from_local(const Tensor& local, const DTensorSpec& spec, const DTensorSpec& cotangent);
 // This rank's part. Gradient: the distributed tensor with the layout `cotangent` of whose parts that of the result's is this rank's.
 Tensor convert_to_local(const Tensor& t, const DTensorSpec& cotangent);
-// The tensor in another layout. Gradient: the cotangent in the layout that the tensor had, or Replicate where it was Partial.
-Tensor convert_layout(const Tensor& t, const DTensorSpec& wanted);
+// The tensor in another layout. Gradient: the cotangent in the layout that the tensor had, or Replicate where it was Partial. `is_async`: the last
+// collective of either may be under way when it returns.
+Tensor convert_layout(const Tensor& t, const DTensorSpec& wanted, bool is_async = false);
 
 // Runs `call` if it is one of these ops; for the stage.
 bool convert(const OpCall& call, std::span<Tensor> outputs);

@@ -10,6 +10,7 @@
 #include "tutti/comm/groups.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/dist/cost_model.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
@@ -27,6 +28,7 @@ struct DeviceMesh::Root {
   std::set<std::string> transports = {};          // that were named for some dim
   std::map<std::string, MeshDim> flattened = {};  // by name
   std::map<std::vector<int>, std::shared_ptr<ProcessGroup>> groups = {};  // of this rank, by world ranks
+  std::shared_ptr<const MeasuredCosts> costs = nullptr;
 };
 
 namespace {
@@ -127,6 +129,14 @@ Mesh with_groups(std::shared_ptr<DeviceMesh::Root> root, std::shared_ptr<DeviceM
   return registered(std::move(mesh));
 }
 
+// All ranks must choose the same plans, so those of a mesh take what the first one has read: along the first dim, then along the next.
+std::shared_ptr<const MeasuredCosts> agreed_costs(const DeviceMesh& mesh) {
+  std::string costs = costs_of_environment();
+  if (costs.empty() || !mesh.has_coordinate()) return nullptr;
+  for (int d = 0; d < mesh.ndim(); ++d) costs = mesh.group(d)->broadcast_bytes(costs, 0);
+  return costs_from(costs);
+}
+
 std::shared_ptr<DeviceMesh::Root> make_root(std::string_view device_type, const std::vector<int>& ranks, const std::vector<int64_t>& shape, const MeshOptions& options,
                                             const char* where) {
   check_device_type(device_type);
@@ -168,7 +178,9 @@ Mesh make_device_mesh(std::string_view device_type, const std::vector<int>& rank
   constexpr const char* kWhere = "DeviceMesh";
   const std::shared_ptr<DeviceMesh::Root> root = make_root(device_type, ranks, shape, options, kWhere);
   const std::vector<std::string> transports = transports_of(options.transports, options.names, shape.size(), kWhere);
-  return with_groups(root, std::make_shared<DeviceMesh>(root, root->layout, options.names, 0), transports);
+  const Mesh mesh = with_groups(root, std::make_shared<DeviceMesh>(root, root->layout, options.names, 0), transports);
+  root->costs = agreed_costs(*mesh);
+  return mesh;
 }
 
 Mesh mesh_from_group(const std::shared_ptr<ProcessGroup>& group, std::string_view device_type, const MeshOptions& options) {
@@ -189,6 +201,7 @@ Mesh mesh_from_groups(const std::vector<std::shared_ptr<ProcessGroup>>& groups, 
                 kWhere, d, fmt::join(line, ", "), fmt::join(groups[d] == nullptr ? std::vector<int>{} : groups[d]->world_ranks(), ", "));
     root->groups[line] = groups[d];
   }
+  root->costs = agreed_costs(*mesh);
   return registered(mesh);
 }
 
@@ -225,6 +238,7 @@ DeviceMesh::DeviceMesh(std::shared_ptr<Root> root, MeshLayout layout, std::vecto
 }
 
 const std::string& DeviceMesh::device_type() const { return root_->device_type; }
+const std::shared_ptr<const MeasuredCosts>& DeviceMesh::costs() const { return root_->costs; }
 int DeviceMesh::rank() const { return comm::world()->rank(); }
 
 int DeviceMesh::checked_dim(int64_t dim, const char* where) const {

@@ -24,6 +24,7 @@
 namespace tutti::dist {
 
 class DeviceMesh;
+class MeasuredCosts;  // cost_model.h
 using Mesh = std::shared_ptr<const DeviceMesh>;
 
 struct MeshOptions {
@@ -75,6 +76,8 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   std::vector<std::shared_ptr<comm::ProcessGroup>> groups() const;
   // The transports that may lie under the groups, the same on all ranks: that of the world, and those that MeshOptions name.
   std::vector<std::string> transports() const;
+  // The measured costs of redistributions that TUTTI_DTENSOR_COSTS names: those of the first rank, on all ranks. Null: there are none.
+  const std::shared_ptr<const MeasuredCosts>& costs() const;
 
   // The dims of those names, in that order, at this rank's place in the other dims. Names may be those of flattened meshes. All names in
   // their order give this mesh.

@@ -10,6 +10,7 @@
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/moves.h"
 #include "tutti/dist/redistribute.h"
+#include "tutti/dist/replicas.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
@@ -43,6 +44,10 @@ const DTensorSpec& cotangents_of(const DTensorSpec& spec, const std::optional<Pl
                 to_string(*asked), spec.to_string());
     TUTTI_CHECK(grad.is_shard() == value.is_shard(), "{}: grad_placements {} and the tensor {} differ in what is sharded: a part's cotangent has the part's sizes", where, to_string(*asked),
                 spec.to_string());
+    TUTTI_CHECK(!grad.is_partial() || !value.is_partial(), "{}: grad_placements {} for the tensor {}: mesh dim {} holds terms, and the cotangent of each term is that of the whole; use Replicate there",
+                where, to_string(*asked), spec.to_string(), axis);
+    TUTTI_CHECK(!grad.is_partial() || grad.op() == PartialOp::sum || grad.op() == PartialOp::avg, "{}: grad_placements {}: cotangents that ranks hold in terms add up; use P(sum) on mesh dim {}", where,
+                to_string(*asked), axis);
   }
   return cotangents;
 }
@@ -72,15 +77,14 @@ void compare_ranks(const Tensor& local, const DTensorSpec& spec, const DeviceMes
                 mesh.ranks()[r], said[r]);
   }
   for (const std::string& other : faults) TUTTI_CHECK(other.empty(), "{}", other);
-  for (int axis = 0; axis < mesh.ndim(); ++axis) {
-    if (!spec.placements()[static_cast<size_t>(axis)].is_replicate()) continue;
-    const Tensor dense = to_contiguous(local);
-    const std::string bytes(static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes()));
-    const std::string first = mesh.group(axis)->broadcast_bytes(bytes, 0);
-    const std::vector<std::string> same = group->all_gather_bytes(first == bytes ? "1" : "0");
-    const auto other = std::find(same.begin(), same.end(), "0");
-    TUTTI_CHECK(other == same.end(), "from_local: mesh dim {} is said to hold replicas, and that of rank {} differs from the first one", axis,
-                mesh.ranks()[static_cast<size_t>(other - same.begin())]);
+  require_replicas(local, spec, mesh, "from_local", "");
+}
+
+// Sums, and averages, are linear in their terms. Which term a maximum is of is not known where the terms are.
+void check_differentiable(const DTensorSpec& spec, const char* where) {
+  for (const Placement& p : spec.placements()) {
+    TUTTI_CHECK(!p.is_partial() || p.op() == PartialOp::sum || p.op() == PartialOp::avg,
+                "{}: terms of {} have no gradient, and the part requires one; use comm::functional::all_reduce(), which has, or detach() it", where, to_string(p));
   }
 }
 
@@ -139,6 +143,7 @@ Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements, 
   const DTensorSpec& spec = make_spec(mesh, std::move(placements), sizes, local.dtype(), options.layout, kWhere);
   const std::string fault = fault_of_part(local, spec, *mesh, kWhere);
   if (options.run_check && mesh->has_coordinate()) compare_ranks(local, spec, *mesh, fault);
+  if (requires_grad(local) && is_grad_enabled()) check_differentiable(spec, kWhere);
   TUTTI_CHECK(fault.empty(), "{}", fault);
   return convert_from_local(local.dtype() == spec.local_dtype() ? local : cast(local, spec.local_dtype()), spec, cotangents_of(spec, options.grad_placements, kWhere));
 }
@@ -152,21 +157,23 @@ Tensor full_tensor(const Tensor& t, std::optional<Placements> grad_placements) {
   return to_local(convert_layout(t, part.spec->with(Placements(part.spec->placements().size()))), std::move(grad_placements));
 }
 
-Tensor redistribute(const Tensor& t, Placements placements, const LayoutOptions& options) {
+Tensor redistribute(const Tensor& t, Placements placements, const RedistributeOptions& options) {
   TUTTI_CHECK(!placements.empty(), "redistribute: no placements are given; give one per mesh dim");
-  return convert_layout(t, spec_in(t, std::move(placements), options, "redistribute"));
+  const LayoutOptions layout = options.layout ? *options.layout : layout_of(*part_of(t, "redistribute").spec);
+  return convert_layout(t, spec_in(t, std::move(placements), layout, "redistribute"), options.async_op);
 }
-Tensor redistribute(const Tensor& t, Placements placements) { return redistribute(t, std::move(placements), layout_of(*part_of(t, "redistribute").spec)); }
 
-Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements) {
+Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements, const RedistributeOptions& options) {
   const Part& part = part_of(t, "redistribute");
   TUTTI_CHECK(mesh != nullptr, "redistribute: the mesh is null");
-  if (part.mesh->id() == mesh->id()) return redistribute(t, std::move(placements));
-  const DTensorSpec& to = make_spec(mesh, std::move(placements), part.spec->sizes(), part.spec->dtype(), {}, "redistribute");
+  if (part.mesh->id() == mesh->id()) return redistribute(t, std::move(placements), options);
+  const DTensorSpec& to = make_spec(mesh, std::move(placements), part.spec->sizes(), part.spec->dtype(), options.layout.value_or(LayoutOptions{}), "redistribute");
   TUTTI_CHECK(!to.has_partial() && !part.spec->has_partial(), "redistribute: from {} on {} to {} on {}: terms cannot change their mesh; reduce them first", part.spec->to_string(),
               part.mesh->to_string(), to.to_string(), mesh->to_string());
   const StageScope below(0, static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding)));
-  Tensor moved = comm::functional::wait_tensor(Mover::across(*part.spec, *part.mesh, to, *mesh).run(part.local));
+  const Mover mover = Mover::across(*part.spec, *part.mesh, to, *mesh);
+  const Extents sizes = mesh->has_coordinate() ? to.local_sizes(mesh->coordinate()) : Extents{0};
+  Tensor moved = options.async_op ? moved_later(mover, part.local, sizes) : comm::functional::wait_tensor(mover.run(part.local));
   if (moved.storage().get() == part.local.storage().get()) moved = clone(moved);
   return wrap(std::move(moved), to, mesh);
 }

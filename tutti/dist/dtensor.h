@@ -65,20 +65,39 @@ struct FromLocalOptions {
 // The distributed tensor of which this rank holds `local`, whose memory it shares. Terms of sums of narrow floats are widened to f32.
 Tensor from_local(const Tensor& local, const Mesh& mesh, Placements placements = {}, const FromLocalOptions& options = {});
 
+// While it lives, calls of to_local() on this thread remember to compare, in their backward, cotangents that are said to be replicas: bytes of all
+// of them travel, and a difference is a UsageError on all ranks. For finding code on parts whose gradients are terms of a sum.
+class CheckGradientsScope {
+ public:
+  CheckGradientsScope();
+  ~CheckGradientsScope();
+  CheckGradientsScope(const CheckGradientsScope&) = delete;
+  CheckGradientsScope& operator=(const CheckGradientsScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // This rank's part, in the same memory. `grad_placements` says what the ranks' cotangents of their parts are of the whole: by default
-// what the parts are, and replicas where the tensor is Partial.
+// what the parts are, and replicas where the tensor is Partial; where it is replicated, Partial says that each rank has a term of it. UsageError
+// for others, which no gradient can have.
 Tensor to_local(const Tensor& t, std::optional<Placements> grad_placements = {});
 // The whole, on every rank; in the memory of the part where that is the whole.
 Tensor full_tensor(const Tensor& t, std::optional<Placements> grad_placements = {});
 
+struct RedistributeOptions {
+  std::optional<LayoutOptions> layout = {};  // by default that of the tensor; on another mesh the one without options
+  // The call returns once its last collective has started; whatever reads elements of the result waits for it, and throws its error. The
+  // gradient goes back in the same way. The input may be changed or freed at once, and a result that nobody reads costs nothing more.
+  bool async_op = false;
+};
 // The same tensor in another layout; the memory is its own. Placements may be Partial: the first rank then holds the value, the others
 // the identity (sum), or all hold it (avg, min, max). Bits are kept by everything but sums over ranks, which are those of one rank.
-Tensor redistribute(const Tensor& t, Placements placements, const LayoutOptions& options);
-Tensor redistribute(const Tensor& t, Placements placements);
+Tensor redistribute(const Tensor& t, Placements placements, const RedistributeOptions& options = {});
 
 // The same tensor on another mesh, whose ranks may be others; every rank of either takes part, and of both gets what it lacks from one
 // that has it. Below autograd: no gradient flows back. UsageError for Partial placements on either side.
-Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements);
+Tensor redistribute(const Tensor& t, const Mesh& mesh, Placements placements, const RedistributeOptions& options = {});
 
 // ---- new tensors, of which each rank makes its part only
 

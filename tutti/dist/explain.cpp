@@ -60,7 +60,7 @@ std::string explain_sharding(const OpCall& call, const std::vector<const DTensor
   const Candidates candidates = choose_layout(query);
   std::string text = fmt::format("{}\n", call.op.name);
   for (size_t i = 0; i < inputs.size(); ++i) text += fmt::format("  input {}: {}\n", i, inputs[i]->to_string());
-  text += fmt::format("  rule: {}\n", candidates.rule);
+  text += fmt::format("  rule: {}\n  costs: {}\n", candidates.rule, cost.to_string());
   if (candidates.chosen < 0) {
     text += "no row can be taken\n";
   } else {
@@ -132,7 +132,9 @@ std::string explain_sharding(const ShardingQuestion& question) {
     TUTTI_CHECK(!attrs.empty(), "explain sharding: {} has no attrs", op.name);
     attrs = Attrs::from_text(*attrs.type(), question.attrs, op.name);
   }
-  std::string text = explain_sharding({op, tensors, attrs}, specs, cost_model(question.transport), question.strict);
+  CostModel cost = cost_model(question.transport);
+  if (!question.costs.empty()) cost.measured = std::make_shared<const MeasuredCosts>(MeasuredCosts::read(question.costs));
+  std::string text = explain_sharding({op, tensors, attrs}, specs, cost, question.strict);
   if (!attrs.empty()) text += fmt::format("attrs: {}{}\n", attrs.to_string(), question.attrs.empty() ? " (those of the op's first sample; --attrs gives others)" : "");
   return text;
 }

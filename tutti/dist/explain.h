@@ -15,6 +15,7 @@ struct ShardingQuestion {
   std::vector<std::string> inputs;  // see spec_from_text()
   std::string attrs = {};           // as Attrs::to_string() writes them; "": those of the op's first sample
   std::string transport = "shm";
+  std::string costs = {};  // a file of measured costs; "": those of the table
   bool strict = true;
 };
 // UsageError, saying which part of the question is wrong.

@@ -55,7 +55,11 @@ Saved saved_by_joining(std::span<const RedistributePlan* const> plans, const Cos
   for (const std::vector<StepAt>& call : joined_steps(plans)) {
     const int further = static_cast<int>(call.size()) - 1;
     saved.collectives += further;
-    saved.cost += further * model.latency;
+    if (further == 0) continue;
+    const RedistributeStep& step = plans[call[0].plan]->steps[call[0].step];
+    int64_t ranks = 1;
+    for (const int axis : step.axes) ranks *= step.from->mesh_shape()[static_cast<size_t>(axis)];
+    saved.cost += further * model.latency(step.kind, ranks);
   }
   return saved;
 }

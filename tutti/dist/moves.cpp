@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <set>
 
+#include "tutti/comm/functional/async_result.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/ops/cat.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 
@@ -182,11 +185,12 @@ static Tensor part_at(const Tensor& t, const Extents& at, const Extents& sizes) 
   return part;
 }
 
-std::vector<std::vector<Mover::Piece>> Mover::receive(const Tensor& local) const {
-  std::vector<std::vector<Piece>> received(incoming_.size());
+Mover::Received Mover::receive(const Tensor& local) const {
+  Received result{.by_rank = std::vector<std::vector<Piece>>(incoming_.size()), .arrived = {}};
+  std::vector<std::vector<Piece>>& received = result.by_rank;
   const auto me = static_cast<size_t>(me_);
   for (const Block& block : incoming_[me]) received[me].push_back({part_at(local, block.from, block.sizes), block.to});
-  if (!group_) return received;
+  if (!group_) return result;
   std::vector<Tensor> sent;
   std::vector<int64_t> in_splits, out_splits;
   for (size_t p = 0; p < outgoing_.size(); ++p) {
@@ -202,8 +206,7 @@ std::vector<std::vector<Mover::Piece>> Mover::receive(const Tensor& local) const
     out_splits.push_back(count);
   }
   const Tensor packed = sent.empty() ? zeros({0}, local.dtype()) : sent.size() == 1 ? sent[0] : cat(sent);
-  const Tensor arrived = comm::functional::all_to_all_single(packed, out_splits, in_splits, group_);
-  if (arrived.numel() == 0) comm::functional::wait_tensor(arrived);  // nobody reads it
+  const Tensor arrived = result.arrived = comm::functional::all_to_all_single(packed, out_splits, in_splits, group_);
   int64_t offset = 0;
   for (size_t p = 0; p < incoming_.size(); ++p) {
     for (const Block& block : incoming_[p]) {
@@ -213,6 +216,13 @@ std::vector<std::vector<Mover::Piece>> Mover::receive(const Tensor& local) const
       offset += count;
     }
   }
+  return result;
+}
+
+Mover::Received Mover::receive_later(const Tensor& local) const {
+  Received received = receive(local);
+  if (!received.arrived.defined() || !comm::functional::is_pending(received.arrived)) return received;
+  for (Piece& own : received.by_rank[static_cast<size_t>(me_)]) own.value = clone(own.value);
   return received;
 }
 
@@ -230,16 +240,55 @@ Tensor Mover::assemble(std::vector<Piece> pieces, size_t dim) {
   return parts.size() == 1 ? parts[0] : cat(parts, static_cast<int64_t>(dim));
 }
 
-Tensor Mover::run(const Tensor& local) const {
+namespace {
+
+template <class Piece>
+std::vector<Piece> joined(const std::vector<std::vector<Piece>>& by_rank) {
   std::vector<Piece> pieces;
-  for (std::vector<Piece>& of_rank : receive(local)) pieces.insert(pieces.end(), of_rank.begin(), of_rank.end());
-  return numel_of(sizes_) == 0 ? zeros(to_shape(sizes_), local.dtype()) : assemble(std::move(pieces), 0);
+  for (const std::vector<Piece>& of_rank : by_rank) pieces.insert(pieces.end(), of_rank.begin(), of_rank.end());
+  return pieces;
+}
+
+// Nobody reads what arrives where nothing does.
+void wait_if_empty(const Tensor& arrived) {
+  if (arrived.defined() && arrived.numel() == 0) comm::functional::wait_tensor(arrived);
+}
+
+}  // namespace
+
+Tensor Mover::run(const Tensor& local) const {
+  const Received received = receive(local);
+  wait_if_empty(received.arrived);
+  return numel_of(sizes_) == 0 ? zeros(to_shape(sizes_), local.dtype()) : assemble(joined(received.by_rank), 0);
+}
+
+std::vector<Tensor> Mover::assemble_each(std::vector<std::vector<Piece>> by_rank, const Extents& sizes, DType dtype) {
+  std::vector<Tensor> parts;
+  for (std::vector<Piece>& of_rank : by_rank) parts.push_back(numel_of(sizes) == 0 ? zeros(to_shape(sizes), dtype) : assemble(std::move(of_rank), 0));
+  return parts;
 }
 
 std::vector<Tensor> Mover::run_by_rank(const Tensor& local) const {
-  std::vector<Tensor> parts;
-  for (std::vector<Piece>& of_rank : receive(local)) parts.push_back(numel_of(sizes_) == 0 ? zeros(to_shape(sizes_), local.dtype()) : assemble(std::move(of_rank), 0));
-  return parts;
+  Received received = receive(local);
+  wait_if_empty(received.arrived);
+  return assemble_each(std::move(received.by_rank), sizes_, local.dtype());
+}
+
+Arriving Mover::start(const Tensor& local) const {
+  const Received received = receive_later(local);
+  Arriving arriving{.arrived = received.arrived};
+  const std::vector<Piece> pieces = joined(received.by_rank);
+  arriving.value = [pieces, sizes = sizes_, dtype = local.dtype()] { return numel_of(sizes) == 0 ? zeros(to_shape(sizes), dtype) : assemble(pieces, 0); };
+  arriving.write = [pieces](const Tensor& target) {
+    for (const Piece& piece : pieces) facets::raw_copy(part_at(target, piece.at, piece.value.extents()), piece.value);
+  };
+  return arriving;
+}
+
+Arriving Mover::start_by_rank(const Tensor& local, std::function<Tensor(std::span<const Tensor>)> combine) const {
+  const Received received = receive_later(local);
+  return {.arrived = received.arrived,
+          .value = [by_rank = received.by_rank, sizes = sizes_, dtype = local.dtype(), combine = std::move(combine)] { return combine(assemble_each(by_rank, sizes, dtype)); }};
 }
 
 }  // namespace tutti::dist

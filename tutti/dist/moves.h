@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include <functional>
+
 #include "tutti/comm/process_group.h"
 #include "tutti/dist/spec.h"
 
@@ -25,6 +27,13 @@ struct Block {
 };
 std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64_t> source, const DTensorSpec& to, std::span<const int64_t> destination);
 
+// What a step whose collective may still be under way leaves to do.
+struct Arriving {
+  Tensor arrived;                                        // the result of the collective; undefined: nothing travels
+  std::function<Tensor()> value = {};                    // the part; empty: `arrived` itself
+  std::function<void(const Tensor& target)> write = {};  // the same into dense memory; empty: a copy of the value does
+};
+
 // Moves parts of this rank from one layout to another; made once and used for any tensor of these layouts.
 class Mover {
  public:
@@ -37,8 +46,12 @@ class Mover {
   static Mover across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to, const DeviceMesh& target);
   // The part in the layout `to`; may be a view of `local`.
   Tensor run(const Tensor& local) const;
-  // The same from each rank of the group by itself, in rank order.
+  // The same without waiting for what the ranks exchange. `local` may be changed as soon as it returns.
+  Arriving start(const Tensor& local) const;
+  // What each rank of the group gives by itself, in rank order.
   std::vector<Tensor> run_by_rank(const Tensor& local) const;
+  // The same without waiting; the value is that of `combine` on them.
+  Arriving start_by_rank(const Tensor& local, std::function<Tensor(std::span<const Tensor>)> combine) const;
 
  private:
   struct Piece {
@@ -47,7 +60,14 @@ class Mover {
   };
   Mover() = default;
   void plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, const std::vector<int>& axes, bool are_terms);
-  std::vector<std::vector<Piece>> receive(const Tensor& local) const;  // by rank
+  struct Received {
+    std::vector<std::vector<Piece>> by_rank;
+    Tensor arrived;  // the memory of what other ranks sent; undefined: nothing travels
+  };
+  Received receive(const Tensor& local) const;
+  // The same, with pieces of this rank that do not change with `local`.
+  Received receive_later(const Tensor& local) const;
+  static std::vector<Tensor> assemble_each(std::vector<std::vector<Piece>> by_rank, const Extents& sizes, DType dtype);
   static Tensor assemble(std::vector<Piece> pieces, size_t dim);
 
   std::shared_ptr<comm::ProcessGroup> group_;  // null: nothing travels

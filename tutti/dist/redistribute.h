@@ -6,19 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "tutti/dist/cost_model.h"
 #include "tutti/dist/wrapper.h"
 
 namespace tutti::dist {
 
-enum class StepKind : uint8_t {
-  cut,             // each rank keeps some of what it has: no communication
-  gather,          // an even all_gather along one axis
-  exchange,        // each rank sends others what they lack: all_to_all_v, without padding
-  all_reduce,      // over one or more axes
-  reduce_scatter,  // over one axis
-  fill,            // Replicate to Partial: all but the first rank hold the identity
-};
-std::string_view name_of(StepKind kind);
+class Mover;
 
 struct RedistributeStep {
   StepKind kind;
@@ -39,21 +32,6 @@ struct RedistributePlan {
   std::string to_string() const;
 };
 
-// The cost in microseconds of a collective over `ranks` ranks by which each receives `bytes`, by transport.
-struct CostModel {
-  double latency = 3;              // of a call
-  double bytes_per_us = 5000;
-  double of(int64_t ranks, double bytes) const { return latency * static_cast<double>(ranks > 1) + bytes / bytes_per_us; }
-};
-// The model of the transport of that name; that of the slowest one for a name that has none, such as a transport of a user.
-CostModel cost_model(std::string_view transport);
-// The transports that have a model of their own.
-std::vector<std::string> priced_transports();
-
-// The model of the slowest transport of the mesh. Ranks whose own groups have different transports get the same one, for they must all
-// choose the same plan.
-CostModel cost_model_of(const DeviceMesh& mesh);
-
 // The cheapest plan. Both specs are of one mesh, sizes and dtype. UsageError where no plan exists, saying why.
 RedistributePlan plan_redistribution(const DTensorSpec& from, const DTensorSpec& to, const CostModel& model = {});
 
@@ -61,7 +39,11 @@ RedistributePlan plan_redistribution(const DTensorSpec& from, const DTensorSpec&
 // which may share memory with that of `t`.
 Tensor redistributed_part(const Tensor& t, const DTensorSpec& wanted);
 Tensor redistributed_part(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh);
-// The same for several parts of tensors on one mesh, in their places; what can travel together does, see joined_steps.h.
+// The same, whose last collective may be under way when it returns: what reads the part waits for it, as for functional collectives.
+Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh);
+// What `mover` makes of `local`, of these sizes, likewise.
+Tensor moved_later(const Mover& mover, const Tensor& local, const Extents& sizes);
+// redistributed_part for several parts of tensors on one mesh, in their places; what can travel together does, see joined_steps.h.
 struct PartMove {
   const DTensorSpec *from, *wanted;
 };

@@ -105,7 +105,7 @@ class Search {
   }
   void add(StepKind kind, std::vector<int> axes, const DTensorSpec& from, const DTensorSpec& to, double bytes, bool communicates) {
     const double ranks = ranks_over(axes);
-    edges_.push_back({kind, std::move(axes), &from, &to, bytes, communicates ? model_.of(static_cast<int64_t>(ranks), bytes) : 0});
+    edges_.push_back({kind, std::move(axes), &from, &to, bytes, communicates ? model_.of(kind, static_cast<int64_t>(ranks), bytes) : 0});
   }
 
   void add_edges(const DTensorSpec& s) {
@@ -226,24 +226,6 @@ std::string RedistributePlan::to_string() const {
                         s.bytes > 0 ? fmt::format(", {:.0f} bytes", s.bytes) : "");
   }
   return text;
-}
-
-// Microseconds of a call and bytes per microsecond, as orders of magnitude: they only rank plans.
-static const std::map<std::string_view, CostModel>& cost_models() {
-  static const std::map<std::string_view, CostModel> models = {
-      {"threads", {2, 8000}}, {"shm", {3, 6000}}, {"gloo", {150, 1500}}, {"mpi", {3, 3000}}, {"hier", {150, 1500}}, {"nccl", {10, 80000}}, {"fake", {1, 10000}}};
-  return models;
-}
-
-CostModel cost_model(std::string_view transport) {
-  const auto it = cost_models().find(transport);
-  return it == cost_models().end() ? cost_models().at("gloo") : it->second;
-}
-
-std::vector<std::string> priced_transports() {
-  std::vector<std::string> names;
-  for (const auto& [name, model] : cost_models()) names.emplace_back(name);
-  return names;
 }
 
 RedistributePlan plan_redistribution(const DTensorSpec& from, const DTensorSpec& to, const CostModel& model) {

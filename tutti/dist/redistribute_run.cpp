@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 
+#include "tutti/comm/functional/async_result.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/comm_counter.h"
@@ -12,7 +13,10 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/slice.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
@@ -23,10 +27,10 @@ namespace functional = comm::functional;
 std::string_view reduction_of(PartialOp op) { return op == PartialOp::prod ? "product" : name_of(op); }
 
 // Combined by halving in rank order (numerics contract, N4).
-Tensor combine(std::span<const Tensor> terms, PartialOp op) {
+Tensor halved(std::span<const Tensor> terms, PartialOp op) {
   if (terms.size() == 1) return terms[0];
   const size_t left = (terms.size() + 1) / 2;
-  const Tensor a = combine(terms.first(left), op), b = combine(terms.subspan(left), op);
+  const Tensor a = halved(terms.first(left), op), b = halved(terms.subspan(left), op);
   switch (op) {
     case PartialOp::max: return maximum(a, b);
     case PartialOp::min: return minimum(a, b);
@@ -36,6 +40,18 @@ Tensor combine(std::span<const Tensor> terms, PartialOp op) {
     case PartialOp::bxor: return bit_xor(a, b);
     default: return add(a, b);
   }
+}
+Tensor combine(std::span<const Tensor> terms, PartialOp op) {
+  const Tensor all = halved(terms, op);
+  return op == PartialOp::avg ? truediv(all, static_cast<double>(terms.size())) : all;
+}
+
+// The tensors of `ranks` ranks, which stand one after another in dim 0, one after another in `dim`.
+Tensor along(const Tensor& gathered, int dim, int64_t ranks) {
+  std::vector<Tensor> parts;
+  const int64_t rows = gathered.extents()[0] / ranks;
+  for (int64_t r = 0; r < ranks; ++r) parts.push_back(narrow(gathered, 0, r * rows, rows));
+  return cat(parts, dim);
 }
 
 // A step of this rank, ready to run.
@@ -55,9 +71,7 @@ struct PreparedStep {
       case StepKind::all_reduce: return functional::all_reduce(local, reduction_of(before.op()), group);
       case StepKind::reduce_scatter: {
         if (!mover) return functional::reduce_scatter_single(local, reduction_of(before.op()), dim, group);
-        const std::vector<Tensor> terms = mover->run_by_rank(local);
-        const Tensor sum = combine(terms, before.op());
-        return before.op() == PartialOp::avg ? truediv(sum, static_cast<double>(terms.size())) : sum;
+        return combine(mover->run_by_rank(local), before.op());
       }
       case StepKind::fill: {
         const Placement& after = step.to->placements()[static_cast<size_t>(step.axes[0])];
@@ -67,6 +81,22 @@ struct PreparedStep {
     }
     return local;
   }
+
+  // The same without waiting for its collective.
+  Arriving start(const Tensor& local) const {
+    if (step.kind == StepKind::exchange) return mover->start(local);
+    if (mover && step.kind == StepKind::reduce_scatter) {
+      const PartialOp op = step.from->placements()[static_cast<size_t>(step.axes[0])].op();
+      return mover->start_by_rank(local, [op](std::span<const Tensor> terms) { return combine(terms, op); });
+    }
+    if (step.kind == StepKind::gather && dim != 0) {
+      const Tensor gathered = functional::all_gather_single(local, 0, group);
+      return {.arrived = gathered, .value = [gathered, d = dim, ranks = group->size()] { return along(gathered, d, ranks); }};
+    }
+    return {.arrived = run(local)};
+  }
+
+  bool is_collective() const { return step.kind != StepKind::cut && step.kind != StepKind::fill; }
 };
 
 PreparedStep prepare(const RedistributeStep& step, const DeviceMesh& mesh) {
@@ -129,31 +159,61 @@ struct PreparedPlans {
   }
 };
 
+constexpr StageMask kBelow = static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding));
+
+Tensor in_dtype(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
+
+Tensor run_steps(std::span<const PreparedStep> steps, Tensor part) {
+  for (const PreparedStep& step : steps) {
+    part = in_dtype(step.run(in_dtype(part, step.step.from->local_dtype())), step.step.to->local_dtype());
+    CommCounter::note(step.step);
+  }
+  return part;
+}
+
+// The part of these sizes and this dtype, computed when it is read; at once where nothing is under way, as in a trace, whose graph says who
+// waits for whom.
+Tensor when_read(const Arriving& arriving, const Extents& sizes, DType dtype) {
+  const auto value = [&arriving] { return arriving.value ? arriving.value() : arriving.arrived; };
+  if (!arriving.arrived.defined() || !functional::is_pending(arriving.arrived)) return value();
+  if (!arriving.value) return arriving.arrived;
+  const auto write = arriving.write ? arriving.write : [v = arriving.value](const Tensor& target) { facets::raw_copy(target, v()); };
+  return functional::filled_when_read(sizes, dtype, {arriving.arrived}, write);
+}
+
 }  // namespace
 
-CostModel cost_model_of(const DeviceMesh& mesh) {
-  if (!mesh.has_coordinate()) return {};
-  CostModel slowest{0, 1e18};
-  for (const std::string& transport : mesh.transports()) {
-    const CostModel model = cost_model(transport);
-    slowest.latency = std::max(slowest.latency, model.latency);
-    slowest.bytes_per_us = std::min(slowest.bytes_per_us, model.bytes_per_us);
+Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh) {
+  if (&from == &wanted || !mesh->has_coordinate()) return local;
+  const std::shared_ptr<const PreparedPlan> prepared = RankContext::current().slot<PreparedPlans>().get(from, wanted, mesh);
+  const std::span<const PreparedStep> steps = prepared->steps;
+  size_t last = steps.size();
+  while (last > 0 && !steps[last - 1].is_collective()) --last;
+  const StageScope below(0, kBelow);
+  if (last == 0) return run_steps(steps, local);
+  const PreparedStep& step = steps[last - 1];
+  const Tensor part = in_dtype(run_steps(steps.first(last - 1), local), step.step.from->local_dtype());
+  Arriving arriving = step.start(part);
+  CommCounter::note(step.step);
+  const DType after = step.step.to->local_dtype();
+  if (last < steps.size() || step.step.from->local_dtype() != after) {
+    const auto value = arriving.value ? arriving.value : [t = arriving.arrived] { return t; };
+    arriving.value = [value, after, prepared, last] { return run_steps(std::span(prepared->steps).subspan(last), in_dtype(value(), after)); };
+    arriving.write = nullptr;
   }
-  return slowest;
+  return when_read(arriving, wanted.local_sizes(mesh->coordinate()), wanted.local_dtype());
+}
+
+Tensor moved_later(const Mover& mover, const Tensor& local, const Extents& sizes) {
+  const StageScope below(0, kBelow);
+  return when_read(mover.start(local), sizes, local.dtype());
 }
 
 Tensor redistributed_part(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh) {
   if (&from == &wanted || !mesh->has_coordinate()) return local;
   const std::shared_ptr<const PreparedPlan> prepared = RankContext::current().slot<PreparedPlans>().get(from, wanted, mesh);
-  const StageScope below(0, static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding)));
-  Tensor part = local;
-  for (const PreparedStep& step : prepared->steps) {
-    if (part.dtype() != step.step.from->local_dtype()) part = cast(part, step.step.from->local_dtype());
-    part = step.run(part);
-    if (part.dtype() != step.step.to->local_dtype()) part = cast(part, step.step.to->local_dtype());
-    CommCounter::note(step.step);
-  }
-  return part;
+  const StageScope below(0, kBelow);
+  return run_steps(prepared->steps, local);
 }
 
 // Steps of one kind over one group, in one call.
@@ -184,7 +244,7 @@ void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves
     prepared.push_back(RankContext::current().slot<PreparedPlans>().get(*moves[i].from, *moves[i].wanted, mesh));
     plans.push_back(&prepared.back()->plan);
   }
-  const StageScope below(0, static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding)));
+  const StageScope below(0, kBelow);
   for (const std::vector<StepAt>& call : joined_steps(plans)) {
     std::vector<const PreparedStep*> steps;
     std::vector<Tensor> locals;
@@ -192,16 +252,11 @@ void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves
     whole.bytes = 0;
     for (const StepAt& at : call) {
       steps.push_back(&prepared[at.plan]->steps[at.step]);
-      const Tensor& part = parts[moved[at.plan]];
-      const DType dtype = steps.back()->step.from->local_dtype();
-      locals.push_back(part.dtype() == dtype ? part : cast(part, dtype));
+      locals.push_back(in_dtype(parts[moved[at.plan]], steps.back()->step.from->local_dtype()));
       whole.bytes += steps.back()->step.bytes;
     }
     const std::vector<Tensor> results = steps.size() == 1 ? std::vector<Tensor>{steps[0]->run(locals[0])} : run_together(steps, locals);
-    for (size_t k = 0; k < call.size(); ++k) {
-      const DType dtype = steps[k]->step.to->local_dtype();
-      parts[moved[call[k].plan]] = results[k].dtype() == dtype ? results[k] : cast(results[k], dtype);
-    }
+    for (size_t k = 0; k < call.size(); ++k) parts[moved[call[k].plan]] = in_dtype(results[k], steps[k]->step.to->local_dtype());
     CommCounter::note(whole);
   }
 }

@@ -141,12 +141,14 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
   }
 }
 
-// Offsets count through the whole ragged dim, and a group is what they say: neither is cut.
+// Offsets count through the whole ragged dim, and a group is what they say: neither is cut. So a sum over the ragged dim stays whole, too; what its ranges of
+// positions allow to divide is divided by those who know which rank has which rows (expert parallelism).
 std::string sharding(const OpCall& call) {
   const char* positions = has_positions(call) ? " #P[T]" : "";
+  const int32_t leaf = codegen::contraction_leaf();
   switch (form_of(call)) {
-    case Form::rows: return fmt::format("A[Tk] B[Gkn] #O[G]{} -> C[Tn] | sum{{k}} | bilin", positions);
-    case Form::columns: return fmt::format("A[Gmk] B[kT] #O[G]{} -> C[mT] | sum{{k}} | bilin", positions);
+    case Form::rows: return fmt::format("A[Tk] B[Gkn] #O[G]{} -> C[Tn] | tree:{}{{k}} | bilin", positions, leaf);
+    case Form::columns: return fmt::format("A[Gmk] B[kT] #O[G]{} -> C[mT] | tree:{}{{k}} | bilin", positions, leaf);
     case Form::contraction: return fmt::format("A[mT] B[Tn] #O[G]{} -> C[Gmn] | | bilin", positions);
   }
   throw InternalError("grouped_mm: no such form");

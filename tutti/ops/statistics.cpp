@@ -9,7 +9,9 @@
 #include "tutti/ops/engine/row_ops.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/extremes.h"
+#include "tutti/ops/reduction.h"
 #include "tutti/ops/where.h"
+#include "tutti/tensor/wrapper.h"
 
 namespace tutti {
 namespace {
@@ -171,7 +173,19 @@ Tensor spread_of(const OpDef& op, const Tensor& x, const VarOptions& options) {
 
 }  // namespace
 
+namespace {
+
+// The same bits in steps: the sum is a tree that ranks may cut where a mean may not, because the division comes after the last addition.
+Tensor divided_sum(const Tensor& x, const MeanOptions& options) {
+  const Tensor all = sum(x, {.dims = options.dims, .keepdim = options.keepdim, .dtype = compute_dtype(x.dtype())});
+  return cast(truediv(all, rows::row_length(x.sizes(), normalize_dims(options.dims, x.ndim(), "mean"))), x.dtype());
+}
+
+}  // namespace
+
 Tensor mean(const Tensor& x, const MeanOptions& options) {
+  TUTTI_CHECK(x.defined(), "mean: the tensor is undefined");
+  if (wrapper_of(x) != nullptr && is_floating(x.dtype())) return divided_sum(x, options);
   return call_op(kMean, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), "mean"),
                                               .keepdim = options.keepdim,
                                               .dtype = is_floating(x.dtype()) ? x.dtype() : DType::f32}), x);

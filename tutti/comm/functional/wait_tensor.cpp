@@ -1,5 +1,6 @@
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
+#include "tutti/tensor/host_read.h"
 
 namespace tutti::comm::functional {
 
@@ -10,13 +11,13 @@ const OpDef kWaitTensor{
     .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
-          wait_works(call[0]);
+          before_host_read(call[0]);
           copy_elements(outputs[0], call[0]);
         },
     .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = c.grads[0]; }},
     .view =
         [](const OpCall& call) {
-          wait_works(call[0]);
+          before_host_read(call[0]);
           return call[0].view_as(call[0].extents(), call[0].strides(), call[0].offset());
         },
     .cost = [](const OpCall&) { return Cost{}; },
