@@ -89,6 +89,23 @@ bool are_nested(const std::vector<int>& a, const std::vector<int>& b) {
   return std::ranges::all_of(few, [&](int rank) { return std::ranges::count(many, rank) == 1; });
 }
 
+// The groups of modules that are to be gathered ahead.
+ShardGroups::List groups_of(std::span<nn::Module* const> modules, const ShardGroups& all, const char* function) {
+  ShardGroups::List list;
+  const auto known = all.groups();
+  for (const nn::Module* module : modules) {
+    TUTTI_CHECK(module != nullptr, "{}: module {} of the list is null", function, list.size());
+    const auto is_of = [&](const auto& group) { return std::ranges::count(group->modules, module) > 0; };
+    const auto found = std::ranges::find_if(known, is_of);
+    std::string names;
+    for (const auto& group : known) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", group->name());
+    TUTTI_CHECK(found != known.end(), "{}: module '{}' was not sharded by itself, so nothing of its own is gathered; expected modules of this model that fully_shard() was called for: {}. Set lists after "
+                "the whole model was sharded", function, module->call_name(), names);
+    list.push_back(*found);
+  }
+  return list;
+}
+
 }  // namespace
 
 ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options) {
@@ -110,7 +127,7 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
       if (std::any_of(taken.begin(), taken.end(), [&](const ShardGroup::Stored& s) { return is_it(s.named.parameter); })) continue;
       if (const StoragePlacement* before = placement_of(p.parameter)) {
         const auto group = before->group.lock();
-        TUTTI_CHECK(group != nullptr && group->module != module, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
+        TUTTI_CHECK(group != nullptr && std::ranges::count(group->modules, module) == 0, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
         const std::vector<int>& ranks = mesh->group(mesh->ndim() - 1)->world_ranks();
         TUTTI_CHECK(are_nested(group->ranks().world_ranks(), ranks), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh, or "
                     "modules inside have some of its ranks, or more", p.name, before->mesh->to_string(), mesh->to_string());
@@ -127,7 +144,7 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
   const std::string name = modules[0]->call_name();
   const int64_t keepers = checked_keepers(options.reshard_after_forward.value_or(!name.empty()), *mesh->group(mesh->ndim() - 1));
   const auto group = ShardGroup::make(name.empty() ? "the model" : name, taken, mesh, keepers);
-  group->module = modules[0];
+  group->modules.assign(modules.begin(), modules.end());
   group->all = std::make_shared<ShardGroups>();
   for (const auto& inner : inside) {
     if (inner->all == group->all) continue;
@@ -136,7 +153,11 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
     group->all->take_all(*before);
   }
   group->all->add(group);
-  if (!group->is_shared()) modules.back()->forward_hooks().after([weak = std::weak_ptr(group)](const nn::Module&, const Tensor& output) {
+  if (group->is_shared()) return ShardedModule(group);
+  modules.front()->forward_hooks().before([weak = std::weak_ptr(group)](const nn::Module&, std::vector<Tensor>&) {
+    if (const auto living = weak.lock()) living->before_forward();
+  });
+  modules.back()->forward_hooks().after([weak = std::weak_ptr(group)](const nn::Module&, const Tensor& output) {
     if (const auto living = weak.lock()) living->after_forward(output);
     return Tensor();
   });
@@ -172,6 +193,12 @@ void ShardedModule::set_reshard_after_forward(bool on) const { group_->set_resha
 void ShardedModule::set_prefetch(int groups) const {
   TUTTI_CHECK(groups >= 0, "set_prefetch: {} groups; expected 0 or more", groups);
   group_->all->prefetched = groups;
+}
+void ShardedModule::set_modules_to_forward_prefetch(std::span<nn::Module* const> modules) const {
+  group_->forward_prefetch = groups_of(modules, *group_->all, "set_modules_to_forward_prefetch");
+}
+void ShardedModule::set_modules_to_backward_prefetch(std::span<nn::Module* const> modules) const {
+  group_->backward_prefetch = groups_of(modules, *group_->all, "set_modules_to_backward_prefetch");
 }
 void ShardedModule::begin_round() const { group_->all->begin_round(); }
 void ShardedModule::replay_round() const { group_->all->replay_round(); }

@@ -77,6 +77,12 @@ class ShardedModule {
   // How many groups are gathered ahead, by default 1; 0: none. The order is that of the round before, in forward and in backward, so that no lists are
   // needed. Each takes the memory of two copies of a group. It counts for all groups of the model, and is the same on all ranks.
   void set_prefetch(int groups) const;
+  // Which modules' copies are gathered ahead, in this order, from the moment that forward of this module begins, or its backward, instead of the number of groups that
+  // set_prefetch() says: several in a list overlap more, and each takes the memory of its copies until it is read. What is whole or on its way is left out, and what no
+  // one reads is dropped at the next begin_round(). An empty list is as before. Ranks that share pages gather nothing, and compiled functions gather in an order of
+  // their own. The same on all ranks, and after the whole model was sharded. UsageError, naming it and those that can be, for a module that fully_shard() was not called for.
+  void set_modules_to_forward_prefetch(std::span<nn::Module* const> modules) const;
+  void set_modules_to_backward_prefetch(std::span<nn::Module* const> modules) const;
 
   // Ranks that do not share pages gather during forward and backward, and so need each other in every round of virtual shards. A loop whose
   // ranks have unequal numbers of shards calls begin_round() before each shard, and replay_round() in the place of the shard that a rank

@@ -9,6 +9,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/graph/trace.h"
 #include "tutti/ops/copy.h"
 #include "tutti/parallel/publish_protocol.h"
 #include "tutti/parallel/storage_placement.h"
@@ -107,7 +108,7 @@ void ShardGroups::settle() {
 }
 
 void ShardGroups::note(const ShardGroup* group, Copies copies) {
-  const Event event{group, copies};
+  const Event event{group, copies, is_backward()};
   if (round_.empty() || round_.back() != event) round_.push_back(event);
 }
 
@@ -125,22 +126,47 @@ void ShardGroups::prefetch() {
   }
 }
 
-void ShardGroups::begin_round() { round_before_ = std::exchange(round_, {}); }
+// In the order of the list, whatever is whole or on its way already: ranks without a shard do the same later.
+void ShardGroups::start(const List& list) {
+  for (const auto& weak : list) {
+    const auto group = weak.lock();
+    if (group == nullptr || group->is_shared()) continue;
+    note(group.get(), Copies::ahead);
+    group->start_gather();
+  }
+}
+
+// What was gathered ahead and read by nobody goes.
+void ShardGroups::begin_round() {
+  round_before_ = std::exchange(round_, {});
+  for (const auto& group : groups()) group->drop_gather();
+}
 
 void ShardGroups::replay_round() {
+  struct Replay {
+    bool& is_backward;
+    ~Replay() { is_backward = false; }
+  } const replay{replays_backward_};
   for (const Event& event : round_before_) {
+    replay.is_backward = event.is_backward;
     for (const auto& group : groups()) {
       if (group.get() != event.group) continue;
       switch (event.copies) {
         case Copies::whole: group->unshard(); break;
         case Copies::kept: group->reshard_after_forward(); break;
         case Copies::given_back: group->reshard(); break;
+        case Copies::ahead: start({group}); break;
       }
     }
   }
 }
 
+bool ShardGroups::is_backward() const { return replays_backward_ || autograd::is_backward_running(); }
+
 // ---- one group
+
+ShardGroup::ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers)
+    : name_(std::move(name)), start_label_(intern_trace_name(fmt::format("FSDP::all_gather_copy_in ({})", name_))), mesh_(mesh), keepers_(keepers) {}
 
 std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, int64_t keepers) {
   const NoGradScope no_grad;
@@ -319,6 +345,7 @@ Tensor ShardGroup::part(const Tensor& whole, size_t i, int64_t shard, int64_t sh
 void ShardGroup::start_gather() {
   if (is_shared() || group_->size() == 1 || under_way_ || (is_whole_ && stale().empty())) return;
   const NoGradScope no_grad;
+  const TraceSpan span(TraceCategory::annotation, start_label_);
   const MemoryCategoryScope category(MemoryCategory::parameters);
   const bool is_near = has_kept();
   comm::ProcessGroup& from = is_near ? *near_ : *gathers_;
@@ -344,6 +371,13 @@ void ShardGroup::start_gather() {
 }
 
 void ShardGroup::gather() {
+  wait_for_gather();
+  // Forward starts those of its list when the module begins, which may be later.
+  if (all->is_backward() && !backward_prefetch.empty()) all->start(backward_prefetch);
+  else if (all->is_backward() || forward_prefetch.empty()) all->prefetch();
+}
+
+void ShardGroup::wait_for_gather() {
   const NoGradScope no_grad;
   const TraceSpan span(TraceCategory::annotation, "FSDP::all_gather");
   const std::vector<size_t> changed = stale();
@@ -351,10 +385,7 @@ void ShardGroup::gather() {
     copies_->restore();
     for (size_t i = 0; i < parts_.size(); ++i) copy_(copies_->writable(i), parts_[i]);
   } else {
-    if (under_way_ && under_way_->versions != versions()) {  // begun before the masters were stepped
-      under_way_->work.wait();
-      under_way_.reset();
-    }
+    if (under_way_ && under_way_->versions != versions()) drop_gather();  // begun before the masters were stepped
     start_gather();
     Gather gather = std::move(*under_way_);
     under_way_.reset();
@@ -365,7 +396,12 @@ void ShardGroup::gather() {
     written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
     leaves_[i].storage()->bump_version();
   }
-  all->prefetch();
+}
+
+void ShardGroup::drop_gather() {
+  if (!under_way_) return;
+  under_way_->work.wait();
+  under_way_.reset();
 }
 
 void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
@@ -381,18 +417,30 @@ void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
   }
 }
 
+void ShardGroup::before_forward() {
+  if (is_shared() || forward_prefetch.empty() || graph::Trace::current() != nullptr) return;
+  unshard();
+  if (!autograd::is_backward_running()) all->start(forward_prefetch);  // else a region is computed again
+}
+
 void ShardGroup::after_forward(const Tensor& output) {
   is_finished_.clear();
   is_traced_ = inside_of(output).storage()->state() == StorageState::traced;
-  if (is_shared() || !reshards_after_forward() || is_traced_) return;
+  const bool gives_back = reshards_after_forward();
+  if (is_shared() || is_traced_ || (!gives_back && backward_prefetch.empty())) return;
   if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
-  reshard_after_forward();
+  if (gives_back) reshard_after_forward();
   if (requires_grad(output)) {
     register_hook(output, [weak = weak_from_this()](const Tensor&) {
-      if (const auto group = weak.lock()) group->unshard();
+      if (const auto group = weak.lock()) group->before_backward();
       return Tensor();
     });
   }
+}
+
+void ShardGroup::before_backward() {
+  unshard();
+  all->start(backward_prefetch);
 }
 
 // Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next forward.

@@ -31,13 +31,19 @@ class ShardGroups {
   void settle();
 
   // A rank without a virtual shard in a round makes the collectives of the others, which are those of its own round before.
-  enum class Copies : uint8_t { whole, kept, given_back };  // what has become of a group's copies; kept: in parts, among some ranks
+  // What has become of a group's copies; kept: in parts, among some ranks; ahead: they are on their way, because a list said so.
+  enum class Copies : uint8_t { whole, kept, given_back, ahead };
   void note(const ShardGroup* group, Copies copies);
   void begin_round();
   void replay_round();
+  // Whether what happens belongs to a backward, or to one that is replayed.
+  bool is_backward() const;
 
   // Starts the gathers of the groups that came next in the round before.
   void prefetch();
+  // Starts those of a list, in its order.
+  using List = std::vector<std::weak_ptr<ShardGroup>>;
+  void start(const List& list);
 
   int holds = 0;  // while positive, no copy is given back
   int prefetched = 1;  // how many groups are gathered ahead
@@ -46,6 +52,7 @@ class ShardGroups {
   struct Event {
     const ShardGroup* group;
     Copies copies;
+    bool is_backward;
     bool operator==(const Event&) const = default;
   };
   using Changed = std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>>;  // parameters by group
@@ -55,6 +62,7 @@ class ShardGroups {
   std::vector<std::weak_ptr<ShardGroup>> groups_;
   bool may_be_read_ = false;  // since the last settle()
   std::vector<Event> round_, round_before_;
+  bool replays_backward_ = false;
 };
 
 class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
@@ -92,8 +100,12 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   void reshard_after_forward();
   // Begins to gather them, if they are not shared, whole, or on their way. Collective.
   void start_gather();
-  // After the forward of the group's module: gives the copies back until backward needs them.
+  // Waits for a gather on its way, if there is one, and drops it.
+  void drop_gather();
+  // Around the forward of the group's module: makes the copies whole if a list follows, and gives them back until backward needs them.
+  void before_forward();
   void after_forward(const Tensor& output);
+  void before_backward();
   // Backward has the gradients of a parameter.
   void finished(const Tensor& leaf);
 
@@ -107,12 +119,15 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   std::function<void()> poison(const std::vector<size_t>& parameters) const;
 
   std::shared_ptr<ShardGroups> all;  // the model's groups
-  const nn::Module* module = nullptr;  // that was sharded
+  std::vector<const nn::Module*> modules;  // that were sharded
+  // The groups that are gathered ahead from the forward of this one on, and from its backward on; empty: those that came next in the round before.
+  ShardGroups::List forward_prefetch, backward_prefetch;
 
  private:
-  ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers) : name_(std::move(name)), mesh_(mesh), keepers_(keepers) {}
+  ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers);
   void read(size_t parameter);
   void gather();
+  void wait_for_gather();
   void take(const std::vector<Tensor>& parts_of_ranks);
   bool is_stale(size_t parameter) const;
   std::vector<int64_t> versions() const;
@@ -122,6 +137,7 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   Tensor part(const Tensor& whole, size_t parameter, int64_t shard, int64_t shards) const;
 
   const std::string name_;
+  const char* const start_label_;  // in traces
   const dist::Mesh mesh_;
   comm::ProcessGroup* group_ = nullptr;
   std::shared_ptr<comm::ProcessGroup> gathers_;  // the same ranks; null where nothing is gathered
