@@ -183,6 +183,8 @@ constexpr Layout kDividedLayouts[] = {
     {"Fsdp6Ep2", "-n 6 --parallelism.data_parallel_shard_degree=6" EP2},
     {"Fsdp8Ep4", "-n 8 --parallelism.data_parallel_shard_degree=8" EP4},
     {"Hsdp2x4Ep2", "-n 8 --parallelism.data_parallel_shard_degree=4" EP2},
+    {"Hsdp2x4Ep2GlooOptimizerOverAll", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.outer_dp_sharding_strategy=optim --runtime.transport=gloo" EP2},
+    {"Hsdp2x4Ep2OptimizerOverAll", "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.outer_dp_sharding_strategy=optim" EP2},
     {"Hsdp2x2Ep4", "-n 4 --parallelism.data_parallel_shard_degree=2" EP4},
     {"Ep2Compiled", "-n 2 --training.compile=true" EP2},
     {"Dp3Ep2Compiled", "-n 6 --training.compile=true" EP2},

@@ -233,7 +233,8 @@ TEST_F(RankLoss, InTheMiddleOfASaveInTheBackgroundChangesNothing) {
 // A number of neighbours that keep copies need not divide the ranks that are left.
 TEST_F(RankLoss, ChangesALayoutThatNeedsTheRanksItHad) {
   for (const std::string& layout : {kShards + " --parallelism.fsdp_reshard_after_forward=4",
-                                    std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.fsdp_reshard_after_forward=2")})
+                                    std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.fsdp_reshard_after_forward=2"),
+                                    std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim")})
     expect_survived("1:prepared:3", layout, 1);
 }
 

@@ -30,6 +30,8 @@ constexpr Layout kLayouts[] = {
     {"Fsdp6EveryRound", "-n 6 --parallelism.data_parallel_shard_degree=6 --parallelism.data_parallel_schedule=every_round"},
     {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
     {"Hsdp2x3Compiled", "-n 6 --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=-1 --training.compile=true"},
+    {"Hsdp2x2OptimizerOverAll", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim"},
+    {"Hsdp3x2GlooOptimizerOverAll", "-n 6 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim --runtime.transport=gloo --activation_checkpoint.mode=full"},
     {"Fsdp3Compiled", "-n 3 --parallelism.data_parallel_shard_degree=3 --training.compile=true"},
     {"Fsdp4Overlapped", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.data_parallel_overlap=backward --runtime.progress_thread=true"},
     {"Fsdp2Threads", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=threads"},
@@ -77,6 +79,8 @@ TEST_F(Sharded, GoesOnInAnyOtherLayout) {
       {"-n 4 --parallelism.data_parallel_shard_degree=4", "-n 1"},
       {"-n 1", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
       {"-n 2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
+      {"-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim --runtime.transport=gloo", "-n 3 --parallelism.data_parallel_shard_degree=3"},
+      {"-n 2 --parallelism.data_parallel_shard_degree=2", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim --runtime.transport=gloo --checkpoint.async=true"},
       {"-n 3 --parallelism.data_parallel_shard_degree=3 --checkpoint.async=true", "-n 5 --parallelism.data_parallel_shard_degree=5 --training.compile=true"},
   };
   for (size_t i = 0; i < std::size(rows); ++i) {

@@ -42,6 +42,8 @@ constexpr Layout kLayouts[] = {
     {"Fsdp3Tp2", "-n 6 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=3"},
     {"Fsdp2Tp4", "-n 8 --parallelism.tensor_parallel_degree=4 --parallelism.data_parallel_shard_degree=2"},
     {"Hsdp2x2Tp2", "-n 8 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2"},
+    {"Hsdp2x2Tp2OptimizerOverAll", "-n 8 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim"},
+    {"Hsdp2x2Tp2GlooOptimizerOverAll", "-n 8 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim --runtime.transport=gloo"},
     {"Fsdp2Tp2EveryRound", "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.data_parallel_schedule=every_round"},
     {"Fsdp2Tp2Overlapped",
      "-n 4 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.data_parallel_overlap=backward --runtime.progress_thread=true"},

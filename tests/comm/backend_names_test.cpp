@@ -21,6 +21,7 @@ class Nothing : public Backend {
   void abort(std::string_view) override {}
   std::string failure() const override { return ""; }
   void set_timeout(std::chrono::milliseconds) override {}
+  std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds(1); }
 };
 
 class Counting : public Nothing {

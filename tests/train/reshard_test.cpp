@@ -1,8 +1,14 @@
 #include "tutti/train/reshard.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
+#include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <fstream>
+#include <thread>
 
 #include "tests/train/support/temp_folder.h"
 #include "tests/train/support/tiny_model.h"
@@ -10,6 +16,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/ops/creation.h"
+#include "tutti/runtime/unique_fd.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/shard_model.h"
 
@@ -112,6 +119,56 @@ TEST_F(Reshard, RefusesWhatIsThereAndWhatItCannotWrite) {
   EXPECT_NE(refused(step(), folder / "to", static_cast<int64_t>(tensors) + 1).find(fmt::format("expected 1 to {}", tensors)), std::string::npos);
   EXPECT_NE(refused(step(), folder / "to", 0).find("reshard: 0 files"), std::string::npos);
   EXPECT_FALSE(fs::exists(folder / "to"));
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST_F(Reshard, OfSeveralAtOnceOneWrites) {
+  const Digests digests = verify_checkpoint(step());
+  for (int again = 0; again < 5; ++again) {
+    const fs::path to = folder.path() / fmt::format("to-{}", again);
+    std::barrier start(4);
+    std::atomic<int> written = 0;
+    std::vector<std::string> messages(4);
+    std::vector<std::jthread> threads;
+    for (size_t t = 0; t < messages.size(); ++t) {
+      threads.emplace_back([&, t] {
+        start.arrive_and_wait();
+        messages[t] = message_of<UsageError>([&] { reshard_checkpoint(step(), to, 2), ++written; });
+      });
+    }
+    threads.clear();
+    EXPECT_EQ(written, 1);
+    for (const std::string& message : messages) {
+      const bool is_clear = message == "nothing was thrown" || message.find("exists; give the name of a new folder") != std::string::npos ||
+                            message.find("another process is writing " + to.string() + " at this moment, in ") != std::string::npos;
+      EXPECT_TRUE(is_clear) << message;
+    }
+    EXPECT_EQ(verify_checkpoint(to), digests);
+    fs::remove_all(to);
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"run"});
+  }
+}
+
+TEST_F(Reshard, WaitsForNobodyAndTakesOverFromTheDead) {
+  const fs::path unfinished = folder / ".tmp-to";
+  fs::create_directory(unfinished);
+  write_text(unfinished / "left", "by a killed process");
+  {
+    const UniqueFd other(open(unfinished.c_str(), O_RDONLY | O_DIRECTORY));
+    ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+    EXPECT_EQ(message_of<UsageError>([&] { reshard_checkpoint(step(), folder / "to", 2); }),
+              fmt::format("another process is writing {} at this moment, in {}; wait for it, or give the name of another folder", (folder / "to").string(), unfinished.string()));
+    EXPECT_EQ(names_in(unfinished), std::vector<std::string>{"left"}) << "the other one's folder is touched";
+  }
+  reshard_checkpoint(step(), folder / "to", 2);
+  EXPECT_FALSE(fs::exists(folder / "to/left"));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"run", "to"}));
 }
 
 TEST_F(Reshard, ADamagedCheckpointIsNamedAndNothingIsLeft) {

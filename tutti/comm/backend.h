@@ -69,6 +69,8 @@ class Backend : public NamedCollectives<Backend> {
   // Why the group has failed; "" while it works. Any thread.
   virtual std::string failure() const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  // The default of calls, as it is now. Any thread.
+  virtual std::chrono::milliseconds timeout() const = 0;
 
   // Registers memory of all ranks that this process can read: bases[p] is its address of rank p's memory. Collective. Returns
   // the number of the region, or -1 when the engine does not use regions.

@@ -170,4 +170,6 @@ void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) {
   for (const auto& [kind, backend] : backends_) backend->set_timeout(timeout);
 }
 
+std::chrono::milliseconds ProcessGroup::timeout() const { return cpu_ != nullptr ? cpu_->timeout() : backends_.begin()->second->timeout(); }
+
 }  // namespace tutti::comm

@@ -150,6 +150,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   Health health() const;
   // Sets the default for later calls without their own timeout. UsageError unless it is positive.
   void set_timeout(std::chrono::milliseconds timeout);
+  // That default, of calls on host tensors where the group has a transport for them.
+  std::chrono::milliseconds timeout() const;
   void set_check_nan(bool on) { check_nan_ = on; }
 
   // ---- a name of older releases

@@ -8,7 +8,7 @@
 
 namespace tutti::comm {
 
-// The SymmGroup of `group`; every call returns the same one.
+// The SymmGroup of `group`; every call returns the same one. Its timeout is that which the group has at the first call.
 symm::SymmGroup symm_group(ProcessGroup& group);
 
 // Registers `tensor` (from symm::empty_strided_p2p) with the group's collectives while this object lives: peers read inputs that

@@ -71,7 +71,7 @@ TransportBackend::TransportBackend(std::unique_ptr<Transport> transport, const G
       timeout_ms_(timeout.count()) {}
 
 std::chrono::milliseconds TransportBackend::timeout_of(const CallOptions& options) const {
-  const auto timeout = options.timeout.value_or(std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed)));
+  const auto timeout = options.timeout.value_or(this->timeout());
   checks::timeout("a call", timeout);
   return timeout;
 }
@@ -187,7 +187,7 @@ void TransportBackend::refuse(CollectiveKind kind, std::string_view why) {
   CallRecord call;
   call.kind = kind;
   const auto state = std::make_shared<CollectiveState>(queue_, make_refusal(call, queue_->group(), rank_, size_, std::string(why)),
-                                                       std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed)), std::vector<Tensor>());
+                                                       timeout(), std::vector<Tensor>());
   queue_->submit(state);
   queue_->wait(*state, kTimeToRefuse);
 }

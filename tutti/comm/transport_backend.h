@@ -34,6 +34,7 @@ class TransportBackend final : public Backend {
   void abort(std::string_view reason) override { queue_->fail(reason); }
   std::string failure() const override { return queue_->transport().failure(); }
   void set_timeout(std::chrono::milliseconds timeout) override;
+  std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed)); }
 
   int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes) override { return queue_->add_region(bases, bytes); }
   void remove_region(int64_t region) override { queue_->remove_region(region); }

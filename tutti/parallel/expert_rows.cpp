@@ -44,18 +44,20 @@ constexpr int64_t kRowsAtOnce = 16;
 // A tensor in symmetric memory, with those of the other ranks.
 class Shared {
  public:
-  Shared(const OpCall& call, const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& own) : handle_(comm::symm::known_handle(own, comm::symm_group(*group))) {
+  Shared(const OpCall& call, const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& own)
+      : handle_(comm::symm::known_handle(own, comm::symm_group(*group))), timeout_(group->timeout()) {
     TUTTI_CHECK(handle_ != nullptr, "{}: the ranks of group '{}' have not met for the buffer {}; take buffers of an ExpertMemory", call.op.name, group->name(), describe(own));
   }
   template <class T = std::byte>
   T* at(int rank) const { return reinterpret_cast<T*>(handle_->data(rank)); }
   void barrier() const {
-    handle_->barrier();
+    handle_->barrier(0, timeout_);
     ++dispatch_counts().barriers;
   }
 
  private:
   std::shared_ptr<comm::symm::SymmHandle> handle_;
+  std::chrono::milliseconds timeout_;
 };
 
 // The capacity is what the list has room for.

@@ -37,6 +37,11 @@ int64_t checked_keepers(const ReshardAfterForward& reshard, comm::ProcessGroup& 
   return keepers;
 }
 
+// Whether the ranks divide masters, gradients and optimizer state further than the copies.
+bool divides_over_replicas(const dist::DeviceMesh& mesh, const FullyShardOptions& options) {
+  return options.outer_dp_sharding_strategy == OuterDpSharding::optim && mesh.ndim() == 2 && mesh.size(0) > 1;
+}
+
 // A parameter that ranks divide already (tensor_parallel.h): each of them divides its part over its data ranks, so the dims of the data mesh come
 // first and cut last. The sum rules of the parts hold for the data ranks, too, as storage may be cut anywhere.
 void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist::Mesh& mesh) {
@@ -56,11 +61,15 @@ void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist
   fields.placements = stored.spec->placements();
   fields.order.clear();
   stored.spec = &dist::DTensorSpec::of(fields, "fully_shard");
+  fields.placements = stored.storage->placements();
+  fields.order = stored.storage->order();
+  stored.storage = &dist::DTensorSpec::of(fields, "fully_shard");
+  const std::vector<int> data_order = stored.storage->order();
   fields.sizes = p.parameter.sizes();
   fields.mesh_id = stored.mesh->id(), fields.mesh_shape = stored.mesh->shape();
   fields.placements.push_back(placed.spec->placements()[0]);
   fields.order = {tensor_dim};
-  for (int m = 0; m < tensor_dim; ++m) fields.order.push_back(m);
+  for (int m = 0; m < tensor_dim; ++m) fields.order.push_back(data_order.empty() ? m : data_order[static_cast<size_t>(m)]);
   stored.master = &dist::DTensorSpec::of(std::move(fields), "fully_shard");
   fields = placed.spec->fields();
   fields.dtype = p.parameter.use_dtype();
@@ -68,7 +77,7 @@ void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist
   stored.readers = placed.mesh;
 }
 
-// How a parameter will be stored: cut over the last dim of the mesh as torch.chunk does.
+// How a parameter will be stored: cut over the last dim of the mesh as torch.chunk does, and each part of it over the first, if replicas divide it further.
 ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh, const FullyShardOptions& options) {
   const int ndim = p.parameter.sizes().ndim();
   TUTTI_CHECK(ndim > 0, "fully_shard: parameter '{}' is a scalar, which cannot be divided; give it the sizes [1]", p.name);
@@ -76,9 +85,15 @@ ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh
   TUTTI_CHECK(dim >= -ndim && dim < ndim, "fully_shard: parameter '{}' is {}; it has no dim {} to cut", p.name, p.parameter.sizes(), dim);
   dist::Placements placements(static_cast<size_t>(mesh->ndim()), dist::replicate());
   placements.back() = dist::shard(dim < 0 ? dim + ndim : dim);
-  const auto& spec = dist::DTensorSpec::of({.mesh_id = mesh->id(), .mesh_shape = mesh->shape(), .placements = std::move(placements), .sizes = p.parameter.sizes(),
-                                            .dtype = p.parameter.dtype(), .cut = dist::Cut::chunk}, "fully_shard");
-  ShardGroup::Stored stored{.named = p, .spec = &spec, .master = &spec, .mesh = mesh};
+  dist::SpecFields fields{.mesh_id = mesh->id(), .mesh_shape = mesh->shape(), .placements = std::move(placements), .sizes = p.parameter.sizes(), .dtype = p.parameter.dtype(),
+                          .cut = dist::Cut::chunk};
+  const auto& spec = dist::DTensorSpec::of(fields, "fully_shard");
+  if (divides_over_replicas(*mesh, options)) {
+    fields.placements.front() = fields.placements.back();
+    fields.order = {1, 0};
+  }
+  const auto& storage = dist::DTensorSpec::of(std::move(fields), "fully_shard");
+  ShardGroup::Stored stored{.named = p, .spec = &spec, .storage = &storage, .master = &storage, .mesh = mesh};
   if (p.parameter.is_materialized() && dist::is_dtensor(p.parameter.master())) divide_further(stored, p.parameter.master(), mesh);
   return stored;
 }
@@ -87,6 +102,23 @@ ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh
 bool are_nested(const std::vector<int>& a, const std::vector<int>& b) {
   const std::vector<int>&few = a.size() < b.size() ? a : b, &many = a.size() < b.size() ? b : a;
   return std::ranges::all_of(few, [&](int rank) { return std::ranges::count(many, rank) == 1; });
+}
+
+// The groups of modules that are to be gathered ahead.
+ShardGroups::List groups_of(std::span<nn::Module* const> modules, const ShardGroups& all, const char* function) {
+  ShardGroups::List list;
+  const auto known = all.groups();
+  for (const nn::Module* module : modules) {
+    TUTTI_CHECK(module != nullptr, "{}: module {} of the list is null", function, list.size());
+    const auto is_of = [&](const auto& group) { return std::ranges::count(group->modules, module) > 0; };
+    const auto found = std::ranges::find_if(known, is_of);
+    std::string names;
+    for (const auto& group : known) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", group->name());
+    TUTTI_CHECK(found != known.end(), "{}: module '{}' was not sharded by itself, so nothing of its own is gathered; expected modules of this model that fully_shard() was called for: {}. Set lists after "
+                "the whole model was sharded", function, module->call_name(), names);
+    list.push_back(*found);
+  }
+  return list;
 }
 
 }  // namespace
@@ -98,8 +130,17 @@ ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options) 
 
 ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options) {
   TUTTI_CHECK(!modules.empty(), "fully_shard: no module is given");
-  const dist::Mesh mesh = options.mesh != nullptr ? options.mesh : dist::init_device_mesh("cpu", {RankContext::current().world_size()});
+  dist::Mesh mesh = options.mesh != nullptr ? options.mesh : dist::init_device_mesh("cpu", {RankContext::current().world_size()});
   check_mesh(*mesh);
+  const std::string name = modules[0]->call_name();
+  ReshardAfterForward reshard = options.reshard_after_forward.value_or(!name.empty());
+  if (divides_over_replicas(*mesh, options)) {
+    const dist::Mesh all = mesh->flatten("");
+    if (shares_memory(*all->group())) {  // they read one copy
+      reshard = checked_keepers(reshard, *mesh->group(1)) > 1;
+      mesh = all;
+    }
+  }
   std::vector<ShardGroup::Stored> taken;
   std::vector<std::shared_ptr<ShardGroup>> inside;
   for (nn::Module* const module : modules) {
@@ -110,7 +151,7 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
       if (std::any_of(taken.begin(), taken.end(), [&](const ShardGroup::Stored& s) { return is_it(s.named.parameter); })) continue;
       if (const StoragePlacement* before = placement_of(p.parameter)) {
         const auto group = before->group.lock();
-        TUTTI_CHECK(group != nullptr && group->module != module, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
+        TUTTI_CHECK(group != nullptr && std::ranges::count(group->modules, module) == 0, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
         const std::vector<int>& ranks = mesh->group(mesh->ndim() - 1)->world_ranks();
         TUTTI_CHECK(are_nested(group->ranks().world_ranks(), ranks), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh, or "
                     "modules inside have some of its ranks, or more", p.name, before->mesh->to_string(), mesh->to_string());
@@ -124,10 +165,9 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
       }
     }
   }
-  const std::string name = modules[0]->call_name();
-  const int64_t keepers = checked_keepers(options.reshard_after_forward.value_or(!name.empty()), *mesh->group(mesh->ndim() - 1));
+  const int64_t keepers = checked_keepers(reshard, *mesh->group(mesh->ndim() - 1));
   const auto group = ShardGroup::make(name.empty() ? "the model" : name, taken, mesh, keepers);
-  group->module = modules[0];
+  group->modules.assign(modules.begin(), modules.end());
   group->all = std::make_shared<ShardGroups>();
   for (const auto& inner : inside) {
     if (inner->all == group->all) continue;
@@ -136,11 +176,21 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
     group->all->take_all(*before);
   }
   group->all->add(group);
-  if (!group->is_shared()) modules.back()->forward_hooks().after([weak = std::weak_ptr(group)](const nn::Module&, const Tensor& output) {
+  if (group->is_shared()) return ShardedModule(group);
+  modules.front()->forward_hooks().before([weak = std::weak_ptr(group)](const nn::Module&, std::vector<Tensor>&) {
+    if (const auto living = weak.lock()) living->before_forward();
+  });
+  modules.back()->forward_hooks().after([weak = std::weak_ptr(group)](const nn::Module&, const Tensor& output) {
     if (const auto living = weak.lock()) living->after_forward(output);
     return Tensor();
   });
   return ShardedModule(group);
+}
+
+OuterDpSharding parse_outer_dp_sharding(std::string_view text) {
+  if (text == "no_shard") return OuterDpSharding::no_shard;
+  if (text == "optim") return OuterDpSharding::optim;
+  throw UsageError(fmt::format("'{}' is no strategy for replicas of divided parameters; expected no_shard or optim", text));
 }
 
 const std::vector<std::string>& ShardedModule::parameters() const { return group_->parameters(); }
@@ -172,6 +222,12 @@ void ShardedModule::set_reshard_after_forward(bool on) const { group_->set_resha
 void ShardedModule::set_prefetch(int groups) const {
   TUTTI_CHECK(groups >= 0, "set_prefetch: {} groups; expected 0 or more", groups);
   group_->all->prefetched = groups;
+}
+void ShardedModule::set_modules_to_forward_prefetch(std::span<nn::Module* const> modules) const {
+  group_->forward_prefetch = groups_of(modules, *group_->all, "set_modules_to_forward_prefetch");
+}
+void ShardedModule::set_modules_to_backward_prefetch(std::span<nn::Module* const> modules) const {
+  group_->backward_prefetch = groups_of(modules, *group_->all, "set_modules_to_backward_prefetch");
 }
 void ShardedModule::begin_round() const { group_->all->begin_round(); }
 void ShardedModule::replay_round() const { group_->all->replay_round(); }

@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -33,6 +34,14 @@ class ShardGroup;
 // Whether a rank gives whole copies back after forward and gathers them again for backward; or a number of ranks, among which they are then kept.
 using ReshardAfterForward = std::variant<bool, int64_t>;
 
+// What replicas of divided parameters do with masters, reduced gradients and optimizer state.
+enum class OuterDpSharding : uint8_t {
+  no_shard,  // each replica has them as it has the parameters
+  optim,     // all ranks of the mesh divide them
+};
+// Parses "no_shard" or "optim". UsageError for another text.
+OuterDpSharding parse_outer_dp_sharding(std::string_view text);
+
 struct FullyShardOptions {
   // The data-parallel ranks, for a model that parallelize_module() has divided the slice of its mesh that they are: one dim, over which parameters are divided; or two with names, the first of which holds replicas (HSDP). Null: all
   // ranks of the world.
@@ -42,6 +51,9 @@ struct FullyShardOptions {
   // A number n, which divides that of the ranks: after forward each rank keeps 1/n of the copies, and backward gathers them among n neighbours, such as
   // those of a host. 1 is false and all ranks are true; another number is refused where ranks share pages.
   std::optional<ReshardAfterForward> reshard_after_forward = {};
+  // With a mesh of two dims: `optim` has each rank store, step and save a piece of what its shard of the first dim's replicas would, while copies are divided over the second dim only.
+  // After each step replicas gather the pieces of their part, in the dtype of use, and keep it. Where all ranks of the mesh share memory they read one copy and nothing is gathered.
+  OuterDpSharding outer_dp_sharding_strategy = OuterDpSharding::no_shard;
   // The dim that is cut, -ndim to ndim - 1; unset: 0. Any size can be cut over any number of ranks: the last ones may store less, or nothing.
   std::function<int(const nn::NamedParameter&)> shard_dim = {};
   // Memory for the whole master of a parameter, of its sizes and dtype, in which each rank has its part: for ranks that share memory, which may hold values
@@ -77,6 +89,12 @@ class ShardedModule {
   // How many groups are gathered ahead, by default 1; 0: none. The order is that of the round before, in forward and in backward, so that no lists are
   // needed. Each takes the memory of two copies of a group. It counts for all groups of the model, and is the same on all ranks.
   void set_prefetch(int groups) const;
+  // Which modules' copies are gathered ahead, in this order, from the moment that forward of this module begins, or its backward, instead of the number of groups that
+  // set_prefetch() says: several in a list overlap more, and each takes the memory of its copies until it is read. What is whole or on its way is left out, and what no
+  // one reads is dropped at the next begin_round(). An empty list is as before. Ranks that share pages gather nothing, and compiled functions gather in an order of
+  // their own. The same on all ranks, and after the whole model was sharded. UsageError, naming it and those that can be, for a module that fully_shard() was not called for.
+  void set_modules_to_forward_prefetch(std::span<nn::Module* const> modules) const;
+  void set_modules_to_backward_prefetch(std::span<nn::Module* const> modules) const;
 
   // Ranks that do not share pages gather during forward and backward, and so need each other in every round of virtual shards. A loop whose
   // ranks have unequal numbers of shards calls begin_round() before each shard, and replay_round() in the place of the shard that a rank

@@ -1,6 +1,5 @@
 #include "tutti/parallel/shard_group.h"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -8,16 +7,14 @@
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
+#include "tutti/graph/trace.h"
 #include "tutti/ops/copy.h"
-#include "tutti/parallel/publish_protocol.h"
 #include "tutti/parallel/storage_placement.h"
 #include "tutti/runtime/rank_context.h"
-#include "tutti/runtime/trace/trace_span.h"
+#include "tutti/runtime/trace/trace_event.h"
 #include "tutti/tensor/wrapper.h"
 
 namespace tutti::parallel {
-
 namespace {
 
 // Gathers have a group of their own: they are called while gradients are on their way, and when those start differs from rank to rank.
@@ -37,110 +34,10 @@ std::shared_ptr<comm::ProcessGroup> gather_group(comm::ProcessGroup& group, int6
   return made;
 }
 
-// The elements of a parameter among the bytes of a rank.
-Tensor piece_of(const Tensor& bytes, int64_t at, const Extents& sizes, DType dtype) {
-  return Tensor::from_memory(static_cast<std::byte*>(bytes.raw_data()) + at, sizes, dtype, [bytes] {});
-}
-
 }  // namespace
 
-PublishProtocol& publish_protocol() {
-  static PublishProtocol protocol;
-  return protocol;
-}
-
-// ---- all groups of a model
-
-void ShardGroups::add(const std::shared_ptr<ShardGroup>& group) { groups_.push_back(group); }
-
-void ShardGroups::take_all(ShardGroups& inner) {
-  for (const auto& group : inner.groups()) groups_.push_back(group);
-  may_be_read_ = may_be_read_ || inner.may_be_read_;
-  inner.groups_.clear();
-}
-
-std::vector<std::shared_ptr<ShardGroup>> ShardGroups::groups() const {
-  std::vector<std::shared_ptr<ShardGroup>> living;
-  for (const auto& weak : groups_) {
-    if (auto group = weak.lock()) living.push_back(std::move(group));
-  }
-  return living;
-}
-
-void ShardGroups::publish() {
-  Changed changed;
-  uint64_t agreement = 0;
-  for (const auto& group : groups()) {
-    if (!group->is_shared()) continue;
-    std::vector<size_t> stale = group->stale();
-    agreement = hash64(stale.data(), stale.size() * sizeof(size_t), agreement + 1);
-    if (!stale.empty()) changed.emplace_back(group, std::move(stale));
-  }
-  if (changed.empty()) return;
-  const TraceSpan span(TraceCategory::annotation, "FSDP::publish");
-  settle();
-  if (publish_protocol().poisons) poison(changed);
-  for (const auto& [group, stale] : changed) group->write(stale);
-  if (publish_protocol().waits_for_writers) widest().barrier({.agreement = agreement});
-  may_be_read_ = true;
-}
-
-void ShardGroups::poison(const Changed& changed) const {
-  std::vector<std::function<void()>> restores;
-  for (const auto& [group, stale] : changed) restores.push_back(group->poison(stale));
-  const PublishProtocol& protocol = publish_protocol();
-  if (widest().rank() == protocol.slow_rank && protocol.while_poisoned) protocol.while_poisoned();
-  for (const auto& restore : restores) restore();
-}
-
-// The groups of a model are nested: one of any two has all ranks of the other.
-comm::ProcessGroup& ShardGroups::widest() const {
-  const auto all = groups();
-  return (*std::ranges::max_element(all, {}, [](const auto& group) { return group->ranks().size(); }))->ranks();
-}
-
-// Ranks that are behind still read until they come here.
-void ShardGroups::settle() {
-  if (!std::exchange(may_be_read_, false) || !publish_protocol().waits_for_readers) return;
-  const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
-  widest().barrier();
-}
-
-void ShardGroups::note(const ShardGroup* group, Copies copies) {
-  const Event event{group, copies};
-  if (round_.empty() || round_.back() != event) round_.push_back(event);
-}
-
-void ShardGroups::prefetch() {
-  if (round_.empty()) return;
-  const size_t here = round_.size() - 1;
-  if (here >= round_before_.size() || round_before_[here] != round_[here]) return;
-  int ahead = prefetched;
-  for (size_t i = here + 1; i < round_before_.size() && ahead > 0; ++i) {
-    if (round_before_[i].copies != Copies::whole || round_before_[i].group == round_[here].group) continue;
-    for (const auto& group : groups()) {
-      if (group.get() == round_before_[i].group) group->start_gather();
-    }
-    --ahead;
-  }
-}
-
-void ShardGroups::begin_round() { round_before_ = std::exchange(round_, {}); }
-
-void ShardGroups::replay_round() {
-  for (const Event& event : round_before_) {
-    for (const auto& group : groups()) {
-      if (group.get() != event.group) continue;
-      switch (event.copies) {
-        case Copies::whole: group->unshard(); break;
-        case Copies::kept: group->reshard_after_forward(); break;
-        case Copies::given_back: group->reshard(); break;
-      }
-    }
-  }
-}
-
-// ---- one group
+ShardGroup::ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers)
+    : name_(std::move(name)), start_label_(intern_trace_name(fmt::format("FSDP::all_gather_copy_in ({})", name_))), mesh_(mesh), keepers_(keepers) {}
 
 std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, int64_t keepers) {
   const NoGradScope no_grad;
@@ -151,24 +48,26 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
   for (const Stored& p : parameters) sizes.push_back({p.spec->sizes(), p.named.parameter.use_dtype(), lies_in_copy(p) ? p.memory : Tensor()});
   made->copies_ = std::make_unique<ParameterCopies>(*made->group_, sizes);
   if (!made->is_shared() && made->group_->size() > 1) made->gathers_ = gather_group(*made->group_, made->group_->size());
+  if (!parameters.empty() && parameters[0].storage != parameters[0].spec) made->replicas_ = gather_group(*mesh->group(0), mesh->size(0));
   if (made->gathers_ != nullptr && keepers > 1 && keepers < made->group_->size()) made->near_ = gather_group(*made->group_, keepers);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const nn::Parameter& p = parameters[i].named.parameter;
-    const dist::DTensorSpec& spec = *parameters[i].spec;
+    const dist::DTensorSpec& storage = *parameters[i].storage;
     const Tensor before = p.is_materialized() ? p.master() : Tensor();
     made->names_.push_back(parameters[i].named.name);
-    made->specs_.push_back(&spec);
+    made->specs_.push_back(parameters[i].spec);
+    made->storage_.push_back(&storage);
     made->is_in_copy_.push_back(made->is_shared() && lies_in_copy(parameters[i]));
     const MemoryCategoryScope category(MemoryCategory::parameters);
     const Tensor whole = made->is_in_copy_[i] ? made->copies_->writable(i) : parameters[i].memory;
-    Tensor part = whole.defined() ? made->rows(whole, i, made->group_->rank()) : Tensor::empty(spec.local_sizes(mesh->coordinate()), p.dtype());
+    Tensor part = whole.defined() ? dist::part_in_whole(whole, storage, mesh->coordinate()) : Tensor::empty(storage.local_sizes(mesh->coordinate()), p.dtype());
     made->parts_.push_back(part);
     made->written_.push_back(-1);
     const Tensor& copy = made->copies_->leaves()[i];
     const Tensor leaf = parameters[i].read == nullptr ? copy : dist::wrap(copy, *parameters[i].read, parameters[i].readers);
     made->leaves_.push_back(leaf);
     const Tensor master = dist::wrap(part, *parameters[i].master, parameters[i].mesh);
-    set_storage_placement(leaf, std::make_unique<StoragePlacement>(spec, mesh, master, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
+    set_storage_placement(leaf, std::make_unique<StoragePlacement>(storage, mesh, master, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
       if (const auto group = weak.lock()) group->finished(finished);
     }));
     p.set_stored_apart(master, leaf, [made, i] { made->read(i); }, [made] { made->will_change(); });
@@ -177,7 +76,7 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
       p.assign(before);
     } else {
       p.will_change();
-      copy_(part, made->rows(dist::part_of(before, "fully_shard").local, i, made->group_->rank()));
+      copy_(part, dist::part_in_whole(dist::part_of(before, "fully_shard").local, storage, mesh->coordinate()));
     }
   }
   made->reshard();  // nothing has been written
@@ -194,6 +93,12 @@ int64_t ShardGroup::stored_bytes() const {
 
 void ShardGroup::will_change() {
   if (all != nullptr && is_shared()) all->settle();
+}
+
+std::vector<size_t> ShardGroup::every_parameter() const {
+  std::vector<size_t> all(parts_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return all;
 }
 
 bool ShardGroup::is_stale(size_t i) const { return written_[i] != static_cast<int64_t>(parts_[i].storage()->version()); }
@@ -231,24 +136,6 @@ void ShardGroup::reshard() {
   is_whole_ = false;
 }
 
-void ShardGroup::reshard_after_forward() {
-  if (near_ == nullptr) return reshard();
-  all->note(this, ShardGroups::Copies::kept);
-  if (!is_whole_ || all->holds > 0) return;
-  const NoGradScope no_grad;
-  const MemoryCategoryScope category(MemoryCategory::parameters);
-  int64_t bytes = 0, at = 0;
-  for (size_t i = 0; i < parts_.size(); ++i) bytes += nbytes(i, near_->rank(), keepers_);
-  kept_ = {.bytes = Tensor::empty({bytes}, DType::u8), .versions = versions()};
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const Tensor mine = part(copies_->leaves()[i], i, near_->rank(), keepers_);
-    if (mine.numel() > 0) copy_(piece_of(kept_->bytes, at, mine.extents(), mine.dtype()), mine);
-    at += nbytes(i, near_->rank(), keepers_);
-  }
-  copies_->release();
-  is_whole_ = false;
-}
-
 void ShardGroup::set_reshard_after_forward(bool on) {
   keepers_ = on ? group_->size() : 1;
   near_.reset();
@@ -264,13 +151,22 @@ Tensor ShardGroup::rows(const Tensor& whole, size_t i, int64_t shard) const {
   return dist::part_in_whole(whole, *specs_[i], coordinate);
 }
 
-void ShardGroup::write(const std::vector<size_t>& parameters) {
+std::function<void()> ShardGroup::write(const std::vector<size_t>& parameters) {
   const NoGradScope no_grad;
+  Gather pieces = replicas_ != nullptr ? start_exchange(parameters) : Gather();
   for (const size_t i : parameters) {
-    if (!is_in_copy_[i]) copy_(rows(copies_->writable(i), i, group_->rank()), parts_[i]);
+    if (!is_in_copy_[i]) copy_(part(copies_->writable(i), i, group_->rank(), group_->size(), replicas_ == nullptr ? 0 : replicas_->rank()), parts_[i]);
     written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
     leaves_[i].storage()->bump_version();
   }
+  return [this, parameters, pieces = std::move(pieces)] {
+    if (replicas_ == nullptr) return;
+    const NoGradScope no_grad;
+    pieces.work.wait();
+    for (int r = 0; r < replicas_->size(); ++r) {
+      if (r != replicas_->rank()) take_piece(pieces.outputs[static_cast<size_t>(r)], parameters, r);
+    }
+  };
 }
 
 std::function<void()> ShardGroup::poison(const std::vector<size_t>& parameters) const {
@@ -291,108 +187,30 @@ std::function<void()> ShardGroup::poison(const std::vector<size_t>& parameters) 
   };
 }
 
-std::vector<int64_t> ShardGroup::versions() const {
-  std::vector<int64_t> versions;
-  for (const Tensor& part : parts_) versions.push_back(static_cast<int64_t>(part.storage()->version()));
-  return versions;
-}
-
-// What a shard brings of a parameter, in the dtype of use. Whole words, so that the next parameter is aligned in any dtype.
-int64_t ShardGroup::nbytes(size_t i, int64_t shard, int64_t shards) const {
-  constexpr int64_t kWord = 8;
-  const Tensor& leaf = copies_->leaves()[i];
-  return (part(leaf, i, shard, shards).numel() * itemsize(leaf.dtype()) + kWord - 1) / kWord * kWord;
-}
-
-// What one of `shards` ranks brings of a parameter: what it stores, or what it has kept among fewer.
-Tensor ShardGroup::part(const Tensor& whole, size_t i, int64_t shard, int64_t shards) const {
-  if (shards == group_->size()) return rows(whole, i, shard);
-  const auto dim = static_cast<size_t>(specs_[i]->placements().back().dim());
-  Extents sizes = whole.extents();
-  const dist::Range range = dist::cut_range(sizes[dim], shard, shards, dist::Cut::chunk);
-  sizes[dim] = range.size();
-  return whole.view_as(sizes, whole.strides(), whole.offset() + range.begin * whole.strides()[dim]);
-}
-
-// One collective: every rank brings its parts, one after another. They may have several dtypes, so bytes travel. Where ranks have kept the copies,
-// they come from those.
-void ShardGroup::start_gather() {
-  if (is_shared() || group_->size() == 1 || under_way_ || (is_whole_ && stale().empty())) return;
-  const NoGradScope no_grad;
-  const MemoryCategoryScope category(MemoryCategory::parameters);
-  const bool is_near = has_kept();
-  comm::ProcessGroup& from = is_near ? *near_ : *gathers_;
-  Gather& gather = under_way_.emplace();
-  for (int r = 0; r < from.size(); ++r) {
-    int64_t bytes = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) bytes += nbytes(i, r, from.size());
-    gather.outputs.push_back(Tensor::empty({bytes}, DType::u8));
-  }
-  if (is_near) {
-    gather.input = kept_->bytes;
-  } else {
-    gather.input = Tensor::empty(gather.outputs[static_cast<size_t>(from.rank())].extents(), DType::u8);
-    int64_t at = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      if (parts_[i].numel() > 0) copy_(piece_of(gather.input, at, parts_[i].extents(), copies_->leaves()[i].dtype()), parts_[i]);
-      at += nbytes(i, from.rank(), from.size());
-    }
-  }
-  kept_.reset();
-  gather.versions = versions();
-  gather.work = from.all_gather_v(gather.outputs, gather.input, {.async = true});
-}
-
-void ShardGroup::gather() {
-  const NoGradScope no_grad;
-  const TraceSpan span(TraceCategory::annotation, "FSDP::all_gather");
-  const std::vector<size_t> changed = stale();
-  if (group_->size() == 1) {
-    copies_->restore();
-    for (size_t i = 0; i < parts_.size(); ++i) copy_(copies_->writable(i), parts_[i]);
-  } else {
-    if (under_way_ && under_way_->versions != versions()) {  // begun before the masters were stepped
-      under_way_->work.wait();
-      under_way_.reset();
-    }
-    start_gather();
-    Gather gather = std::move(*under_way_);
-    under_way_.reset();
-    gather.work.wait();
-    take(gather.outputs);
-  }
-  for (const size_t i : changed) {
-    written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
-    leaves_[i].storage()->bump_version();
-  }
-  all->prefetch();
-}
-
-void ShardGroup::take(const std::vector<Tensor>& parts_of_ranks) {
-  copies_->restore();
-  const int64_t ranks = std::ssize(parts_of_ranks);
-  for (int64_t r = 0; r < ranks; ++r) {
-    int64_t at = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const Tensor to = part(copies_->writable(i), i, r, ranks);
-      if (to.numel() > 0) copy_(to, piece_of(parts_of_ranks[static_cast<size_t>(r)], at, to.extents(), to.dtype()));
-      at += nbytes(i, r, ranks);
-    }
-  }
+void ShardGroup::before_forward() {
+  if (is_shared() || forward_prefetch.empty() || graph::Trace::current() != nullptr) return;
+  unshard();
+  if (!autograd::is_backward_running()) all->start(forward_prefetch);  // else a region is computed again
 }
 
 void ShardGroup::after_forward(const Tensor& output) {
   is_finished_.clear();
   is_traced_ = inside_of(output).storage()->state() == StorageState::traced;
-  if (is_shared() || !reshards_after_forward() || is_traced_) return;
+  const bool gives_back = reshards_after_forward();
+  if (is_shared() || is_traced_ || (!gives_back && backward_prefetch.empty())) return;
   if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
-  reshard_after_forward();
+  if (gives_back) reshard_after_forward();
   if (requires_grad(output)) {
     register_hook(output, [weak = weak_from_this()](const Tensor&) {
-      if (const auto group = weak.lock()) group->unshard();
+      if (const auto group = weak.lock()) group->before_backward();
       return Tensor();
     });
   }
+}
+
+void ShardGroup::before_backward() {
+  unshard();
+  all->start(backward_prefetch);
 }
 
 // Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next forward.

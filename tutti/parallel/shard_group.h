@@ -31,13 +31,22 @@ class ShardGroups {
   void settle();
 
   // A rank without a virtual shard in a round makes the collectives of the others, which are those of its own round before.
-  enum class Copies : uint8_t { whole, kept, given_back };  // what has become of a group's copies; kept: in parts, among some ranks
+  // What has become of a group's copies; kept: in parts, among some ranks; ahead: they are on their way, because a list said so.
+  enum class Copies : uint8_t { whole, kept, given_back, ahead };
   void note(const ShardGroup* group, Copies copies);
   void begin_round();
   void replay_round();
+  // Whether what happens belongs to a backward, or to one that is replayed.
+  bool is_backward() const;
+
+  // Starts to gather the parts of copies that replicas store in pieces, of all groups.
+  void start_joining();
 
   // Starts the gathers of the groups that came next in the round before.
   void prefetch();
+  // Starts those of a list, in its order.
+  using List = std::vector<std::weak_ptr<ShardGroup>>;
+  void start(const List& list);
 
   int holds = 0;  // while positive, no copy is given back
   int prefetched = 1;  // how many groups are gathered ahead
@@ -46,6 +55,7 @@ class ShardGroups {
   struct Event {
     const ShardGroup* group;
     Copies copies;
+    bool is_backward;
     bool operator==(const Event&) const = default;
   };
   using Changed = std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>>;  // parameters by group
@@ -55,6 +65,7 @@ class ShardGroups {
   std::vector<std::weak_ptr<ShardGroup>> groups_;
   bool may_be_read_ = false;  // since the last settle()
   std::vector<Event> round_, round_before_;
+  bool replays_backward_ = false;
 };
 
 class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
@@ -63,6 +74,7 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   struct Stored {
     nn::NamedParameter named;
     const dist::DTensorSpec* spec;    // how the data ranks divide what forward reads on this rank: the parameter, or this rank's part of it
+    const dist::DTensorSpec* storage; // the same for what they store: replicas may divide it further
     const dist::DTensorSpec* master;  // how all ranks divide the parameter
     dist::Mesh mesh;                  // of the master
     // Where ranks divide the parameter itself (tensor_parallel.h), how forward reads it.
@@ -92,8 +104,12 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   void reshard_after_forward();
   // Begins to gather them, if they are not shared, whole, or on their way. Collective.
   void start_gather();
-  // After the forward of the group's module: gives the copies back until backward needs them.
+  // Waits for a gather on its way, if there is one, and drops it.
+  void drop_gather();
+  // Around the forward of the group's module: makes the copies whole if a list follows, and gives them back until backward needs them.
+  void before_forward();
   void after_forward(const Tensor& output);
+  void before_backward();
   // Backward has the gradients of a parameter.
   void finished(const Tensor& leaf);
 
@@ -101,34 +117,56 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   void will_change();
   // Which parameters have changed since their copies were written.
   std::vector<size_t> stale() const;
-  // Writes this rank's parts of those to the copies.
-  void write(const std::vector<size_t>& parameters);
+  // Writes this rank's parts of those to the copies. What replicas on other hosts store of them is on its way then; the result waits for it and writes it.
+  std::function<void()> write(const std::vector<size_t>& parameters);
+  // Begins to gather this rank's part of the copies from the replicas that store pieces of it, if that is how it is stored and the part is not up to date. Collective.
+  void start_joining();
   // Fills this rank's rows of those in the copies with NaN; returns a function that gives them their values again (publish_protocol.h).
   std::function<void()> poison(const std::vector<size_t>& parameters) const;
 
   std::shared_ptr<ShardGroups> all;  // the model's groups
-  const nn::Module* module = nullptr;  // that was sharded
+  std::vector<const nn::Module*> modules;  // that were sharded
+  // The groups that are gathered ahead from the forward of this one on, and from its backward on; empty: those that came next in the round before.
+  ShardGroups::List forward_prefetch, backward_prefetch;
 
  private:
-  ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers) : name_(std::move(name)), mesh_(mesh), keepers_(keepers) {}
+  // A gather on its way: the parts of all ranks as bytes, and the versions of this rank's parts when it began.
+  struct Gather {
+    comm::Work work;
+    std::vector<Tensor> outputs;
+    Tensor input;
+    std::vector<int64_t> versions;
+  };
+  ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers);
+  Gather start_exchange(const std::vector<size_t>& parameters, const Tensor& into = {}) const;
+  void take_piece(const Tensor& bytes, const std::vector<size_t>& parameters, int64_t piece);
   void read(size_t parameter);
   void gather();
+  void wait_for_gather();
   void take(const std::vector<Tensor>& parts_of_ranks);
   bool is_stale(size_t parameter) const;
   std::vector<int64_t> versions() const;
   bool has_kept() const;
-  int64_t nbytes(size_t parameter, int64_t shard, int64_t shards) const;
+  int64_t nbytes(size_t parameter, int64_t shard, int64_t shards, int64_t piece) const;
   Tensor rows(const Tensor& whole, size_t parameter, int64_t shard) const;
-  Tensor part(const Tensor& whole, size_t parameter, int64_t shard, int64_t shards) const;
+  Tensor part(const Tensor& whole, size_t parameter, int64_t shard, int64_t shards, int64_t piece) const;
+  int64_t pieces(int64_t shards) const;
+  int64_t bytes_of(int64_t shard, int64_t shards) const;
+  std::vector<size_t> every_parameter() const;
+  Tensor stored_bytes_of(const std::vector<size_t>& parameters) const;
+  void join();
 
   const std::string name_;
+  const char* const start_label_;  // in traces
   const dist::Mesh mesh_;
   comm::ProcessGroup* group_ = nullptr;
   std::shared_ptr<comm::ProcessGroup> gathers_;  // the same ranks; null where nothing is gathered
   std::shared_ptr<comm::ProcessGroup> near_;     // those among which this rank keeps copies, if not all and not one
+  // Those that have the same part of the copies, of which each stores a piece; null: this rank stores all of its part.
+  std::shared_ptr<comm::ProcessGroup> replicas_;
   int64_t keepers_;
   std::vector<std::string> names_;
-  std::vector<const dist::DTensorSpec*> specs_;
+  std::vector<const dist::DTensorSpec*> specs_, storage_;  // how copies are divided, and what is stored
   std::vector<Tensor> parts_;         // what this rank stores
   std::vector<bool> is_in_copy_;      // whether those are rows of the shared copy: no cast lies between
   std::vector<int64_t> written_;      // the version of each part when it was last written to the copies
@@ -139,13 +177,6 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   // gathered for the next call without a step between.
   bool is_traced_ = false;
   std::vector<bool> is_finished_;  // per parameter, whether the backward that runs has its gradient
-  // A gather on its way: the parts of all ranks as bytes, and the versions of this rank's parts when it began.
-  struct Gather {
-    comm::Work work;
-    std::vector<Tensor> outputs;
-    Tensor input;
-    std::vector<int64_t> versions;
-  };
   std::optional<Gather> under_way_;
   // This rank's part of the copies between forward and backward, with the versions that were gathered.
   struct Kept {
@@ -153,6 +184,9 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
     std::vector<int64_t> versions;
   };
   std::optional<Kept> kept_;
+  // This rank's part of the copies, the pieces of the replicas one after another, and the gather that brings them.
+  std::optional<Kept> joined_;
+  std::optional<Gather> joining_;
 };
 
 }  // namespace tutti::parallel

@@ -17,7 +17,7 @@ namespace tutti::parallel {
 class ShardGroup;
 
 // Attached to a leaf that fully_shard() has divided over data ranks: the layout of what the leaf is on this rank, [S(d)] on a mesh of one dim, or
-// [R, S(d)] on one of two, whose first dim then holds replicas. Where the leaf itself is a distributed tensor (tensor_parallel.h), that is the layout of
+// [R, S(d)] on one of two, whose first dim then holds replicas, or [S(d), S(d)] whose second dim cuts first, where those divide further what they store. Where the leaf itself is a distributed tensor (tensor_parallel.h), that is the layout of
 // this rank's part of it, and the master is placed on the dims of both meshes.
 struct StoragePlacement final : TensorExtension {
   StoragePlacement(const dist::DTensorSpec& spec, dist::Mesh mesh, Tensor master, std::weak_ptr<ShardGroup> group, std::function<void(const Tensor&)> finished)
@@ -34,7 +34,8 @@ struct StoragePlacement final : TensorExtension {
 const StoragePlacement* storage_placement_of(const Tensor& leaf);
 void set_storage_placement(const Tensor& leaf, std::unique_ptr<StoragePlacement> placement);
 
-// Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and keeps part r % shards.
+// Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and keeps part r % shards. Where all ranks
+// divide what they store, there are as many shards as ranks.
 class Keepers {
  public:
   // What the parts of one parameter are: indices of `dim`, per part. No ranges: every rank keeps the whole.

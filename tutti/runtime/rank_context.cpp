@@ -48,7 +48,10 @@ RankContext::Scope::~Scope() { current_context = previous_; }
 
 ThreadPool& RankContext::pool() {
   std::lock_guard lock(pool_mutex_);
-  if (!pool_) pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : default_threads());
+  if (!pool_) {
+    pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : default_threads());
+    live_threads_ = pool_->threads();
+  }
   return *pool_;
 }
 
@@ -57,6 +60,7 @@ void RankContext::set_threads(int threads) {
   std::lock_guard lock(pool_mutex_);
   options_.threads = threads;
   pool_.reset();
+  live_threads_ = 1;
 }
 
 void seed_all(uint64_t seed) {

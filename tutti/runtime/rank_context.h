@@ -51,6 +51,8 @@ class RankContext {
   int world_size() const { return options_.world_size; }
   Allocator& allocator() { return *allocator_; }
   ThreadPool& pool();           // created on first use
+  // How many threads of this rank there are for loops: those of the pool, or 1 before it is created.
+  int live_threads() const { return live_threads_.load(std::memory_order_relaxed); }
   void set_threads(int threads);  // 0: the default; must not be called while a loop is running
 
   // The root seed of this rank's random numbers (see seed_all) and the ordinal of the next anonymous draw.
@@ -86,6 +88,7 @@ class RankContext {
   Allocator* allocator_;
   std::mutex pool_mutex_;
   std::unique_ptr<ThreadPool> pool_;
+  std::atomic<int> live_threads_{1};
   std::recursive_mutex slots_mutex_;
   std::map<std::type_index, std::shared_ptr<void>> slots_;
 };

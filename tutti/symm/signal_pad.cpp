@@ -7,6 +7,7 @@
 #include "tutti/job/errors.h"
 #include "tutti/runtime/futex.h"
 #include "tutti/runtime/host.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm::symm {
 namespace {
@@ -49,7 +50,7 @@ SignalPads::SignalPads(std::vector<std::byte*> pads, int64_t slot_bytes, int ran
       rank_(rank),
       ranks_(static_cast<int>(pads_.size())),
       channels_(static_cast<int>(std::min<int64_t>(channels_of_pad(slot_bytes, ranks_), 1 << 20))),
-      spins_(ranks_ <= usable_cores() ? kSpins : 0),
+      most_threads_(usable_cores() / ranks_),
       title_(std::move(title)),
       liveness_(std::move(pids)),
       unfinished_(std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(channels_))) {
@@ -88,7 +89,8 @@ std::string SignalPads::on_channel(std::string_view call, int channel) const { r
 
 void SignalPads::wait(FunctionRef<std::string()> what, Moment deadline, FunctionRef<bool()> is_met,
                       FunctionRef<std::vector<int>()> culprits) {
-  for (int i = 0; i < spins_; ++i) {
+  const int spins = RankContext::current().live_threads() <= most_threads_ ? kSpins : 0;
+  for (int i = 0; i < spins; ++i) {
     if (is_met()) return;
     __builtin_ia32_pause();
   }

@@ -2,7 +2,7 @@
 //
 // Each rank has a pad that all ranks map: [PadHeader | slots]. Slot [channel][source] of a pad is written by `source`
 // alone (and `consumed` by the owner alone), so counters need no compare-and-swap, and nothing depends on the order of arrival.
-// All counters start at zero and only increase. A waiter spins briefly, or yields immediately if ranks exceed cores, then
+// All counters start at zero and only increase. A waiter spins briefly, or yields immediately if ranks, or their threads, exceed cores, then
 // sleeps on the doorbell of its own pad; a rank that changes a value for which another may wait rings the other's doorbell.
 //
 // Calls of one rank may come from several threads, on different channels.
@@ -87,7 +87,7 @@ class SignalPads {
   int rank_;
   int ranks_;
   int channels_;
-  int spins_;
+  int most_threads_;  // of each rank, so that all have a core
   std::string title_;
   bool tells_ = true;
   Liveness liveness_;

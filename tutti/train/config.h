@@ -65,6 +65,7 @@ struct ParallelismConfig {
   bool enable_sequence_parallel = true;
   bool enable_async_tensor_parallel = false;
   std::string fsdp_reshard_after_forward = "default";
+  std::string outer_dp_sharding_strategy = "no_shard";
   int64_t reduce_scatter_max_input_buffers = 2;
 };
 

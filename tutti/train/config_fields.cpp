@@ -158,6 +158,10 @@ std::vector<Field> make_fields() {
               "The numbers are the same",
        .unit = "",
        .rule = {.choices = {"default", "always", "never"}, .or_count = true}},
+      {TUTTI_KEY(parallelism, outer_dp_sharding_strategy),
+       .doc = "with replicas of divided parameters: no_shard: each replica has masters, reduced gradients and optimizer state; optim: all data-parallel ranks divide them, while parameters that "
+              "forward reads are divided over data_parallel_shard_degree ranks. Without replicas, or without divided parameters, both are the same. The numbers are the same",
+       .unit = "", .rule = one_of({"no_shard", "optim"})},
       {TUTTI_KEY(parallelism, reduce_scatter_max_input_buffers),
        .doc = "with data_parallel_overlap = backward: how many buckets of gradients may be on their way at once. More help where the network is slower than backward, and each takes "
               "the memory of a bucket and of what comes in. The numbers are the same",

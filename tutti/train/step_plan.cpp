@@ -53,12 +53,6 @@ parallel::ShardRange shards_of(const Config& config, int64_t rank, int64_t ranks
   return parallel::shards_of_rank(config.numerics.virtual_shards, static_cast<int>(rank), static_cast<int>(ranks));
 }
 
-// The sizes of what shard `index` of `count` stores of a tensor.
-Extents part_sizes(Extents sizes, int64_t index, int64_t count, dist::Cut cut) {
-  sizes[0] = dist::cut_range(sizes[0], index, count, cut).size();
-  return sizes;
-}
-
 int64_t f32_block(const Extents& sizes) { return block_bytes(kF32 * numel_of(sizes)); }
 
 // One use of each gradient, or all of them.
@@ -110,14 +104,29 @@ struct StepPlanner::State {
     int block;  // of the model, which fully_shard() takes by itself; -1: of none
     bool is_expert;  // which ranks divide already, so that fewer divide it further
   };
-  // Over how many data ranks a parameter is divided, the place of a rank among them, and how many ranks add its gradient.
+  // Over how many data ranks a parameter is divided, the place of a rank among them, and how many ranks add its gradient; and among how many replicas what is stored of it
+  // is divided further.
   struct Division {
-    int64_t parts, index, adders;
+    int64_t parts, index, adders, replicas = 1, replica = 0;
+    int64_t stored_parts() const { return parts * replicas; }
   };
-  static Division division_of(const PlannedParameter& p, const StepPlan& plan, int64_t rank) {
+  Division division_of(const PlannedParameter& p, const StepPlan& plan, int64_t rank) const {
     const DataDegrees& d = plan.degrees;
-    if (!p.is_expert) return {d.shard, rank % d.shard, d.data()};
-    return {d.expert_shard(), rank % d.shard * d.tensor / d.expert % d.expert_shard(), d.expert_data()};
+    Division made = p.is_expert ? Division{d.expert_shard(), rank % d.shard * d.tensor / d.expert % d.expert_shard(), d.expert_data()} : Division{d.shard, rank % d.shard, d.data()};
+    if (config.parallelism.outer_dp_sharding_strategy != "optim" || made.parts == 1) return made;
+    const int64_t replicas = made.adders / made.parts, replica = p.is_expert ? rank * d.tensor / (made.parts * d.expert) : rank / d.shard;
+    // Ranks that read one copy divide it, too.
+    if (plan.is_shared) return {made.parts * replicas, replica * made.parts + made.index, made.adders};
+    made.replicas = replicas, made.replica = replica;
+    return made;
+  }
+  // The sizes of what a rank stores of a parameter.
+  Extents stored_sizes(const PlannedParameter& p, const Division& division) const {
+    const dist::Cut how = p.is_expert ? dist::Cut::halving : cut;
+    Extents sizes = p.sizes;
+    sizes[0] = dist::cut_range(sizes[0], division.index, division.parts, how).size();
+    sizes[0] = dist::cut_range(sizes[0], division.replica, division.replicas, how).size();
+    return sizes;
   }
 
   explicit State(const Config& config);
@@ -228,13 +237,14 @@ StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& mode
 }
 
 int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank) const {
-  int64_t masters = 0, pages = 0, own_pages = 0, root = 0;
+  int64_t masters = 0, pages = 0, own_pages = 0, root = 0, joined = 0;
   std::vector<int64_t> blocks;
   const bool lasts = outlives_ranks(config, plan);
   for (const PlannedParameter& p : parameters) {
     const bool is_copied = p.use_dtype != DType::f32;
     const int64_t copy = numel_of(p.sizes) * itemsize(p.use_dtype);
-    const auto [shards, index, adders] = division_of(p, plan, rank);
+    const Division division = division_of(p, plan, rank);
+    const int64_t shards = division.parts;
     if (lasts) {
       masters += kF32 * numel_of(p.sizes) / plan.ranks + (!is_copied ? 0 : shards == 1 ? block_bytes(copy) : copy / shards);
       continue;
@@ -243,7 +253,8 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
       masters += f32_block(p.sizes) + (is_copied ? block_bytes(copy) : 0);
       continue;
     }
-    if (is_copied || !plan.is_shared) masters += f32_block(part_sizes(p.sizes, index, shards, p.is_expert ? dist::Cut::halving : cut));
+    if (is_copied || !plan.is_shared) masters += f32_block(stored_sizes(p, division));
+    if (division.replicas > 1) joined += copy / shards;
     if (p.block >= std::ssize(blocks)) blocks.resize(static_cast<size_t>(p.block) + 1);
     (p.block < 0 ? root : blocks[static_cast<size_t>(p.block)]) += copy;
     pages += copy;
@@ -256,7 +267,8 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
   const bool keeps_all = config.training.compile || keepers == 1 || blocks.empty();
   const int64_t block = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
   const int64_t kept = keepers == plan.degrees.shard ? 0 : (std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) - 2 * block) / keepers;  // of the blocks before
-  return masters + (keeps_all ? pages : std::min(pages, root + 2 * block) + block / plan.degrees.shard + std::max<int64_t>(kept, 0));
+  const int64_t brought = joined > 0 ? 0 : block / plan.degrees.shard;  // of a gather, unless that is the part which the rank has anyway
+  return masters + joined + (keeps_all ? pages : std::min(pages, root + 2 * block) + brought + std::max<int64_t>(kept, 0));
 }
 
 // What gradients take while ranks exchange them.
@@ -278,7 +290,8 @@ int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) 
   int64_t coming_in = 0;  // of one bucket
   for (const parallel::GradientBucket& bucket : parallel::buckets_of(layout, parallel::Keepers(layout.size(), static_cast<int>(rank), static_cast<int>(ranks)))) {
     const int64_t bytes = kF32 * bucket.numel;
-    const int64_t finished = bucket.is_large ? f32_block(layout[bucket.parts[0].parameter][0]) / plan.degrees.shard : bytes;
+    const size_t first = bucket.parts[0].parameter;
+    const int64_t finished = bucket.is_large ? f32_block(layout[first][0]) / division_of(parameters[first], plan, rank).stored_parts() : bytes;
     coming_in = std::max(coming_in, (all_nodes * bytes + ranks - 1) / ranks);
     most = std::max(most, finished + (bucket.is_large ? 0 : nodes * bytes) + (all_nodes * bytes + ranks - 1) / ranks);
   }
@@ -310,15 +323,13 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     for (const PlannedParameter& p : parameters) {
       of(memory, MemoryCategory::optimizer) += moments * kF32 * numel_of(p.sizes) / plan.ranks;
       of(memory, MemoryCategory::gradients) += kF32 * numel_of(p.sizes) / plan.ranks;
-      const auto [parts, index, adders] = division_of(p, plan, rank);
-      if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * f32_block(part_sizes(p.sizes, index, parts, cut));
+      if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * f32_block(stored_sizes(p, division_of(p, plan, rank)));
     }
     of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
     return memory;
   }
   for (const PlannedParameter& p : parameters) {
-    const auto [parts, index, adders] = division_of(p, plan, rank);
-    const int64_t part = f32_block(part_sizes(p.sizes, index, parts, p.is_expert ? dist::Cut::halving : cut));
+    const int64_t part = f32_block(stored_sizes(p, division_of(p, plan, rank)));
     of(memory, MemoryCategory::optimizer) += moments * part;
     if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * part;  // what is saved in the background
   }
@@ -342,16 +353,16 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
   double bytes = 0;
   for (size_t p = 0; p < layout.size(); ++p) {
     if (layout[p].empty()) continue;
-    const auto [parts, index, adders] = division_of(parameters[p], plan, 0);
-    const auto adding = static_cast<double>(adders), keepers = adding / static_cast<double>(parts);
-    const double kept = static_cast<double>(kF32 * numel_of(layout[p][0])) / static_cast<double>(parts);
+    const Division division = division_of(parameters[p], plan, 0);
+    const auto adding = static_cast<double>(division.adders), parts = static_cast<double>(division.stored_parts()), keepers = adding / parts;
+    const double kept = static_cast<double>(kF32 * numel_of(layout[p][0])) / parts;
     bytes += static_cast<double>(nodes * dense_bytes({layout[p]})) * (adding - 1) / adding + kept * (keepers - 1) / keepers;
   }
   return bytes;
 }
 
 // Blocks that a rank gives back between forward and backward are gathered twice for each shard, other parameters once a step. For backward they come
-// from those among which they were kept.
+// from those among which they were kept. Once a step replicas that store pieces of a part bring them to each other.
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
   const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
@@ -363,6 +374,8 @@ double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
     const auto whole = static_cast<double>(numel_of(p.sizes) * itemsize(p.use_dtype));
     const double forward = whole * of_others(plan.degrees.shard), backward = whole * of_others(keepers);
     bytes += keeps_all || p.block < 0 ? forward : rounds * (forward + backward);
+    const Division division = division_of(p, plan, 0);
+    bytes += whole / static_cast<double>(division.parts) * of_others(division.replicas);
   }
   return bytes;
 }

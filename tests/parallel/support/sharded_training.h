@@ -75,7 +75,10 @@ struct Options {
   DType dtype = DType::f32;
   bool compiled = false, checkpoints = false, values_before = false, sgd = false;
   int64_t input_buffers = 2;
+  OuterDpSharding outer = OuterDpSharding::no_shard;
   int prefetch = 1;
+  // Sets lists of modules to gather ahead, of the blocks and of the whole model.
+  std::function<void(Model& model, const std::vector<ShardedModule>& blocks, const ShardedModule& root)> set_lists = {};
   std::function<void(std::string_view what)> before_read = {};
   bool evaluates = false;  // after each step, and steps once more without another exchange
 };
@@ -99,11 +102,13 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
   std::optional<ShardedModule> sharded;
   if (o.values_before) nn::initialize(model);
   if (group != nullptr) {
-    const FullyShardOptions options{.mesh = mesh_for(*group, o.replicas), .reshard_after_forward = o.reshard,
+    const FullyShardOptions options{.mesh = mesh_for(*group, o.replicas), .reshard_after_forward = o.reshard, .outer_dp_sharding_strategy = o.outer,
                                     .shard_dim = [&](const nn::NamedParameter& p) { return p.parameter.sizes().ndim() > o.dim ? o.dim : 0; }};
-    for (nn::Child<Block>& block : *model.blocks) fully_shard(*block, options);
+    std::vector<ShardedModule> blocks;
+    for (nn::Child<Block>& block : *model.blocks) blocks.push_back(fully_shard(*block, options));
     sharded = fully_shard(model, options);
     sharded->set_prefetch(o.prefetch);
+    if (o.set_lists) o.set_lists(model, blocks, *sharded);
   }
   if (!o.values_before) nn::initialize(model);
   const auto optimizer = o.sgd ? optim::make_sgd(model.named_parameters(), {.lr = 0.1, .momentum = 0.9}) : optim::make_adamw(model.named_parameters(), {.lr = 0.02});

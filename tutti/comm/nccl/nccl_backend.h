@@ -30,6 +30,7 @@ class NcclBackend final : public Backend {
   void abort(std::string_view reason) override { comm_->abort(reason); }
   std::string failure() const override { return comm_->failure(); }
   void set_timeout(std::chrono::milliseconds timeout) override { comm_->set_timeout(timeout); }
+  std::chrono::milliseconds timeout() const override { return comm_->timeout(); }
 
  private:
   const NcclOptions& options() const { return comm_->options(); }

@@ -72,6 +72,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   void abort(std::string_view reason);
   std::string failure() const;
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ms_ = timeout.count(); }
+  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms_); }
 
  private:
   friend class NcclCall;

@@ -338,6 +338,7 @@ bool ShmTransport::has_news() {
 
 bool ShmTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
   const uint32_t patience = any_pulled_ ? kPatience : 1;
+  if (attempt == 0) watch_.begin_wait();
   if (phase_ == Phase::meeting && next_to_look_at_ < size_ && watch_.spins(attempt, patience)) {
     // The shortest way to see a line appear.
     const std::atomic<uint64_t>& line = segment_->area(next_to_look_at_).lines[meeting_ & 1].meeting;

@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/futex.h"
 #include "tutti/runtime/host.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::comm {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 constexpr std::chrono::microseconds kLongestNap{50'000};
 // About 20 microseconds: longer than a peer on another core needs to arrive when the work is balanced.
 constexpr uint32_t kSpins = 256;
-// With more ranks than cores the peer needs this very core. A yield is a microsecond; a sleep and its wake-up are 20.
+// With more ranks, or threads of theirs, than cores the peer needs this very core. A yield is a microsecond; a sleep and its wake-up are 20.
 constexpr uint32_t kYields = 200;
 
 // A peer that answers at all does so within so many spins, unless it stands behind us on this core.
@@ -35,12 +36,18 @@ ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_
       one_address_space_(one_address_space),
       shown_ranks_(std::move(shown_ranks)),
       world_ranks_(std::move(world_ranks)),
-      spins_(std::max(local_ranks, size_) <= usable_cores() ? kSpins : 0),
-      yields_(spins_ > 0 ? 4 : kYields),
+      most_threads_(usable_cores() / std::max(local_ranks, size_)),
       pidfds_(static_cast<size_t>(size_), -1) {
   TUTTI_CHECK(rank >= 0 && rank < size_, "rank {} of a group of {}", rank, size_);
   segment_->area(rank).pid.store(getpid(), std::memory_order_release);
   segment_->area(rank).presence.store(Presence::present, std::memory_order_release);
+}
+
+// A rank that spins takes a core from the threads with which the others compute what it waits for, if they are more than the cores.
+void ShmWatch::begin_wait() {
+  const bool has_core = RankContext::current().live_threads() <= most_threads_;
+  spins_ = has_core ? kSpins : 0;
+  yields_ = has_core ? 4 : kYields;
 }
 
 ShmWatch::~ShmWatch() {
