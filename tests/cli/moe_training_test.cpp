@@ -255,6 +255,26 @@ TEST_F(DividedExperts, SampleWithFewBuffers) {
   }
 }
 
+// Ranges of tokens restart at every shard of 64: a range of 128, which it does not fill, or 24, 24 and 16.
+TEST_F(DividedExperts, HaveTheRunOfOneRankWhereShardsEndInsideARange) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"128", "-n 2" EP2},
+      {"24", "-n 4" EP4},
+      {"24", "-n 6 --training.compile=true" EP2},
+      {"24", "-n 4 --parallelism.data_parallel_shard_degree=4 --activation_checkpoint.mode=full" EP2},
+      {"24", "-n 4 --runtime.transport=gloo" EP4 EXACT},
+      {"24", "-n 4 --training.compile=true" EP4 STORE},
+      {"24", "-n 4 --parallelism.data_parallel_shard_degree=4" EP2 READ},
+  };
+  for (const char* grain : {"128", "24"}) ASSERT_EQ(train(std::string("one") + grain, std::string("--numerics.token_grain=") + grain).status, 0) << work.read("err.txt");
+  int number = 0;
+  for (const auto& [grain, layout] : rows) {
+    const std::string name = "many" + std::to_string(number++);
+    ASSERT_EQ(train(name, std::string("--numerics.token_grain=") + grain + " " + layout).status, 0) << work.read("err.txt");
+    expect_equal(std::string("one") + grain, name);
+  }
+}
+
 TEST_F(DividedExperts, GoOnInAnyOtherLayout) {
   expect_resumed({
       {"-n 8 --parallelism.expert_parallel_degree=8 --parallelism.data_parallel_schedule=every_round", "-n 2" EP2},
@@ -269,7 +289,6 @@ TEST_F(Experts, RefuseDegreesThatDoNotFit) {
       {"-n 3 --parallelism.expert_parallel_degree=3 --parallelism.data_parallel_schedule=every_round", "parallelism.expert_parallel_degree = 3: expected a power of two up to the 8 virtual shards"},
       {"-n 4" EP4, "parallelism.expert_parallel_degree = 4: 'model.layers.0.mlp' has 6 experts, which it does not divide"},
       {"-n 3" EP2, "parallelism.expert_parallel_degree = 2 does not divide 3 ranks; expected one of 1"},
-      {"-n 2 --numerics.token_grain=128" EP2, "a virtual shard has 64 tokens, which numerics.token_grain = 128 does not divide"},
       {"-n 2 --model.flavor=tiny" EP2, "parallelism.expert_parallel_degree = 2: the model qwen3 tiny has no experts"},
       {"-n 2 --runtime.transport=gloo" EP2 STORE,
        "parallelism.expert_parallel_comm_backend = direct_store: rows are in memory that the ranks share, and with runtime.transport = 'gloo' they share none; set runtime.transport = shm or threads"},
@@ -367,8 +386,10 @@ TEST_F(DividedTokens, RefuseWhatWouldHaveOtherBits) {
   const std::pair<const char*, const char*> cases[] = {
       {"-n 2 --parallelism.tensor_parallel_degree=2",
        "parallelism.tensor_parallel_degree = 2 with experts: ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round"},
-      {"-n 2 --numerics.token_grain=64" TP2, "tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for degrees are bounded by the sum over 64 "
-                                             "tokens of a batch, which a mixture of experts cuts"},
+      {"-n 2 --numerics.token_grain=64" TP2, "tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for degrees are bounded by the 64 "
+                                             "tokens of a batch, which a mixture of experts cuts between ranges of numerics.token_grain = 64 (1)"},
+      {"-n 4 --numerics.token_grain=24" TP2, "expected a power of two up to 1, for degrees are bounded by the 64 tokens of a batch, which a mixture of experts cuts between ranges of "
+                                             "numerics.token_grain = 24 (1)"},
       {"-n 4 --parallelism.expert_parallel_degree=3" TP2, "parallelism.expert_parallel_degree = 3 does not divide 4 ranks; expected one of 1, 2, 4"},
       {"-n 8 --parallelism.tensor_parallel_degree=8" ROUNDS, "expected a power of two up to 4, for degrees are bounded by 4 key/value heads"},
   };

@@ -34,6 +34,18 @@ TEST(TreeCut, HeadsAreCutOneByOne) {
   EXPECT_EQ(largest_cut(8, 1), 8);
 }
 
+// Ranges are fixed, so a part that is cut in the middle of one sums other elements together.
+TEST(TreeCut, PartsBeginWhereRangesDo) {
+  EXPECT_EQ(largest_range_cut(512, 128), 4);
+  EXPECT_EQ(largest_range_cut(511, 128), 4);  // 128, 128, 128, 127
+  EXPECT_EQ(largest_range_cut(510, 128), 1);  // 255 and 255
+  EXPECT_EQ(largest_range_cut(384, 128), 1);  // 192 and 192
+  EXPECT_EQ(largest_range_cut(768, 128), 2);
+  EXPECT_EQ(largest_range_cut(128, 128), 1);
+  EXPECT_EQ(largest_range_cut(0, 128), 1);
+  EXPECT_EQ(largest_range_cut(8, 1), 8);
+}
+
 TEST(TreeCut, RefusesACutInsideALeafAndNamesTheLargestNumberOfRanks) {
   try {
     tree_cut(256, 128, 0, 4, "mlp.down over its inner features");

@@ -143,8 +143,9 @@ TEST(Qwen3Plan, DividesTheTokensOfExpertsNotTheirFeatures) {
   const Qwen3 model(qwen3_config("tiny_moe-tp4"), 8);
   EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 512, 128); }), "no error");
   EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 256, 128); }),
-            "qwen3 tiny_moe-tp4: tensor parallelism over 4 ranks would not have the bits of one rank; expected a power of two up to 2, for degrees are bounded by the sum over 256 tokens of a "
-            "batch, which a mixture of experts cuts, whose leaves have 128 (2)");
+            "qwen3 tiny_moe-tp4: tensor parallelism over 4 ranks would not have the bits of one rank; expected a power of two up to 2, for degrees are bounded by the 256 tokens of a "
+            "batch, which a mixture of experts cuts between ranges of numerics.token_grain = 128 (2)");
+  EXPECT_NE(message_of([&] { model.check_tensor_parallel(2, 384, 128); }).find("expected a power of two up to 1, for degrees are bounded by the 384 tokens"), std::string::npos);
   for (const bool sequence_parallel : {false, true}) {
     for (const parallel::PlanEntry& entry : model.tensor_parallel_plan(sequence_parallel)) EXPECT_EQ(entry.pattern.find("mlp."), std::string::npos) << entry.pattern;
   }

@@ -116,15 +116,26 @@ Values step_of(const Case& c, comm::ProcessGroup& world) {
 
 class ExpertParallel : public testing::TestWithParam<Case> {};
 
-TEST_P(ExpertParallel, HasTheOutputsAndGradientsOfOneRank) {
-  const TokenGrainScope grain(2);
-  const Case& c = GetParam();
+void expect_one_rank(const Case& c) {
   Values expected;
   comm::run_ranks(1, [&](comm::ProcessGroup& world) { expected = step_of({"one", 1, 1, c.dtype}, world); });
   comm::run_ranks(c.ranks, [&](comm::ProcessGroup& world) {
     const std::string found = difference(step_of(c, world), expected);
     if (!found.empty()) throw std::logic_error(found);
   });
+}
+
+TEST_P(ExpertParallel, HasTheOutputsAndGradientsOfOneRank) {
+  const TokenGrainScope grain(2);
+  expect_one_rank(GetParam());
+}
+
+// Ranges of tokens restart at every shard: 5, 5 and 2 of them, or one range that the shard does not fill. Tensor-parallel ranks have 6 tokens each.
+TEST_P(ExpertParallel, HasTheBitsOfOneRankWhereShardsEndInsideARange) {
+  for (const int64_t range : {5, 100}) {
+    const TokenGrainScope grain(GetParam().tensor == 1 ? range : range == 5 ? 3 : 6);
+    expect_one_rank(GetParam());
+  }
 }
 
 constexpr Case kCases[] = {
@@ -330,10 +341,24 @@ TEST(ExpertParallel, SaysWhatDoesNotFit) {
     expert_parallel(layer, all->slice({"ep"}), {.max_tokens = 128});
     nn::initialize(layer);
     EXPECT_NE(message_of([&] { layer.forward(zeros({200, kDim})); }).find("200 tokens, and max_tokens is 128"), std::string::npos);
-    nn::MoE small(options());
-    expert_parallel(small, all->slice({"ep"}));
-    nn::initialize(small);
-    EXPECT_NE(message_of([&] { small.forward(zeros({12, kDim})); }).find("a batch of 12 tokens is no multiple of numerics.token_grain = 128"), std::string::npos);
+  });
+}
+
+// A range of tokens is one chain of additions, which two ranks cannot share.
+TEST(ExpertParallel, RefusesToCutARangeOfTokens) {
+  const TokenGrainScope grain(4);
+  comm::run_ranks(2, [&](comm::ProcessGroup&) {
+    const dist::Mesh tensor = dist::init_device_mesh("cpu", {2}, {.names = {"tp"}});
+    nn::MoE layer(options());
+    expert_parallel(layer, tensor);
+    parallelize_module(layer, tensor, ParallelPlan{});
+    nn::initialize(layer);
+    const auto forward = [&](int64_t tokens) { return message_of([&] { layer.forward(dist::distribute_tensor(zeros({tokens, kDim}), tensor, {dist::shard(0)}, {.src_data_rank = -1})); }); };
+    EXPECT_EQ(forward(12), "MoE: rank 1 of 2 tensor-parallel ranks begins at token 6 of 12, inside a range of numerics.token_grain = 4 tokens, so the gradients of experts would be summed in "
+                           "another order than on one rank; the largest number of ranks for these tokens is 1, or use batches of a multiple of 8 tokens");
+    EXPECT_EQ(forward(15), "no error");
+    const NoGradScope no_grad;
+    EXPECT_EQ(forward(12), "no error");
   });
 }
 

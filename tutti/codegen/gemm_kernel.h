@@ -34,7 +34,7 @@ struct GemmTileCall {
   void* c;  // [rows][columns], rows c_stride elements apart; written after the last leaf
   int64_t c_stride;
   void* stack;  // where the next pending tile goes: [rows][columns] dense, newest last
-  const int32_t* leaf_lengths;
+  const int32_t* leaf_lengths;  // 0: a leaf that is absent, -0.0
   const uint8_t* merges;
   int64_t leaves;   // in this call, at least one
   int64_t is_last;  // 1 when the final leaf of this call is the tree's final leaf: C is written

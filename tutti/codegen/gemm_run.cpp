@@ -18,6 +18,8 @@ constexpr int64_t kWaitingBytes = int64_t{64} << 20;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 18;
 constexpr int64_t kWorthPacking = int64_t{1} << 16;
+// From this k on, the lines of C that the next tile writes come from memory while a tile computes.
+constexpr int64_t kWorthFetchingC = 16;
 // Rows of a block that a consumer gets: with its 48 columns of f32 a quarter of a first-level cache, and enough that a
 // call of the consumer is small beside it.
 constexpr int64_t kBlockRows = 64;
@@ -27,6 +29,11 @@ const std::byte* at(const void* data, DType dtype, int64_t element) {
 }
 std::byte* at(void* data, DType dtype, int64_t element) {
   return static_cast<std::byte*>(data) + element * itemsize(dtype);
+}
+
+void fetch_for_writing(const std::byte* to, int64_t rows, int64_t row_bytes, int64_t stride_bytes) {
+  for (int64_t i = 0; i < rows; ++i, to += stride_bytes)
+    for (int64_t line = 0; line < row_bytes; line += 64) __builtin_prefetch(to + line, 1);
 }
 
 // One GEMM of a plan: the plan's problem with the data of one batch element.
@@ -118,6 +125,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
     return at(c.data, p_.c_dtype, row * c.row_stride + plan_.panels.begin(panel) * plan_.lanes * c.column_stride);
   };
   const bool direct = p_.c_dtype == p_.compute && c.column_stride == 1 && (columns == width || c_ == nullptr);
+  const bool fetches = direct && c_ != nullptr && p_.k >= kWorthFetchingC;
   // A strip's pending tiles wait for the next chunk.
   const int64_t next_stack = plan_.chunks.size() > 1 ? stack_bytes() : 0;
   std::byte* const stacks = waiting_ ? waiting_ + (panel * block_.strips + first_strip - block_.first_strip) * next_stack
@@ -146,6 +154,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       call.c = direct ? to : tile;
       call.c_stride = direct ? c.row_stride : width;
       call.stack = stacks + (s - first_strip) * next_stack + chunk.pending * rows * width * size_;
+      if (call.is_last && fetches && s + 1 < first_strip + strips) fetch_for_writing(place_of(s + 1), plan_.strips.size(s + 1), width * size_, c.row_stride * size_);
       kernel(&call);
       if (!call.is_last) continue;
       if (!direct) store_tile(tile, p_.compute, width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);

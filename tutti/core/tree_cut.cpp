@@ -1,5 +1,6 @@
 #include "tutti/core/tree_cut.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "tutti/core/error.h"
@@ -11,6 +12,12 @@ int64_t largest_cut(int64_t size, int64_t leaf) {
   int64_t ranks = 1;
   while (size / ranks > leaf && size / ranks >= 2) ranks *= 2;
   return ranks;
+}
+
+int64_t largest_range_cut(int64_t size, int64_t range) {
+  const int64_t left = size - size / 2;
+  if (size <= range || left % range != 0) return 1;
+  return 2 * std::min(largest_range_cut(left, range), largest_range_cut(size - left, range));
 }
 
 TreeCut tree_cut(int64_t size, int64_t leaf, int rank, int ranks, std::string_view what) {

@@ -18,6 +18,9 @@ struct TreeCut {
 // The largest power of two of ranks over which a dim can be divided without dividing a leaf; at least 1.
 int64_t largest_cut(int64_t size, int64_t leaf);
 
+// The same for a dim that is summed over fixed ranges of `range` elements (N5): every rank's part begins where a range does.
+int64_t largest_range_cut(int64_t size, int64_t range);
+
 // The elements that `rank` of `ranks` holds. For a dim that is never summed over, pass leaf = 1.
 // UsageError, naming `what` and the largest possible number of ranks, when a border would fall inside a leaf.
 TreeCut tree_cut(int64_t size, int64_t leaf, int rank, int ranks, std::string_view what);

@@ -54,7 +54,9 @@ std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& c, int64_t to
       sum("classes of the vocabulary", c.vocab, classes),
   };
   if (c.experts == 0) limits.push_back(sum("hidden features", c.ffn_dim, leaf));
-  if (tokens > 0) limits.push_back(sum(fmt::format("tokens of a batch, which {} cuts", c.experts > 0 ? "a mixture of experts" : "sequence parallelism"), tokens, grain));
+  if (tokens > 0 && c.experts == 0) limits.push_back(sum("tokens of a batch, which sequence parallelism cuts", tokens, grain));
+  if (tokens > 0 && c.experts > 0)
+    limits.push_back({fmt::format("the {} tokens of a batch, which a mixture of experts cuts between ranges of numerics.token_grain = {}", tokens, grain), largest_range_cut(tokens, grain)});
   return limits;
 }
 

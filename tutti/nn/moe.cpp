@@ -5,6 +5,7 @@
 #include "tutti/autograd/recomputing.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
+#include "tutti/core/tree_cut.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/nn/linear.h"
 #include "tutti/nn/own_part.h"
@@ -13,6 +14,8 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/inplace.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/runtime/numerics.h"
 
 namespace tutti::nn {
 
@@ -52,6 +55,22 @@ Tensor MoE::forward(const Tensor& x_TD) const {
   return shared_experts_ == nullptr ? routed_TD : add(routed_TD, (*shared_experts_)(x_TD));
 }
 
+namespace {
+
+// A sum over fixed ranges of tokens has the tree of one rank where each rank begins with a whole range.
+void check_parts(int64_t tokens, int64_t ranks, dist::Cut cut) {
+  if (!is_grad_enabled() || numerics_mode() == NumericsMode::fast) return;
+  const int64_t grain = token_grain(), largest = largest_range_cut(tokens, grain);
+  for (int64_t r = 1; r < ranks; ++r) {
+    const int64_t begin = dist::cut_range(tokens, r, ranks, cut).begin;
+    TUTTI_CHECK(begin % grain == 0, "MoE: rank {} of {} tensor-parallel ranks begins at token {} of {}, inside a range of numerics.token_grain = {} tokens, so the gradients of experts would be "
+                "summed in another order than on one rank; the largest number of ranks for these tokens is {}, or use batches of a multiple of {} tokens", r, ranks, begin, tokens, grain, largest,
+                ranks * grain);
+  }
+}
+
+}  // namespace
+
 // The ranks of a tensor-parallel mesh each route the tokens that they have.
 Tensor MoE::divided(const Tensor& x_TD) const {
   const dist::Part& part = dist::part_of(x_TD, "MoE");
@@ -59,6 +78,7 @@ Tensor MoE::divided(const Tensor& x_TD) const {
   TUTTI_CHECK(part.spec->placements() == by_tokens, "MoE: the input is {} on {}; expected tokens that ranks divide, [S(0)]: give the layer the style "
               "PrepareModuleInputOutput{{.input = {{.desired_input_layouts = {{shard(0)}}}}}}", describe(x_TD), part.mesh->to_string());
   const int64_t tokens = x_TD.size(0).value(), most = dist::cut_range(tokens, 0, part.mesh->size(), part.spec->cut()).size();
+  check_parts(tokens, part.mesh->size(), part.spec->cut());
   return dist::from_local(routed(dist::to_local(x_TD), most), part.mesh, by_tokens, {.layout = {.cut = part.spec->cut()}, .sizes = Extents{tokens, options_.dim}});
 }
 

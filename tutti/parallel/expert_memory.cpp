@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"
 #include "tutti/parallel/dispatch_counts.h"
+#include "tutti/parallel/token_places.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/symm/allocation.h"
 #include "tutti/symm/rendezvous.h"
@@ -85,7 +86,7 @@ ExpertMemory::Buffers ExpertMemory::buffers(const Sizes& needed, int layer) {
     room.backward.at_experts = allocate({options_.backward_buffers == 1 ? both : capacity(sizes), sizes.dim}, sizes.dtype);
     room.backward.at_tokens = options_.backward_buffers == 1 ? room.backward.at_experts : allocate({slots, sizes.dim}, sizes.dtype);
   }
-  return {.exchange = {comm::functional::GroupRef::of(group_), sizes.max_tokens, sizes.slots_per_token, options_.poisons},
+  return {.exchange = {comm::functional::GroupRef::of(group_), sizes.max_tokens, TokenPlaces::stride(sizes.max_tokens).value(), sizes.slots_per_token, options_.poisons},
           .lists = {experts_, group_->size(), capacity(sizes), slots},
           .forward = forward_buffers(room, sizes, layer),
           .backward = room.backward,

@@ -95,7 +95,7 @@ SymInt exact_room(const comm::ProcessGroup& group, const Tensor& of_others_WE, c
 nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
   const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
   const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
-  const SymInt most = places_->most(T, K, most_tokens), places = ranks * most;
+  const SymInt most = places_->most(T, K, most_tokens), stride = TokenPlaces::stride(most), places = ranks * stride;
 
   nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
   const Tensor counts_WE = reshape(routing.tokens_per_expert_E, {ranks, own_experts});
@@ -103,7 +103,7 @@ nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routin
   const Tensor of_others_WE = reshape(functional::all_to_all_single(routing.tokens_per_expert_E, group_), {ranks, own_experts});
   const SymInt capacity = options_.exchange == ExpertExchange::standard_exact ? exact_room(*group_, of_others_WE, T * K) : ranks * most * std::min(K.value(), own_experts);
   const Tensor expert_N = index_select(reshape(routing.expert_ids_TK, {T * K}), 0, result.order.slot_of_row);
-  const Tensor place_N = add(floordiv(result.order.slot_of_row, result.order.slots_per_token), group_->rank() * most);
+  const Tensor place_N = add(floordiv(result.order.slot_of_row, result.order.slots_per_token), group_->rank() * stride);
   const Tensor key_N = add(mul(expert_N, places), place_N);
   const functional::PaddedRows rows = functional::all_to_all_v_padded_single(dispatch_rows(x_TD, result.order), splits_W, capacity, group_);
   const functional::PaddedRows keys = functional::all_to_all_v_padded_single(key_N, splits_W, capacity, group_);

@@ -23,18 +23,18 @@ extern const OpDef kStoreTokens, kPublishTokens, kStoreAtExperts, kStoreAtTokens
 
 struct ExchangeAttrs {
   comm::functional::GroupRef group;
-  int64_t max_tokens = 0, slots_per_token = 1, rows = 0;
+  int64_t max_tokens = 0, stride = 0, slots_per_token = 1, rows = 0;
   bool poisons = false;
   DType out_dtype = DType::f32;
   static constexpr auto fields() {
     return field_list(field::group<&ExchangeAttrs::group>("group"), field::number<&ExchangeAttrs::max_tokens>("max_tokens"),
-                      field::number<&ExchangeAttrs::slots_per_token>("slots_per_token"), field::number<&ExchangeAttrs::rows>("rows"),
+                      field::number<&ExchangeAttrs::stride>("stride"), field::number<&ExchangeAttrs::slots_per_token>("slots_per_token"), field::number<&ExchangeAttrs::rows>("rows"),
                       field::number<&ExchangeAttrs::poisons>("poisons"), field::output_dtype<&ExchangeAttrs::out_dtype>("out_dtype"));
   }
 };
 const ExchangeAttrs& attrs_of(const OpCall& call) { return call.attrs.as<ExchangeAttrs>(); }
 Attrs attrs_for(const Exchange& e, int64_t rows = 0, DType out = DType::f32) {
-  return Attrs::of(ExchangeAttrs{e.group, e.max_tokens, e.slots_per_token, rows, e.poisons, out});
+  return Attrs::of(ExchangeAttrs{e.group, e.max_tokens, e.stride, e.slots_per_token, rows, e.poisons, out});
 }
 
 // ---- what the kernels read ----------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ void store_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
   m.write_ends(map);
   const Tensor x = to_contiguous(call[4]);
   const auto* from = static_cast<const std::byte*>(x.raw_data());
-  const int64_t nbytes = row_bytes_of(x), slots_per_token = attrs_of(call).slots_per_token, first_position = m.rank * attrs_of(call).max_tokens;
+  const int64_t nbytes = row_bytes_of(x), slots_per_token = attrs_of(call).slots_per_token, first_position = m.rank * attrs_of(call).stride;
   int64_t sent = 0;
   for (int64_t expert = 0; expert < map.experts(); ++expert) {
     const int to = map.rank_of(expert);
@@ -164,7 +164,7 @@ void publish_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
   for (int64_t expert = m.rank * map.own_experts(); expert < (m.rank + 1) * map.own_experts(); ++expert) {
     for (int s = 0; s < m.ranks; ++s) {
       const int64_t* const tokens = m.list.at<int64_t>(s) + m.parts.tokens_at() + map.at_source(s, expert);
-      for (int64_t i = 0; i < map.count(s, expert); ++i) positions[map.at_expert(s, expert) + i] = s * attrs_of(call).max_tokens + tokens[i];
+      for (int64_t i = 0; i < map.count(s, expert); ++i) positions[map.at_expert(s, expert) + i] = s * attrs_of(call).stride + tokens[i];
     }
   }
   count_move(0);
@@ -218,7 +218,7 @@ void store_at_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
 class PublishedRows {
  public:
   PublishedRows(const OpCall& call, bool transposed)
-      : transposed_(transposed), group_(attrs_of(call).group.resolve(call.op.name)), most_(attrs_of(call).max_tokens), item_(itemsize(call[0].dtype())), row_bytes_(row_bytes_of(call[0])),
+      : transposed_(transposed), group_(attrs_of(call).group.resolve(call.op.name)), stride_(attrs_of(call).stride), item_(itemsize(call[0].dtype())), row_bytes_(row_bytes_of(call[0])),
         positions_(to_contiguous(call[1])) {
     const Shared tokens(call, group_, call[0]);
     for (int r = 0; r < group_->size(); ++r) bases_.push_back(tokens.at(r));
@@ -232,7 +232,7 @@ class PublishedRows {
     auto* to = static_cast<std::byte*>(block.data);
     for (int64_t i = 0; i < rows; ++i, to += row_stride) {
       const int64_t position = positions_.data<int64_t>()[first_row + i];
-      const std::byte* from = bases_[static_cast<size_t>(position / most_)] + position % most_ * row_bytes_ + first_feature * item_;
+      const std::byte* from = bases_[static_cast<size_t>(position / stride_)] + position % stride_ * row_bytes_ + first_feature * item_;
       if (feature_stride == 1) copy(to, from, features * item_);
       else for (int64_t d = 0; d < features; ++d) copy(to + d * feature_stride * item_, from + d * item_, item_);
     }
@@ -240,14 +240,14 @@ class PublishedRows {
 
   int64_t bytes_of_others(int64_t rows) const {
     int64_t bytes = 0;
-    for (int64_t i = 0; i < rows; ++i) bytes += positions_.data<int64_t>()[i] / most_ == group_->rank() ? 0 : row_bytes_;
+    for (int64_t i = 0; i < rows; ++i) bytes += positions_.data<int64_t>()[i] / stride_ == group_->rank() ? 0 : row_bytes_;
     return bytes;
   }
 
  private:
   const bool transposed_;
   const std::shared_ptr<comm::ProcessGroup> group_;
-  const int64_t most_, item_, row_bytes_;
+  const int64_t stride_, item_, row_bytes_;
   const Tensor positions_;
   std::vector<const std::byte*> bases_;
 };
@@ -261,7 +261,7 @@ void multiply(const OpCall& call, const Tensor& out, bool transposed) {
   const Tensor inputs[] = {a, call[3], call[2], call[1]};
   const auto produce = [&](int64_t begin, const codegen::GemmOperandBlock& block) { rows.produce(begin, block); };
   const grouped::RowProducer producer(produce);
-  grouped::multiply_groups(inputs, attrs_of(call).max_tokens * attrs_of(call).group.ranks, out, &producer);
+  grouped::multiply_groups(inputs, attrs_of(call).stride * attrs_of(call).group.ranks, out, &producer);
   const std::vector<int64_t> ends = facets::dense_indices(call[2]);
   count_move(rows.bytes_of_others(ends.empty() ? 0 : ends.back()));
 }

@@ -16,7 +16,8 @@ namespace tutti::parallel::expert_rows {
 // W ranks, E experts in all, e = E / W of each rank, T tokens of this rank with K slots each, N = T K rows, R: rows for which a rank has room.
 struct Exchange {
   comm::functional::GroupRef group;
-  int64_t max_tokens = 0;       // of a rank: token t of rank s has the position s * max_tokens + t
+  int64_t max_tokens = 0;       // of a rank
+  int64_t stride = 0;           // token t of rank s has the position s * stride + t (token_places.h)
   int64_t slots_per_token = 1;
   bool poisons = false;
 };

@@ -25,11 +25,10 @@ Begun begin(ExpertMemory& memory, const TokenPlaces& places, int layer, const Te
   const auto buffers = std::make_shared<const Buffers>(memory.buffers({.max_tokens = most_of_batch, .slots_per_token = slots_per_token, .dim = x_TD.extents()[1], .dtype = x_TD.dtype()}, layer));
   const expert_rows::Lists& parts = buffers->lists;
   const Tensor& lists = buffers->forward.lists;
-  const int64_t most = buffers->exchange.max_tokens;  // places are numbered by the room
   Begun begun{.buffers = buffers, .dispatched = {.order = sort_slots(routing.expert_ids_TK)}, .slots = x_TD.extents()[0] * slots_per_token};
   begun.dispatched.experts.offsets_E = narrow(lists, 0, 0, parts.counts_at());
   begun.dispatched.experts.positions_N = narrow(lists, 0, parts.positions_at(), parts.capacity);
-  begun.dispatched.experts.position_count = parts.ranks * most;
+  begun.dispatched.experts.position_count = parts.ranks * buffers->exchange.stride;  // places are numbered by the room
   begun.dispatched.arrived = reshape(narrow(lists, 0, parts.counts_at(), parts.ranks * parts.experts), {parts.ranks, parts.experts});
   begun.dispatched.kept = buffers;
   return begun;

@@ -1,10 +1,8 @@
 #include "tutti/parallel/token_places.h"
 
-#include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/ops/sum_to.h"
-#include "tutti/runtime/numerics.h"
 
 namespace tutti::parallel {
 
@@ -12,11 +10,7 @@ TokenPlaces::TokenPlaces(const char* dispatcher, std::shared_ptr<comm::ProcessGr
     : dispatcher_(dispatcher), group_(std::move(group)), experts_(experts), max_tokens_(max_tokens) {}
 
 SymInt TokenPlaces::most(const SymInt& T, const SymInt& K, const SymInt& most_tokens) const {
-  const int ranks = group_->size();
   const SymInt most = max_tokens_ > 0 ? SymInt(max_tokens_) : most_tokens;
-  TUTTI_CHECK(ranks == 1 || !is_grad_enabled() || numerics_mode() == NumericsMode::fast || fmod(most, token_grain()) == 0,
-              "{}: a batch of {} tokens is no multiple of numerics.token_grain = {}, so that tokens of {} ranks would be summed in another order than those of one; "
-              "use batches that are, or one rank for the experts", dispatcher_, most, token_grain(), ranks);
   TUTTI_CHECK(T <= most, "{}: {} tokens, and max_tokens is {}", dispatcher_, T, most);
   // Without a common numbering, rows would come to experts of others.
   const int64_t sizes[] = {most.value(), K.value(), experts_};
@@ -30,6 +24,11 @@ SymInt TokenPlaces::most(const SymInt& T, const SymInt& K, const SymInt& most_to
   }
   agreed_ = key;
   return most;
+}
+
+SymInt TokenPlaces::stride(const SymInt& most) {
+  const int64_t grain = token_grain();
+  return floordiv(most + (grain - 1), grain) * grain;
 }
 
 }  // namespace tutti::parallel

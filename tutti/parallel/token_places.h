@@ -9,14 +9,18 @@
 
 namespace tutti::parallel {
 
-// Token t of rank r has place r * most + t, where no rank has more than `most` tokens.
+// Token t of rank r has place r * stride + t. The places of a rank are whole ranges of token_grain() places, as many as its tokens need: the gradient of an expert, which sums over
+// ranges (numerics contract, N5), then has the tree of each rank's own tokens as a node, however many these are.
 class TokenPlaces {
  public:
   // `dispatcher` opens the messages; max_tokens: see ExpertParallelOptions.
   TokenPlaces(const char* dispatcher, std::shared_ptr<comm::ProcessGroup> group, int64_t experts, int64_t max_tokens);
-  // The most tokens of a rank, for a batch of T tokens with K slots each; most_tokens: see TokenDispatcher::dispatch(). Ranks meet when these numbers change. UsageError on all ranks when they have other numbers, and in strict mode,
-  // where gradients are recorded, for a number that the token grain does not divide: tokens of several ranks would be summed in another order.
+  // The most tokens of a rank, for a batch of T tokens with K slots each; most_tokens: see TokenDispatcher::dispatch(). Ranks meet when these numbers
+  // change. UsageError on all ranks when they have other numbers.
   SymInt most(const SymInt& T, const SymInt& K, const SymInt& most_tokens) const;
+
+  // The places of each rank, of which none has more than `most` tokens.
+  static SymInt stride(const SymInt& most);
 
  private:
   const char* const dispatcher_;

@@ -78,10 +78,6 @@ void check_expert_parallel(const Config& config) {
   check(std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards * tensor,
         fmt::format("expected a power of two up to the {} virtual shards{}, whose tree the gradients of experts follow", shards, tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ranks", tensor)));
   check(p.data_parallel_schedule == "every_round", fmt::format("ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers"));
-  const int64_t tokens = config.training.global_batch_tokens / shards / tensor, grain = config.numerics.token_grain;
-  check(config.numerics.mode != "strict" || tokens % grain == 0,
-        fmt::format("a virtual shard has {} tokens{}, which numerics.token_grain = {} does not divide, so tokens of several shards would be summed in another order; use shards that are multiples of it",
-                    tokens, tensor == 1 ? "" : " for each tensor-parallel rank", grain));
   check(!layers.empty(), fmt::format("the model {} {} has no experts", config.model.name, config.model.flavor));
   for (const nn::NamedMoE& layer : layers) {
     const int64_t experts = layer.layer->options().router.num_experts;
