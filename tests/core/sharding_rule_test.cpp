@@ -88,6 +88,17 @@ TEST(ShardingRule, AnAverageNeedsEvenParts) {
   EXPECT_EQ(row.outputs[0], Placement::partial(PartialOp::avg));
 }
 
+// Two sums that are one tree: the factors have sizes of their own, and are cut by one row.
+TEST(ShardingRule, FactorsThatAreCutTogetherShareARow) {
+  const Extents in[] = {{2, 8}, {2, 4}}, out[] = {{2}};
+  const auto rows = ShardingRule::parse("x[ak] y[ao] -> z[a] | tree:2{k+o} |").rows(in, out);
+  EXPECT_EQ(spell(rows), (Lines{"replicate: R R -> R exact", "shard a: S(0) S(0) -> S(0) exact", "shard k: S(1) S(1) -> P(sum)"}));
+  EXPECT_EQ(rows[2].tree_factor, 'k');
+  EXPECT_EQ(rows[2].tree_with, "o");
+  EXPECT_EQ(message_of("x[ak] y[ao] -> z[a] | sum{k+} |"), "sharding rule: expected a factor letter at position 28 of 'x[ak] y[ao] -> z[a] | sum{k+} |'");
+  EXPECT_EQ(message_of("x[ak] -> z[a] | sum{k+o} |"), "sharding rule 'x[ak] -> z[a] | sum{k+o} |': factor o has a class but is in no input");
+}
+
 TEST(ShardingRule, OrderReversingOpsSwapTheExtremes) {
   const Extents in[] = {{4}}, out[] = {{4}};
   EXPECT_EQ(spell(ShardingRule::parse("x[A] -> y[A] | | dn").rows(in, out)),

@@ -24,6 +24,32 @@ void append_halving(int64_t k, int32_t leaf, ContractionTree& tree) {
   ++tree.merges.back();
 }
 
+struct Range {
+  int64_t begin, length;
+};
+
+void append_interleaved(std::span<const Range> ranges, int32_t leaf, InterleavedContraction& to) {
+  int64_t together = 0, longest = 0;
+  for (const Range& r : ranges) together += r.length, longest = std::max(longest, r.length);
+  if (together <= leaf || longest < 2) {
+    to.tree.leaf_lengths.push_back(static_cast<int32_t>(together));
+    to.tree.merges.push_back(0);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (ranges[i].length > 0) to.pieces.push_back({static_cast<int32_t>(i), static_cast<int32_t>(ranges[i].length), ranges[i].begin});
+    }
+    return;
+  }
+  std::vector<Range> left(ranges.begin(), ranges.end()), right = left;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    right[i].length /= 2;
+    left[i].length -= right[i].length;
+    right[i].begin += left[i].length;
+  }
+  append_interleaved(left, leaf, to);
+  append_interleaved(right, leaf, to);
+  ++to.tree.merges.back();
+}
+
 // Whether the ranges held anything.
 bool append_ranges(std::span<const int32_t> counts, ContractionTree& tree) {
   if (counts.size() > 1) {
@@ -71,6 +97,19 @@ ContractionTree ContractionTree::ranges(std::span<const int32_t> counts) {
   ContractionTree tree;
   append_ranges(counts, tree);
   return tree;
+}
+
+InterleavedContraction InterleavedContraction::halving(std::span<const int64_t> lengths, int32_t leaf) {
+  std::vector<Range> ranges;
+  int64_t together = 0;
+  for (const int64_t k : lengths) {
+    TUTTI_CHECK(k >= 0 && leaf >= 1, "interleaved contraction: k = {} and leaf = {}; expected k >= 0 and leaf >= 1", k, leaf);
+    ranges.push_back({0, k});
+    together += k;
+  }
+  InterleavedContraction result;
+  if (together > 0) append_interleaved(ranges, leaf, result);
+  return result;
 }
 
 int64_t ContractionTree::k() const {

@@ -175,6 +175,54 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
   multiply_by_tree(problem, tree, pool, options);
 }
 
+namespace {
+
+struct InterleavedProblem {
+  GemmProblem problem;
+  InterleavedContraction contraction;
+  GemmPlan plan(std::span<const GemmSource> sources, bool is_produced) const {
+    GemmCut cut = usual_cut(problem);
+    cut.b_in_place = false;
+    if (is_produced && cut.transposed) cut = {false, false, cut.rows, static_cast<uint8_t>(most_vectors(problem.target, cut.rows)), cut.chunk_bytes, cut.tasks_per_thread};
+    return GemmPlan(problem, contraction.tree, cut, {{sources.begin(), sources.end()}, contraction.pieces});
+  }
+};
+
+InterleavedProblem interleaved(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options) {
+  std::vector<int64_t> lengths;
+  DType compute = DType::f32;
+  for (const GemmSource& s : sources) {
+    check_operand("a", s.a.dtype);
+    check_operand("b", s.b.dtype);
+    if (compute_type(s.a, s.b) == DType::f64) compute = DType::f64;
+    lengths.push_back(s.k);
+  }
+  InterleavedContraction contraction = InterleavedContraction::halving(lengths);
+  const int64_t k = contraction.tree.k();
+  return {{m, n, k, sources[0].a, sources[0].b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target}, std::move(contraction)};
+}
+
+}  // namespace
+
+void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options) {
+  TUTTI_CHECK(m >= 0 && n >= 0 && !sources.empty(), "interleaved_gemm: m = {}, n = {}, {} sources; sizes must not be negative, and there must be a source", m, n, sources.size());
+  TUTTI_CHECK(c.data != nullptr || options.consumer != nullptr || m == 0 || n == 0, "interleaved_gemm: c has no memory; give GemmOptions::consumer, which gets its blocks");
+  check_operand("c", c.dtype);
+  const InterleavedProblem p = interleaved(m, n, sources, c, options);
+  if (m == 0 || n == 0) return;
+  if (p.problem.k == 0) return store_identity({}, m, n, c, options.consumer);
+  RankContext::current().product_flops.fetch_add(2 * m * n * p.problem.k, std::memory_order_relaxed);
+  run_gemm(p.plan(sources, options.producer != nullptr), pool_of(options), options.consumer, options.producer);
+}
+
+std::string describe_interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options) {
+  const InterleavedProblem p = interleaved(m, n, sources, c, options);
+  if (m == 0 || n == 0 || p.problem.k == 0) return "no products";
+  const GemmPlan plan = p.plan(sources, options.producer != nullptr);
+  return fmt::format("tree gemm {} {} of {} products, tiles {}x{}, {} chunk{} of k, b packed{}", name_of(options.target), name_of(p.problem.compute), sources.size(),
+                     plan.strips.largest(), plan.panels.largest() * plan.lanes, plan.chunks.size(), plan.chunks.size() == 1 ? "" : "s", plan.transposed ? ", transposed" : "");
+}
+
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
           const ContractionTree& tree, const GemmOptions& options) {
   batched_gemm({}, m, n, k, a, b, c, tree, options);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "tutti/codegen/contraction_tree.h"
@@ -77,6 +78,19 @@ struct GemmOptions {
 // without rows contributes nothing. UsageError: negative sizes, other dtypes, a tree of another k, neither C nor consumer.
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
           const ContractionTree& tree, const GemmOptions& options = {});
+
+// One of several products that are summed.
+struct GemmSource {
+  GemmOperand a, b;
+  int64_t k;
+};
+
+// c[m, n] = the sum of a[m, k] b[k, n] over the sources, which is one contraction (InterleavedContraction::halving). The sources may
+// have different dtypes; a producer makes A of the first. UsageError: negative sizes, no source, other dtypes, neither C nor a consumer.
+void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options = {});
+
+// How interleaved_gemm() would run the problem. For traces.
+std::string describe_interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options = {});
 
 // Stores -0.0, the identity of a sum, `count` times. Dtypes: those of gemm().
 void store_sum_identity(void* to, DType dtype, int64_t count);

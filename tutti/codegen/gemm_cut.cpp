@@ -23,11 +23,13 @@ int64_t rounded_up(int64_t n, int64_t unit) {
 
 }  // namespace
 
+GemmOperand transposed_operand(const GemmOperand& operand) { return {operand.data, operand.dtype, operand.column_stride, operand.row_stride}; }
+
 GemmProblem transposed(const GemmProblem& p) {
   GemmProblem t = p;
   std::swap(t.m, t.n);
-  t.a = {p.b.data, p.b.dtype, p.b.column_stride, p.b.row_stride};
-  t.b = {p.a.data, p.a.dtype, p.a.column_stride, p.a.row_stride};
+  t.a = transposed_operand(p.b);
+  t.b = transposed_operand(p.a);
   std::swap(t.c_row_stride, t.c_column_stride);
   std::swap(t.batch.a_stride, t.batch.b_stride);
   return t;

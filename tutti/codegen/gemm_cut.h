@@ -32,6 +32,7 @@ struct GemmProblem {
   CpuTarget target;
 };
 
+GemmOperand transposed_operand(const GemmOperand& operand);
 GemmProblem transposed(const GemmProblem& p);
 
 struct GemmCut {

@@ -1,6 +1,7 @@
 #include "tutti/codegen/gemm_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::codegen {
 std::vector<ContractionChunk> cut_into_chunks(const ContractionTree& tree, int64_t longest) {
@@ -29,6 +30,19 @@ GemmPlan::GemmPlan(const GemmProblem& p, const ContractionTree& contraction, con
       panels(EvenSplit::at_most((problem.n + lanes - 1) / lanes, cut.vectors)),
       chunks(cut_into_chunks(contraction, cut.chunk_bytes / itemsize(p.compute))),
       tasks_per_thread(cut.tasks_per_thread) {}
+
+GemmPlan::GemmPlan(const GemmProblem& p, const ContractionTree& contraction, const GemmCut& cut, GemmSources from) : GemmPlan(p, contraction, cut) {
+  sources = std::move(from);
+  if (transposed) {
+    for (GemmSource& s : sources.sources) s = {transposed_operand(s.b), transposed_operand(s.a), s.k};
+  }
+  size_t piece = 0;
+  for (const ContractionChunk& chunk : chunks) {
+    first_piece.push_back(piece);
+    for (int64_t length = 0; length < chunk.length; ++piece) length += sources.pieces[piece].length;
+  }
+  first_piece.push_back(piece);
+}
 
 int64_t GemmPlan::panel_columns(int64_t panel) const {
   return std::min(panels.size(panel) * lanes, problem.n - panels.begin(panel) * lanes);

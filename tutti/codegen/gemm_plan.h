@@ -19,12 +19,20 @@ struct ContractionChunk {
   int64_t pending;  // partial tiles on the stack before it
 };
 
+// The operands of a contraction whose k comes from several products, and which k comes from where.
+struct GemmSources {
+  std::vector<GemmSource> sources;  // as in the problem, not transposed
+  std::vector<InterleavedContraction::Piece> pieces;
+};
+
 // Whole leaves, together at most `longest` long unless one leaf is longer.
 std::vector<ContractionChunk> cut_into_chunks(const ContractionTree& tree, int64_t longest);
 
 struct GemmPlan {
   // `cut` must fit the problem, as usual_cut() and the candidates of gemm_choice.h do.
   GemmPlan(const GemmProblem& problem, const ContractionTree& tree, const GemmCut& cut);
+  // The problem's A and B are those of the first source, its k is that of all together. `cut` must not read B in place.
+  GemmPlan(const GemmProblem& problem, const ContractionTree& tree, const GemmCut& cut, GemmSources sources);
 
   GemmProblem problem;  // data pointers of batch element 0
   bool transposed;      // against the one that was asked for
@@ -36,10 +44,27 @@ struct GemmPlan {
   EvenSplit panels;  // of registers of columns
   std::vector<ContractionChunk> chunks;
   int64_t tasks_per_thread;  // wanted, when panels and strips allow it
+  GemmSources sources;       // empty: k is that of the problem's A and B; otherwise transposed with the problem
+  std::vector<size_t> first_piece;  // per chunk, and one behind the last
 
   int64_t panel_columns(int64_t panel) const;  // that exist; the tile computes panels.size(panel) * lanes
   int64_t largest_tile() const { return strips.largest() * panels.largest() * lanes; }
   int64_t longest_chunk() const;
+
+  const GemmOperand& a_of(int32_t source) const { return source == 0 ? problem.a : sources.sources[static_cast<size_t>(source)].a; }
+  const GemmOperand& b_of(int32_t source) const { return source == 0 ? problem.b : sources.sources[static_cast<size_t>(source)].b; }
+  // Calls visit(source, first_k, length, place) for the pieces of k of a chunk: the source holds them at first_k, and `place` k of the
+  // chunk stand before them.
+  template <class Visit>
+  void for_each_piece(size_t chunk, Visit&& visit) const {
+    if (sources.sources.empty()) return visit(0, chunks[chunk].first_k, chunks[chunk].length, int64_t{0});
+    int64_t place = 0;
+    for (size_t i = first_piece[chunk]; i < first_piece[chunk + 1]; ++i) {
+      const InterleavedContraction::Piece& piece = sources.pieces[i];
+      visit(piece.source, piece.first_k, int64_t{piece.length}, place);
+      place += piece.length;
+    }
+  }
 };
 
 // Computes the plan's problem, all elements of its batch. In gemm_run.cpp. producer: of A as it is in the plan, which must not

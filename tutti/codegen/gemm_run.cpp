@@ -43,7 +43,6 @@ class GemmRun {
  public:
   GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer, const GemmProducer* producer)
       : plan_(plan), p_(plan.problem), index_(index), a_(plan, index, producer),
-        b_(at(p_.b.data, p_.b.dtype, index * p_.batch.b_stride)),
         c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), size_(itemsize(p_.compute)) {}
 
   void run();
@@ -61,14 +60,13 @@ class GemmRun {
   void run_block();
   void run_panel(int64_t panel, int64_t first_strip, int64_t strips);
   // B of a chunk as the tile reads it, and the distance of its rows.
-  GemmTileCall place_b(const ContractionChunk& chunk, int64_t panel, bool in_place);
+  GemmTileCall place_b(size_t chunk, int64_t panel, bool in_place);
   void hand_on(int64_t panel, int64_t first_strip, int64_t end_strip, const BlockTarget& c) const;
 
   const GemmPlan& plan_;
   const GemmProblem& p_;
   const int64_t index_;  // in the batch
   GemmStrips a_;
-  const std::byte* b_;
   std::byte* c_;  // null: not kept
   ThreadPool& pool_;
   const GemmConsumer* consumer_;
@@ -83,16 +81,20 @@ struct GemmRun::BlockTarget {
   int64_t row_stride, column_stride;
 };
 
-GemmTileCall GemmRun::place_b(const ContractionChunk& chunk, int64_t panel, bool in_place) {
+GemmTileCall GemmRun::place_b(size_t chunk, int64_t panel, bool in_place) {
   const int64_t width = plan_.panels.size(panel) * plan_.lanes, first_column = plan_.panels.begin(panel) * plan_.lanes;
-  const void* from = at(b_, p_.b.dtype, chunk.first_k * p_.b.row_stride + first_column * p_.b.column_stride);
+  const auto place_in = [&](const GemmOperand& b, int64_t first_k) {
+    return at(b.data, b.dtype, index_ * p_.batch.b_stride + first_k * b.row_stride + first_column * b.column_stride);
+  };
   GemmTileCall call{};
-  call.b = from;
+  call.b = place_in(p_.b, plan_.chunks[chunk].first_k);
   call.b_stride = p_.b.row_stride;
   if (in_place) return call;
-  void* packed = gemm_workspaces().b.reserve((plan_.longest_chunk() * width + kPackSlack) * size_);
-  pack({from, p_.b.dtype, p_.b.row_stride, p_.b.column_stride}, chunk.length, plan_.panel_columns(panel), p_.compute,
-       packed, width);
+  std::byte* const packed = gemm_workspaces().b.reserve((plan_.longest_chunk() * width + kPackSlack) * size_);
+  plan_.for_each_piece(chunk, [&](int32_t source, int64_t first_k, int64_t length, int64_t place) {
+    const GemmOperand& b = plan_.b_of(source);
+    pack({place_in(b, first_k), b.dtype, b.row_stride, b.column_stride}, length, plan_.panel_columns(panel), p_.compute, packed + place * width * size_, width);
+  });
   call.b = packed;
   call.b_stride = width;
   return call;
@@ -139,7 +141,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
   };
   for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
     const ContractionChunk& chunk = plan_.chunks[x];
-    GemmTileCall call = place_b(chunk, panel, in_place);
+    GemmTileCall call = place_b(x, panel, in_place);
     call.leaf_lengths = plan_.tree.leaf_lengths.data() + chunk.first_leaf;
     call.merges = plan_.tree.merges.data() + chunk.first_leaf;
     call.leaves = chunk.leaves;

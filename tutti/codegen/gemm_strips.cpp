@@ -18,8 +18,7 @@ const std::byte* moved(const void* data, int64_t nbytes) { return static_cast<co
 }  // namespace
 
 GemmStrips::GemmStrips(const GemmPlan& plan, int64_t index, const GemmProducer* producer)
-    : plan_(plan), p_(plan.problem), index_(index), producer_(producer),
-      a_(producer ? nullptr : moved(p_.a.data, index * p_.batch.a_stride * itemsize(p_.a.dtype))), size_(itemsize(p_.compute)) {}
+    : plan_(plan), p_(plan.problem), index_(index), producer_(producer), size_(itemsize(p_.compute)) {}
 
 int64_t GemmStrips::strip_bytes(int64_t length, int64_t chunks) const {
   return (plan_.strips.largest() * length + chunks * kPackSlack) * size_;
@@ -42,20 +41,27 @@ int64_t GemmStrips::packed_offset(size_t chunk_index, int64_t strip) const {
 }
 
 void GemmStrips::pack(int64_t first_strip, int64_t strips) const {
-  const bool rows_are_neighbours = p_.a.row_stride == 1;
-  if (producer_ && !rows_are_neighbours) return produce_strips(first_strip, strips);
+  if (producer_ && p_.a.row_stride != 1 && plan_.sources.sources.empty()) return produce_strips(first_strip, strips);
   for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
-    const ContractionChunk& chunk = plan_.chunks[x];
-    // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
-    const int64_t longest = rows_are_neighbours ? std::min(kNearK, chunk.length) : chunk.length;
-    const int64_t near = kProducedBytes / (plan_.strips.largest() * longest * itemsize(p_.a.dtype));
-    const int64_t together = producer_ ? std::clamp<int64_t>(near, 1, strips) : strips;
-    for (int64_t s = 0; s < strips; s += together) {
-      const int64_t begin = first_strip + s, end = std::min(begin + together, first_strip + strips);
-      for (int64_t k = 0; k < chunk.length; k += longest) {
-        const int64_t length = std::min(longest, chunk.length - k);
-        pack_part(x, k, length, begin, end, producer_ ? produce(begin, end, chunk.first_k + k, length) : part_at(begin, chunk.first_k + k));
-      }
+    plan_.for_each_piece(x, [&](int32_t source, int64_t first_k, int64_t length, int64_t place) {
+      pack_piece(x, source, first_k, length, place, first_strip, first_strip + strips);
+    });
+  }
+}
+
+// [first_k, first_k + length) of a source, which stands behind `place` others in its chunk. A producer makes the first source.
+void GemmStrips::pack_piece(size_t chunk_index, int32_t source, int64_t first_k, int64_t length, int64_t place, int64_t first_strip, int64_t end_strip) const {
+  const GemmOperand& a = plan_.a_of(source);
+  const bool is_produced = producer_ != nullptr && source == 0;
+  // When rows are neighbours in memory, a cache line of A serves several strips: take them all while it is near.
+  const int64_t longest = a.row_stride == 1 ? std::min(kNearK, length) : length;
+  const int64_t near = kProducedBytes / (plan_.strips.largest() * longest * itemsize(a.dtype));
+  const int64_t together = is_produced ? std::clamp<int64_t>(near, 1, end_strip - first_strip) : end_strip - first_strip;
+  for (int64_t begin = first_strip; begin < end_strip; begin += together) {
+    const int64_t end = std::min(begin + together, end_strip);
+    for (int64_t k = 0; k < length; k += longest) {
+      const int64_t now = std::min(longest, length - k);
+      pack_part(chunk_index, place + k, now, begin, end, is_produced ? produce(begin, end, first_k + k, now) : part_at(a, begin, first_k + k));
     }
   }
 }
@@ -78,9 +84,9 @@ void GemmStrips::produce_strips(int64_t first_strip, int64_t strips) const {
   }
 }
 
-GemmStrips::Part GemmStrips::part_at(int64_t strip, int64_t k) const {
-  const int64_t row_stride = p_.a.row_stride, column_stride = p_.a.column_stride;
-  return {moved(a_, (plan_.strips.begin(strip) * row_stride + k * column_stride) * itemsize(p_.a.dtype)), row_stride, column_stride};
+GemmStrips::Part GemmStrips::part_at(const GemmOperand& a, int64_t strip, int64_t k) const {
+  const int64_t offset = index_ * p_.batch.a_stride + plan_.strips.begin(strip) * a.row_stride + k * a.column_stride;
+  return {moved(a.data, offset * itemsize(a.dtype)), a.dtype, a.row_stride, a.column_stride};
 }
 
 GemmStrips::Part GemmStrips::produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const {
@@ -89,7 +95,7 @@ GemmStrips::Part GemmStrips::produce(int64_t first_strip, int64_t end_strip, int
   const int64_t row_stride = rows_are_neighbours ? 1 : length, column_stride = rows_are_neighbours ? rows : 1;
   void* data = gemm_workspaces().produced.reserve(rows * length * itemsize(p_.a.dtype));
   (*producer_)({index_ * p_.m + first_row, rows, first_k, length, data, row_stride, column_stride});
-  return {data, row_stride, column_stride};
+  return {data, p_.a.dtype, row_stride, column_stride};
 }
 
 // Columns [k, k + length) of a chunk. part: from the first row of the first strip and column k on.
@@ -97,8 +103,8 @@ void GemmStrips::pack_part(size_t chunk_index, int64_t k, int64_t length, int64_
   const int64_t first_row = plan_.strips.begin(first_strip);
   for (int64_t s = first_strip; s < end_strip; ++s) {
     const int64_t rows = plan_.strips.size(s);
-    const void* from = moved(part.data, (plan_.strips.begin(s) - first_row) * part.row_stride * itemsize(p_.a.dtype));
-    codegen::pack({from, p_.a.dtype, part.column_stride, part.row_stride}, length, rows, p_.compute,
+    const void* from = moved(part.data, (plan_.strips.begin(s) - first_row) * part.row_stride * itemsize(part.dtype));
+    codegen::pack({from, part.dtype, part.column_stride, part.row_stride}, length, rows, p_.compute,
                   packed_ + (packed_offset(chunk_index, s) + k * rows) * size_, rows);
   }
 }

@@ -34,10 +34,12 @@ class GemmStrips {
   // The location of a part of A.
   struct Part {
     const void* data;
+    DType dtype;
     int64_t row_stride, column_stride;
   };
   void produce_strips(int64_t first_strip, int64_t strips) const;
-  Part part_at(int64_t strip, int64_t k) const;
+  void pack_piece(size_t chunk_index, int32_t source, int64_t first_k, int64_t length, int64_t place, int64_t first_strip, int64_t end_strip) const;
+  Part part_at(const GemmOperand& a, int64_t strip, int64_t k) const;
   Part produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const;
   void pack_part(size_t chunk_index, int64_t k, int64_t length, int64_t first_strip, int64_t end_strip, const Part& part) const;
   int64_t packed_offset(size_t chunk_index, int64_t strip) const;
@@ -46,7 +48,6 @@ class GemmStrips {
   const GemmProblem& p_;
   const int64_t index_;
   const GemmProducer* producer_;
-  const std::byte* a_;  // null: produced
   const int64_t size_;
   std::byte* packed_ = nullptr;
   GemmStripBlock block_{};

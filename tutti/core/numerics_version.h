@@ -10,6 +10,8 @@ namespace tutti {
 //      labels, and so the runs of the trainer, have the bits of version 2
 //   4  masks of dropout by module, step and virtual shard, also in compiled functions; gradients of narrow leaves summed in f32;
 //      runs of the trainer without dropout have the bits of version 3
-inline constexpr int kNumericsVersion = 4;
+//   5  the gradient of what the projections of Qwen3 read (query, key and value; gate and up) is one contraction: losses of the trainer
+//      change in their last bits
+inline constexpr int kNumericsVersion = 5;
 
 }  // namespace tutti

@@ -111,7 +111,7 @@ void ShardingRule::check() const {
   for (const RuleOperand& operand : outputs_) check_once(operand);
   const auto has_class = [&](char f) {
     return std::any_of(classes_.begin(), classes_.end(),
-                       [f](const FactorClass& c) { return c.factor == f && c.kind != FactorClass::Kind::even; });
+                       [f](const FactorClass& c) { return (c.factor == f || c.with.find(f) != std::string::npos) && c.kind != FactorClass::Kind::even; });
   };
   for (const RuleOperand& operand : inputs_) {
     for (const std::string& dim : operand.dims) {
@@ -127,9 +127,10 @@ void ShardingRule::check() const {
     }
   }
   for (const FactorClass& c : classes_) {
-    const bool used = std::any_of(inputs_.begin(), inputs_.end(),
-                                  [&](const RuleOperand& operand) { return dim_with(operand, c.factor) >= 0; });
-    TUTTI_CHECK(used, "sharding rule '{}': factor {} has a class but is in no input", text_, c.factor);
+    for (const char f : c.factor + c.with) {
+      const bool used = std::any_of(inputs_.begin(), inputs_.end(), [&](const RuleOperand& operand) { return dim_with(operand, f) >= 0; });
+      TUTTI_CHECK(used, "sharding rule '{}': factor {} has a class but is in no input", text_, f);
+    }
   }
 }
 
@@ -154,8 +155,10 @@ std::vector<int64_t> ShardingRule::factor_sizes(std::span<const Extents> inputs,
 ShardingRow ShardingRule::factor_row(char factor, const std::vector<int64_t>& sizes) const {
   ShardingRow row{.name = fmt::format("shard {}", factor), .inputs = {}, .outputs = {}, .exact = true};
   Placement rest = Placement::replicate();
+  std::string together(1, factor);
   for (const FactorClass& c : classes_) {
     if (c.factor != factor) continue;
+    together += c.with;
     if (c.kind == FactorClass::Kind::even) row.even_factor = factor;
     if (c.kind == FactorClass::Kind::mask) {
       row.masked_factor = factor;
@@ -165,18 +168,25 @@ ShardingRow ShardingRule::factor_row(char factor, const std::vector<int64_t>& si
       rest = Placement::partial(c.op);
       const bool selects = c.op == PartialOp::max || c.op == PartialOp::min;
       row.exact = selects || is_listed_exact(fmt::format("{}{{{}}}", name_of(c.op), factor));
-      if (c.leaf > 0) row.tree_factor = factor, row.tree_leaf = c.leaf;
+      if (c.leaf > 0) row.tree_factor = factor, row.tree_with = c.with, row.tree_leaf = c.leaf;
     }
   }
+  const auto placement_of = [&](const RuleOperand& operand) {
+    Placement p = Placement::replicate();
+    for (const char f : together) {
+      if (!p.is_shard()) p = placement_for(operand, f, sizes);
+    }
+    return p;
+  };
   bool in_every_output = true;
   for (const RuleOperand& output : outputs_) {
-    const Placement p = placement_for(output, factor, sizes);
+    const Placement p = placement_of(output);
     row.outputs.push_back(p.is_shard() ? p : rest);
     in_every_output = in_every_output && p.is_shard();
   }
   if (in_every_output) row.exact = true, row.tree_factor = 0;
   for (const RuleOperand& input : inputs_) {
-    const Placement p = placement_for(input, factor, sizes);
+    const Placement p = placement_of(input);
     row.inputs.push_back(p.is_shard() || !input.addend ? p : row.outputs[0]);
   }
   return row;
@@ -194,6 +204,7 @@ std::vector<ShardingRow> ShardingRule::rows(std::span<const Extents> inputs, std
                     .outputs = std::vector<Placement>(outputs_.size()),
                     .exact = true});
   std::string seen;
+  for (const FactorClass& c : classes_) seen += c.with;  // in the rows of the factors that they are cut with
   const auto add_factors = [&](const RuleOperand& operand) {
     for (const std::string& dim : operand.dims) {
       for (const char f : dim) {

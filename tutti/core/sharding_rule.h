@@ -29,6 +29,7 @@ struct FactorClass {
   char factor;
   Kind kind;
   PartialOp op = PartialOp::sum;  // for Kind::reduce
+  std::string with = {};  // factors that are cut together with it, of sizes of their own: one row shards them all
   int64_t leaf = 0;  // of a sum by halving, whose cuts are exact on the borders of its tree: the elements of a leaf; 0: no such sum
 };
 
@@ -41,6 +42,7 @@ struct ShardingRow {
   // A factor that is summed over by halving, with leaves of tree_leaf elements: the row is exact where its cuts are borders of that tree
   // (tree_cut.h) and the partial sums stay f32 until they are combined by halving. 0: none.
   char tree_factor = 0;
+  std::string tree_with = {};  // factors that are cut together with it
   int64_t tree_leaf = 0;
   // A factor that must divide evenly over the ranks; 0: none.
   char even_factor = 0;

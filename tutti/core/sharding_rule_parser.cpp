@@ -79,7 +79,7 @@ int64_t ShardingRule::Parser::leaf_in(std::string_view name) const {
   return leaf;
 }
 
-// sum{ab}: one class per letter.
+// sum{ab}: one class per letter; sum{a+b}: one class of both.
 void ShardingRule::Parser::factor_class(ShardingRule& rule) {
   const size_t start = at_;
   std::string name = word();
@@ -94,11 +94,16 @@ void ShardingRule::Parser::factor_class(ShardingRule& rule) {
   else if (name == "prod") entry.op = PartialOp::prod;
   else at_ = start, fail("sum{..}, tree:LEAF{..}, avg!{..}, max{..}, min{..}, prod{..}, even{..} or mask{..}");
   expect('{');
+  const auto letter = [&] {
+    if (!is_letter(peek())) fail("a factor letter");
+    if (!std::islower(static_cast<unsigned char>(peek()))) fail("a lower-case factor");
+    return text_[at_++];
+  };
   if (!is_letter(peek())) fail("a factor letter");
   while (is_letter(peek())) {
-    entry.factor = text_[at_];
-    if (!std::islower(static_cast<unsigned char>(entry.factor))) fail("a lower-case factor");
-    ++at_;
+    entry.factor = letter();
+    entry.with.clear();
+    while (peek() == '+') ++at_, entry.with += letter();
     rule.classes_.push_back(entry);
     // An average of parts is the average of the whole only when the parts are equally large.
     if (entry.op == PartialOp::avg) rule.classes_.push_back({entry.factor, FactorClass::Kind::even});

@@ -229,12 +229,16 @@ class Chooser {
   }
 
   std::string why_not_tree(const Candidate& c, const ShardingRow& row) const {
-    const int64_t ranks = ranks_of(c, row.tree_factor), size = size_of(row.tree_factor), largest = largest_cut(size, row.tree_leaf);
-    if (!std::has_single_bit(static_cast<uint64_t>(ranks)) || ranks > largest) {
-      return fmt::format("the sum over {} elements is a tree with leaves of {}: it can be cut over powers of two up to {}, not over {} ranks", size, row.tree_leaf, largest, ranks);
+    const int64_t ranks = ranks_of(c, row.tree_factor);
+    for (const char factor : row.tree_factor + row.tree_with) {
+      const int64_t size = size_of(factor), largest = largest_cut(size, row.tree_leaf);
+      if (!std::has_single_bit(static_cast<uint64_t>(ranks)) || ranks > largest) {
+        return fmt::format("the sum over {} elements is a tree with leaves of {}: it can be cut over powers of two up to {}, not over {} ranks", size, row.tree_leaf, largest, ranks);
+      }
+      const bool is_chunked = std::any_of(c.inputs.begin(), c.inputs.end(), [](const DTensorSpec* spec) { return spec->cut() == Cut::chunk; });
+      if (is_chunked && size % ranks != 0) return fmt::format("the sum over {} elements is a tree of halves, and torch.chunk cuts elsewhere", size);
     }
     for (const DTensorSpec* spec : c.inputs) {
-      if (spec->cut() == Cut::chunk && size % ranks != 0) return fmt::format("the sum over {} elements is a tree of halves, and torch.chunk cuts elsewhere", size);
       if (!std::is_sorted(spec->order().begin(), spec->order().end())) return "the ranks of a tree are nested in ascending order of the mesh dims";
     }
     return "";

@@ -8,6 +8,7 @@
 #include "tutti/nn/embedding.h"
 #include "tutti/nn/linear.h"
 #include "tutti/nn/moe.h"
+#include "tutti/nn/multi_linear.h"
 #include "tutti/nn/norm.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/attention.h"
@@ -46,10 +47,10 @@ struct Attention final : nn::Module {
 
   Tensor forward(const Tensor& x_TD, const Positions& at) const {
     const SymInt T = x_TD.size(0), B = at.first_key_BS.size(0), S = at.first_key_BS.size(1);
-    // Statements of their own: C++ leaves the order of arguments open, and cotangents are summed in forward order.
-    const Tensor q_BSHE = reshape(rotated(q_proj(x_TD), heads, q_norm, at), {B, S, heads, head_dim});
-    const Tensor k_BSKE = reshape(rotated(k_proj(x_TD), kv_heads, k_norm, at), {B, S, kv_heads, head_dim});
-    const Tensor v_BSKE = reshape(v_proj(x_TD), {B, S, kv_heads, head_dim});
+    const auto [q_TQ, k_TK, v_TK] = nn::multi_linear(x_TD, q_proj, k_proj, v_proj);
+    const Tensor q_BSHE = reshape(rotated(q_TQ, heads, q_norm, at), {B, S, heads, head_dim});
+    const Tensor k_BSKE = reshape(rotated(k_TK, kv_heads, k_norm, at), {B, S, kv_heads, head_dim});
+    const Tensor v_BSKE = reshape(v_TK, {B, S, kv_heads, head_dim});
     const Tensor attended = sdpa(q_BSHE, k_BSKE, v_BSKE, {.causal = true, .first_key = at.first_key_BS});
     return dropout(o_proj(reshape(attended, {T, heads * head_dim})));
   }
@@ -73,8 +74,7 @@ struct FeedForward final : nn::Module {
         dropout(this, "dropout", dropout_p) {}
 
   Tensor forward(const Tensor& x_TD) const {
-    const Tensor gate_TF = gate_proj(x_TD);
-    const Tensor up_TF = up_proj(x_TD);
+    const auto [gate_TF, up_TF] = nn::multi_linear(x_TD, gate_proj, up_proj);
     return dropout(down_proj(swiglu(gate_TF, up_TF)));
   }
 

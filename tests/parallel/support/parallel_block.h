@@ -17,6 +17,7 @@
 #include "tutti/comm/transports.h"
 #include "tutti/nn/embedding.h"
 #include "tutti/nn/linear.h"
+#include "tutti/nn/multi_linear.h"
 #include "tutti/nn/norm.h"
 #include "tutti/ops.h"
 #include "tutti/parallel/tensor_parallel.h"
@@ -33,12 +34,11 @@ struct SmallLeaves {
   TokenGrainScope grain{2};
 };
 
+// The gradient of its input is one contraction; that of SmallMlp's is a sum of two.
 struct SmallAttention final : nn::Module {
   Tensor forward(const Tensor& x_TD) const {
     const auto heads = [](const Tensor& t, int64_t count) { return reshape(t, {kRows, kLength, count, kHeadDim}); };
-    const Tensor q = q_proj(x_TD);
-    const Tensor k = k_proj(x_TD);
-    const Tensor v = v_proj(x_TD);
+    const auto [q, k, v] = nn::multi_linear(x_TD, q_proj, k_proj, v_proj);
     const Tensor attended = sdpa(heads(q, kHeads), heads(k, kKeyHeads), heads(v, kKeyHeads), {.causal = true});
     return o_proj(reshape(attended, {kRows * kLength, kHeads * kHeadDim}));
   }

@@ -1,0 +1,22 @@
+// A sum of matrix products that is one contraction.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "tutti/tensor/tensor.h"
+
+namespace tutti {
+
+struct MatmulSumOptions {
+  std::optional<DType> out_dtype;  // default: the common type of all operands. f32 leaves a partial sum unrounded (N4)
+};
+
+// The sum over i of a[i] times b[i], accumulated in f32 (f64 when an operand is f64) as one contraction over all inner sizes, which
+// are cut and summed together (numerics contract, N3: codegen::InterleavedContraction), and rounded once. One pair has the bits of
+// matmul(). It is the gradient of a value that several linear layers read (nn/multi_linear.h).
+// Shapes: a[i] [m, k_i], b[i] [k_i, n] -> [m, n]; from 1 to 12 pairs. Dtypes: any floats but fp8. UsageError when the lists differ in
+// length, inner sizes differ, or operands are no matrices of floats. Source: definition.
+Tensor matmul_sum(std::span<const Tensor> a, std::span<const Tensor> b, const MatmulSumOptions& options = {});
+
+}  // namespace tutti
