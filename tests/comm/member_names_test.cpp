@@ -6,6 +6,7 @@
 
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/support/message_of.h"
+#include "tutti/comm/groups.h"
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/transports.h"

@@ -16,7 +16,7 @@ bool spins(int ranks, int threads, bool has_pool) {
   RankContext context({.world_size = ranks, .threads = threads});
   const RankContext::Scope scope(context);
   if (has_pool) context.pool();
-  ShmWatch watch(Segment::create(ranks, 4096), 0, true, ranks, {});
+  ShmWatch watch(Segment::create(ranks, 4096), 0, true, ranks, {}, {});
   watch.begin_wait();
   EXPECT_EQ(watch.spins(0, 1), watch.spins(0, kLong)) << "a long wait begins like a short one";
   return watch.spins(0, kLong);
@@ -36,7 +36,7 @@ TEST(ShmWatch, LooksAtTheThreadsOfEachWait) {
   const int cores = usable_cores();
   RankContext context({.threads = 1});
   const RankContext::Scope scope(context);
-  ShmWatch watch(Segment::create(cores, 4096), 0, true, cores, {});
+  ShmWatch watch(Segment::create(cores, 4096), 0, true, cores, {}, {});
   context.pool();
   watch.begin_wait();
   EXPECT_TRUE(watch.spins(0, 1));

@@ -284,6 +284,23 @@ TEST(HeldReplaced, NothingIsTracedAgainForOwnersThatComeAndGo) {
   EXPECT_EQ(f.statistics().looks, 4);
 }
 
+// A training step: the histories of views that it makes of its weights end with each look, and are no variables.
+TEST(HeldReplaced, AStepThatReadsViewsOfItsWeightsIsLookedAtNoMoreOften) {
+  Tensor weight = requires_grad_(values({4, kWidth}, 1)), bias = requires_grad_(values({2, 2}, 2));
+  const auto f = compile([&](const Tensor& x) {
+    const Tensor y = add(matmul(x, transpose(weight, 0, 1)), reshape(bias, {4}));
+    const Tensor loss = sum(mul(y, y));
+    backward(loss);
+    return detach(loss);
+  });
+  for (int call = 1; call <= 40; ++call) f(values({2, kWidth}, 1));
+  EXPECT_EQ(f.statistics().compiles, 1);
+  EXPECT_EQ(f.statistics().looks, 5);
+  weight = requires_grad_(values({4, kWidth}, 9));
+  f(values({2, kWidth}, 1));
+  EXPECT_EQ(f.statistics().compiles, 2);
+}
+
 TEST(HeldReplaced, ATensorThatTheFunctionMakesOfNumbersIsNoOther) {
   const double one = 1.0;
   const auto f = compile([&](const Tensor& x) { return add(x, Tensor::of<double>({one, 2.0})); });

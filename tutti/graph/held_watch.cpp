@@ -51,7 +51,7 @@ HeldWatch::Finding HeldWatch::look(FunctionRef<std::optional<HeldReads>()> trace
   const int64_t losses = losses_->load(std::memory_order_acquire), calls = calls_.load();
   Finding found;
   HandleNotes notes;
-  const std::optional<HeldReads> now = trace();
+  std::optional<HeldReads> now = trace();
   found.difference = now ? difference(*now) : "it calls other ops than it did";
   if (!found.difference.empty()) {
     if (looked_ && !was_lost && calls > last_look_ + 1) found.unseen_since = last_look_ + 1;
@@ -63,6 +63,8 @@ HeldWatch::Finding HeldWatch::look(FunctionRef<std::optional<HeldReads>()> trace
     if (c.grad_of >= 0) notes.forget(c.tensor);  // each call reads the gradient that there is
     is_there_.push_back(notes.has_handle_of(c.tensor));
   }
+  // Views that the function made of its tensors end with the trace, and with them the handles in their histories: no variables.
+  now.reset();
   notes.watch(losses_);
   known_losses_ = losses;
   last_look_ = calls;
