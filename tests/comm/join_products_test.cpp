@@ -11,6 +11,7 @@
 #include "tutti/ops/copy.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
+#include "tutti/ops/matmul_sum.h"
 #include "tutti/ops/permute.h"
 
 namespace tutti::comm::functional {
@@ -31,7 +32,9 @@ TEST(JoinProducts, HaveTheBitsOfCollectivesAndProducts) {
             const Tensor left = matmul(whole, a), right = matmul(whole, b);
             const Tensor hidden = mul(left, right);
             const Tensor part = reduce_scatter_single(matmul(hidden, c, {.out_dtype = DType::f32}), "sum", 0, group);
-            return std::vector<Tensor>{part, matmul(whole, mul(a, 2.0)), mul(whole, 3.0)};
+            const Tensor terms[] = {hidden, left}, weights[] = {c, mul(c, 0.5)};
+            const Tensor of_sum = reduce_scatter_single(matmul_sum(terms, weights, {.out_dtype = DType::f32}), "sum", 0, group);
+            return std::vector<Tensor>{part, of_sum, matmul(whole, mul(a, 2.0)), mul(whole, 3.0)};
           };
           const auto f = compile(fn, {.collectives = {.join_products = true}});
           for (const int64_t rows : {5, 200, 0}) {
@@ -40,7 +43,7 @@ TEST(JoinProducts, HaveTheBitsOfCollectivesAndProducts) {
             const auto got = f(x, a, b, c), expected = fn(x, a, b, c);
             for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
           }
-          TUTTI_CHECK(f.statistics().last.joined == 3, "{} products of {} ranks joined in\n{}", f.statistics().last.joined, n, f.explain());
+          TUTTI_CHECK(f.statistics().last.joined == 4, "{} products of {} ranks joined in\n{}", f.statistics().last.joined, n, f.explain());
         });
       }
     }

@@ -3,12 +3,15 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 
+#include "tests/comm/support/forked_ranks.h"
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/explain.h"
 #include "tutti/dist/redistribute.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
 namespace {
@@ -127,6 +130,25 @@ TEST(MeasuredCosts, AFileThatCannotBeUsedIsAnErrorOnAllRanks) {
   };
   for (const std::string& said : errors_with(folder / "absent")) EXPECT_NE(said.find("TUTTI_DTENSOR_COSTS: "), std::string::npos) << said;
   for (const std::string& said : errors_with(written(folder, "shm gather 2\n"))) EXPECT_NE(said.find("costs: measured costs, line 1: 'shm gather 2'; expected"), std::string::npos) << said;
+}
+
+// As where a launcher passes the variable on to some hosts only.
+TEST(MeasuredCosts, AreThoseOfTheFirstRankWhoeverElseNamesAFile) {
+  const testing::TemporaryFolder folder;
+  const std::string path = written(folder, kDearWideReductions);
+  RankContext::current().set_threads(0);  // ends the pool: processes are forked from one without other threads
+  for (const int named_by : {0, 1}) {
+    const auto results = comm::run_world(2, [&](comm::ProcessGroup& world) {
+      std::optional<Variable> costs;
+      if (world.rank() == named_by) costs.emplace(path);
+      const Mesh mesh = init_device_mesh("cpu", {2});
+      const Tensor sum = full_tensor(from_local(Tensor::of<float>({1.0f}), mesh, {partial()}));
+      TUTTI_CHECK(sum.data<float>()[0] == 2.0f, "the sum is {}", sum.data<float>()[0]);
+      const bool is_measured = cost_model_of(*mesh).measured != nullptr;
+      TUTTI_CHECK(is_measured == (named_by == 0), "rank {} says measured: {}", world.rank(), is_measured);
+    }, {.limit = std::chrono::seconds(30)});
+    for (const comm::ForkedResult& rank : results) EXPECT_TRUE(rank.succeeded()) << rank.error;
+  }
 }
 
 }  // namespace

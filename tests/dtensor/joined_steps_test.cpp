@@ -7,7 +7,10 @@
 #include "tutti/ops/activation.h"
 #include "tutti/ops/add_in_order.h"
 #include "tutti/ops/binary.h"
+#include "tutti/graph/compile.h"
+#include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/unary.h"
 
@@ -40,6 +43,42 @@ TEST(JoinedSteps, PendingTermsOfASumTravelInOneCall) {
       }
     }
   }
+}
+
+TEST(JoinedSteps, PendingTermsThatSeveralOpsReadTravelOnce) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor t = terms(mesh, {8, 4}, 1);
+    const Tensor whole = full_tensor(t);
+    const CommCounter counter;
+    const Tensor a = exp(t), b = sin(t);
+    require_count(counter, 1, "exp and sin of one tensor");
+    require_none(difference(full_tensor(a), exp(whole)), "exp");
+    require_none(difference(full_tensor(b), sin(whole)), "sin");
+    // Terms that have changed since travel again.
+    mul_(to_local(t), 2.0);
+    require_none(difference(full_tensor(exp(t)), exp(mul(whole, 2.0))), "exp of other terms");
+    EXPECT_EQ(placements_of(t), Placements{partial()});
+  });
+}
+
+// A function that is compiled computes them anew at each call, also where they were there before it.
+TEST(JoinedSteps, CompiledFunctionsReduceTheTermsOfEachCall) {
+  const codegen::ContractionLeafForTests leaf(1);
+  on_mesh({2}, [](const Mesh& mesh) {
+    const Tensor held = terms(mesh, {8, 4}, 1);
+    const Tensor before = exp(held);
+    const auto fn = [&](const Tensor& x) {
+      const Tensor pending = mul(held, x);  // reduces what is held
+      const Tensor product = matmul(x, transpose(x, 0, 1));
+      return add(sum(mul(exp(product), sin(product))), add(sum(pending), sum(exp(held))));
+    };
+    const auto f = compile(fn);
+    for (const double factor : {1.0, 2.0, 0.5, 1.5}) {
+      mul_(to_local(held), factor);
+      const Tensor x = on(mesh, mul(sample({8, 4}, DType::f32, 7), 0.1 * factor), {shard(1)});
+      require_none(difference(full_tensor(f(x)), full_tensor(fn(x))), fmt::format("factor {}", factor));
+    }
+  });
 }
 
 // The gradient of what several column-parallel products read: a term of each, from each rank.

@@ -149,14 +149,18 @@ TEST(MultiLinear, RunsTheHooksOfEveryLayer) {
   std::string order;
   m.q->forward_hooks().before([&](const Module& module, std::vector<Tensor>&) { order += module.call_name() + "< "; });
   m.q->forward_hooks().after([&](const Module& module, const Tensor&) { order += module.call_name() + "> "; });
-  // Its input is another tensor: it is computed alone.
-  m.k->forward_hooks().before([&](const Module& module, std::vector<Tensor>& inputs) { order += module.call_name() + "< ", inputs[0] = mul(inputs[0], 2.0); });
+  const Tensor doubled = mul(x, 2.0);
+  for (Child<Linear>* layer : {&m.q, &m.k, &m.v}) (*layer)->forward_hooks().before([=](const Module&, std::vector<Tensor>& inputs) { inputs[0] = doubled; });
   m.v->forward_hooks().after([&](const Module& module, const Tensor& y) { return order += module.call_name() + "> ", mul(y, 4.0); });
   const auto [q, k, v] = multi_linear(x, m.q, m.k, m.v);
-  EXPECT_EQ(order, "q< k< q> v> ");
-  expect_same_bits(detach(q), detach(linear(x, m.q->weight)), "q");
-  expect_same_bits(detach(k), detach(linear(mul(x, 2.0), m.k->weight)), "k");
-  expect_same_bits(detach(v), detach(mul(linear(x, m.v->weight), 4.0)), "v");
+  EXPECT_EQ(order, "q< q> v> ");
+  expect_same_bits(detach(q), detach(linear(doubled, m.q->weight)), "q");
+  expect_same_bits(detach(k), detach(linear(doubled, m.k->weight)), "k");
+  expect_same_bits(detach(v), detach(mul(linear(doubled, m.v->weight), 4.0)), "v");
+  m.k->forward_hooks().before([](const Module&, std::vector<Tensor>& inputs) { inputs[0] = mul(inputs[0], 2.0); });
+  EXPECT_EQ(message_of([&] { multi_linear(x, m.q, m.k, m.v); }),
+            "multi_linear: hooks of 'q' and 'k' give them different inputs, [2, 5] f32 cpu and [2, 5] f32 cpu, and the gradient of the input is one sum over all layers; prepare the "
+            "input once, before the call (PrepareModuleInput of the module around), or call the layers one by one");
 }
 
 TEST(MultiLinear, GradientsOfGradients) {
@@ -184,9 +188,12 @@ TEST(MultiLinear, WrongUsesAreNamed) {
   EXPECT_EQ(message_of([&] { multi_linear(ones({2, 4}), m.q, m.k); }), "multi_linear: x is [2, 4] f32 cpu, the weight of layer 0 has sizes [300, 5]; expected [out, in] with in == 4");
   Linear fresh(4, 2, {.bias = false});
   const Linear* const list[] = {&fresh};
+  const std::vector<const Linear*> many(13, &fresh);
+  EXPECT_EQ(message_of([&] { multi_linear(ones({2, 4}), many); }), "multi_linear: 13 layers; expected 1 to 12");
   EXPECT_NE(message_of([&] { multi_linear(ones({2, 4}), list); }).find("initialize"), std::string::npos);
   const Tensor a[] = {ones({2, 3}), ones({2, 4})}, b[] = {ones({3, 5}), ones({5, 5})};
   EXPECT_EQ(message_of([&] { matmul_sum(a, b); }), "matmul_sum: a[1] is [2, 4] f32 cpu, b[1] is [5, 5] f32 cpu; expected [2, k] and [k, 5], as of the first pair");
+  EXPECT_EQ(message_of([&] { matmul_sum_into(zeros({2, 4}), std::span(a, 1), std::span(b, 1)); }), "matmul_sum_into: the result is [2, 4] f32 cpu; expected a dense [2, 5]");
   EXPECT_EQ(message_of([&] { matmul_sum(a, std::span(b, 1)); }), "matmul_sum: 2 left and 1 right operands; expected as many of each, from 1 to 12");
 }
 

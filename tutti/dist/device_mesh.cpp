@@ -132,9 +132,11 @@ Mesh with_groups(std::shared_ptr<DeviceMesh::Root> root, std::shared_ptr<DeviceM
 // All ranks must choose the same plans, so those of a mesh take what the first one has read: along the first dim, then along the next.
 std::shared_ptr<const MeasuredCosts> agreed_costs(const DeviceMesh& mesh) {
   std::string costs = costs_of_environment();
-  if (costs.empty() || !mesh.has_coordinate()) return nullptr;
-  for (int d = 0; d < mesh.ndim(); ++d) costs = mesh.group(d)->broadcast_bytes(costs, 0);
-  return costs_from(costs);
+  if (!mesh.has_coordinate()) return nullptr;
+  for (int d = 0; d < mesh.ndim(); ++d) {
+    if (mesh.group(d)->size() > 1) costs = mesh.group(d)->broadcast_bytes(costs, 0);
+  }
+  return costs.empty() ? nullptr : costs_from(costs);
 }
 
 std::shared_ptr<DeviceMesh::Root> make_root(std::string_view device_type, const std::vector<int>& ranks, const std::vector<int64_t>& shape, const MeshOptions& options,

@@ -254,8 +254,13 @@ class DTensorStage final : public Stage {
     std::vector<PartMove> moves;
     for (size_t i = 0; i < parts.size(); ++i) parts[i] = operands.part(i).local;
     if (plan.moves) {
-      for (size_t i = 0; i < parts.size(); ++i) moves.push_back({operands.part(i).spec, plan.inputs[i]});
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const Tensor* known = operands.part(i).reduced_to(*plan.inputs[i]);
+        if (known != nullptr) parts[i] = *known;
+        moves.push_back({known != nullptr ? plan.inputs[i] : operands.part(i).spec, plan.inputs[i]});
+      }
       redistribute_parts(parts, moves, mesh);
+      for (size_t i = 0; i < parts.size(); ++i) operands.part(i).note_reduced(*plan.inputs[i], parts[i]);
     }
     for (size_t i = 0; i < moves.size(); ++i) {
       const Part& part = operands.part(i);

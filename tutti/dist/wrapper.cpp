@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/redistribute.h"
+#include "tutti/graph/trace.h"
 #include "tutti/ops/cast.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -103,6 +104,21 @@ std::string Part::description() const { return fmt::format("{} on {}", to_string
 
 std::string Part::text() const {
   return fmt::format("DTensor(local={}, {} on {})", tutti::to_string(local), spec->to_string(), mesh->to_string());
+}
+
+// A trace must not keep what it made of older tensors with them, nor take what was made of them before: its graph computes both.
+bool Part::may_note_here() const {
+  const graph::Trace* trace = graph::Trace::current();
+  return spec->has_partial() && (trace != nullptr ? trace->is_traced(local) : local.storage()->state() != StorageState::traced);
+}
+
+const Tensor* Part::reduced_to(const DTensorSpec& wanted) const {
+  return reduced_.spec == &wanted && reduced_.version == local.version() && may_note_here() ? &reduced_.part : nullptr;
+}
+
+void Part::note_reduced(const DTensorSpec& wanted, const Tensor& part) const {
+  if (spec == &wanted || wanted.has_partial() || !may_note_here()) return;
+  reduced_ = {&wanted, part, local.version()};
 }
 
 Tensor Part::whole(const Tensor& t) const { return redistributed_part(t, spec->with(Placements(spec->placements().size()))); }

@@ -27,9 +27,23 @@ struct Part final : WrapperExtension, FreeListed<Part> {
   std::shared_ptr<const WrapperForm> form(const Tensor& t) const override;
   bool has(const WrapperForm& form) const override;
 
+  // The part of pending terms after an op had them reduced to `wanted`, where one has and `local` is as it was then; nullptr otherwise.
+  const Tensor* reduced_to(const DTensorSpec& wanted) const;
+  // From now on reduced_to(wanted) is `part`. Does nothing where the tensor has no pending terms, or is older than a trace under way.
+  void note_reduced(const DTensorSpec& wanted, const Tensor& part) const;
+
   const DTensorSpec* spec;
   Mesh mesh;
   Tensor local;
+
+ private:
+  bool may_note_here() const;
+  struct Reduced {
+    const DTensorSpec* spec = nullptr;
+    Tensor part = {};
+    uint32_t version = 0;  // of local
+  };
+  mutable Reduced reduced_;  // a cotangent that several ops read travels once
 };
 
 // UsageError, naming `where`, for a tensor that is not distributed.

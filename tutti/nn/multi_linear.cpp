@@ -63,6 +63,16 @@ std::vector<Tensor> gradients(const autograd::FunctionContext& context, std::spa
   return result;
 }
 
+// What the hooks of a layer make of x.
+Tensor input_of(const Linear& layer, const Tensor& x) {
+  const ForwardHooks* hooks = layer.forward_hooks_if_any();
+  if (hooks == nullptr || !hooks->has_before()) return x;
+  const LayerScope scope(layer.call_name());
+  std::vector<Tensor> input{x};
+  hooks->run_before(layer, input);
+  return input[0];
+}
+
 std::vector<Tensor> apply_together(const Tensor& x, std::span<const Linear* const> layers) {
   std::vector<Tensor> inputs{x};
   std::vector<std::string> names;
@@ -76,30 +86,17 @@ std::vector<Tensor> apply_together(const Tensor& x, std::span<const Linear* cons
 }  // namespace
 
 std::vector<Tensor> multi_linear(const Tensor& x, std::span<const Linear* const> layers) {
-  std::vector<Tensor> inputs(layers.size(), x), results(layers.size());
+  TUTTI_CHECK(!layers.empty() && layers.size() <= kMaxProducts, "multi_linear: {} layers; expected 1 to {}", layers.size(), kMaxProducts);
+  Tensor input;
   for (size_t i = 0; i < layers.size(); ++i) {
-    const ForwardHooks* hooks = layers[i]->forward_hooks_if_any();
-    if (hooks == nullptr || !hooks->has_before()) continue;
-    const LayerScope scope(layers[i]->call_name());
-    std::vector<Tensor> input{x};
-    hooks->run_before(*layers[i], input);
-    inputs[i] = input[0];
+    const Tensor given = input_of(*layers[i], x);
+    if (i == 0) input = given;
+    TUTTI_CHECK(given.is_same(input), "multi_linear: hooks of '{}' and '{}' give them different inputs, {} and {}, and the gradient of the input is one sum over all layers; prepare the input once, "
+                "before the call (PrepareModuleInput of the module around), or call the layers one by one", layers[0]->call_name(), layers[i]->call_name(), describe(input), describe(given));
+    TUTTI_CHECK(input.ndim() >= 1 && input.size(-1) == layers[i]->weight.sizes()[1], "multi_linear: x is {}, the weight of layer {} has sizes {}; expected [out, in] with in == {}",
+                describe(input), i, layers[i]->weight.sizes(), input.ndim() ? input.size(-1) : SymInt(0));
   }
-  for (size_t first = 0; first < layers.size(); ++first) {
-    if (results[first].defined()) continue;
-    const Tensor& input = inputs[first];
-    std::vector<const Linear*> group;
-    std::vector<size_t> places;
-    for (size_t i = first; i < layers.size(); ++i) {
-      if (!inputs[i].is_same(input)) continue;
-      TUTTI_CHECK(input.ndim() >= 1 && input.size(-1) == layers[i]->weight.sizes()[1], "multi_linear: x is {}, the weight of layer {} has sizes {}; expected [out, in] with in == {}",
-                  describe(input), i, layers[i]->weight.sizes(), input.ndim() ? input.size(-1) : SymInt(0));
-      group.push_back(layers[i]);
-      places.push_back(i);
-    }
-    const std::vector<Tensor> made = apply_together(input, group);
-    for (size_t g = 0; g < group.size(); ++g) results[places[g]] = made[g];
-  }
+  std::vector<Tensor> results = apply_together(input, layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerScope scope(layers[i]->call_name());
     if (layers[i]->bias.defined()) results[i] = add(results[i], layers[i]->bias);

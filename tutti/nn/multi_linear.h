@@ -17,8 +17,8 @@
 namespace tutti::nn {
 
 // Shapes: x [..., in]; layers with weights [out_i, in] -> [..., out_i] each. The hooks of every layer run as if it were called: all hooks
-// before, then the products, then all hooks after, each in the order of the layers. Layers to which hooks give another input than x
-// are computed with those layers that got the same tensor. UsageError as for Linear.
+// before, then the products, then all hooks after, each in the order of the layers. From 1 to 12 layers. UsageError as for Linear, and when
+// hooks give the layers inputs that are not one tensor.
 std::vector<Tensor> multi_linear(const Tensor& x, std::span<const Linear* const> layers);
 
 template <class... L>

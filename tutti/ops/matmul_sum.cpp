@@ -12,9 +12,8 @@
 namespace tutti {
 namespace {
 
-// As many as the letters of a sharding rule allow, with m and n.
-constexpr size_t kMaxPairs = 12;
 constexpr char kInner[] = "abcdefghijkl";
+static_assert(sizeof(kInner) == kMaxProducts + 1);
 
 struct MatmulSumAttrs {
   DType out_dtype;
@@ -141,11 +140,15 @@ const OpDef kMatmulSum{.name = "matmul_sum",
 
 }  // namespace
 
-Tensor matmul_sum(std::span<const Tensor> a, std::span<const Tensor> b, const MatmulSumOptions& options) {
-  TUTTI_CHECK(a.size() == b.size() && !a.empty() && a.size() <= kMaxPairs, "matmul_sum: {} left and {} right operands; expected as many of each, from 1 to {}", a.size(), b.size(), kMaxPairs);
+namespace {
+
+// All a, then all b.
+std::vector<Tensor> operands(std::span<const Tensor> a, std::span<const Tensor> b, DType& common) {
+  TUTTI_CHECK(a.size() == b.size() && !a.empty() && a.size() <= kMaxProducts, "matmul_sum: {} left and {} right operands; expected as many of each, from 1 to {}", a.size(), b.size(),
+              kMaxProducts);
   std::vector<Tensor> inputs(a.begin(), a.end());
   inputs.insert(inputs.end(), b.begin(), b.end());
-  DType common = a[0].dtype();
+  common = a[0].dtype();
   for (const Tensor& t : inputs) {
     TUTTI_CHECK(t.ndim() == 2 && is_floating(t.dtype()) && !is_fp8(t.dtype()), "matmul_sum: an operand is {}; expected matrices of floats (f64, f32, bf16, f16)", describe(t));
     common = promote(common, t.dtype());
@@ -154,8 +157,26 @@ Tensor matmul_sum(std::span<const Tensor> a, std::span<const Tensor> b, const Ma
     TUTTI_CHECK(a[i].size(1) == b[i].size(0) && a[i].size(0) == a[0].size(0) && b[i].size(1) == b[0].size(1),
                 "matmul_sum: a[{0}] is {1}, b[{0}] is {2}; expected [{3}, k] and [k, {4}], as of the first pair", i, describe(a[i]), describe(b[i]), a[0].size(0), b[0].size(1));
   }
+  return inputs;
+}
+
+}  // namespace
+
+Tensor matmul_sum(std::span<const Tensor> a, std::span<const Tensor> b, const MatmulSumOptions& options) {
+  DType common;
+  const std::vector<Tensor> inputs = operands(a, b, common);
   return apply1(kMatmulSum, inputs, Attrs::of(MatmulSumAttrs{options.out_dtype.value_or(common)}));
 }
+
+void matmul_sum_into(const Tensor& out, std::span<const Tensor> a, std::span<const Tensor> b) {
+  DType common;
+  const std::vector<Tensor> inputs = operands(a, b, common);
+  TUTTI_CHECK(out.extents() == (Extents{a[0].extent(0), b[0].extent(1)}) && out.is_contiguous(), "matmul_sum_into: the result is {}; expected a dense [{}, {}]", describe(out),
+              a[0].extent(0), b[0].extent(1));
+  kernel({kMatmulSum, inputs, Attrs::of(MatmulSumAttrs{out.dtype()})}, {&out, 1});
+}
+
+bool is_matmul_sum(const OpCall& call) { return &call.op == &kMatmulSum; }
 
 }  // namespace tutti
 

@@ -6,6 +6,7 @@
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/matmul.h"
+#include "tutti/ops/matmul_sum.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/symm/ops/all_gather_matmul.h"
 #include "tutti/symm/ops/matmul_reduce_scatter.h"
@@ -89,39 +90,45 @@ const OpDef kGatherAndProduct = gather_with("all_gather_matmul", 1);
 const OpDef kGatherAndTwoProducts = gather_with("all_gather_two_matmuls", 2);
 const OpDef kGatherAndThreeProducts = gather_with("all_gather_three_matmuls", 3);
 
-// ---- a product and reduce_scatter_single of its result: [a, b] -> part ----------------------------------------------
+// ---- a product, or a sum of them, and reduce_scatter_single of its result: [a..., b...] -> part ----------------------
+
+size_t products_of(const OpCall& call) { return call.inputs.size() / 2; }
 
 void infer_scatter(const OpCall& call, OutputMetas& out) {
-  out.add(attrs_of(call).out_dtype, {scattered_sizes(call.op.name, call[0], attrs_of(call).group.ranks)[0], call[1].size(1)});
+  out.add(attrs_of(call).out_dtype, {scattered_sizes(call.op.name, call[0], attrs_of(call).group.ranks)[0], call[products_of(call)].size(1)});
 }
 
 void run_scatter(const OpCall& call, std::span<const Tensor> outputs) {
+  const std::span<const Tensor> a = call.inputs.first(products_of(call)), b = call.inputs.subspan(products_of(call));
   const GroupArgument group = attrs_of(call).group.resolve(call.op.name);
   if (shares_memory(*group)) {
     count_sent(*group, outputs[0].nbytes());
-    return symm::matmul_reduce_scatter_into(outputs[0], call[0], call[1], symm_group(*group));
+    return symm::matmul_reduce_scatter_into(outputs[0], a, b, symm_group(*group));
   }
-  const Tensor terms = Tensor::empty({call[0].extent(0), call[1].extent(1)}, outputs[0].dtype());
-  matmul_into(terms, call[0], call[1]);
+  const Tensor terms = Tensor::empty({a[0].extent(0), b[0].extent(1)}, outputs[0].dtype());
+  if (a.size() == 1) matmul_into(terms, a[0], b[0]);
+  else matmul_sum_into(terms, a, b);
   group->reduce_scatter_single(outputs[0], terms, ReduceKind::sum);
 }
 
 const OpDef kScatterProduct{.name = "matmul_reduce_scatter",
-                            .num_inputs = 2,
+                            .num_inputs = -1,
                             .infer = infer_scatter,
                             .gradient = {.none = "compiled functions make it of calls that have been recorded"},
                             .ordered = true,
                             .kernel = run_scatter,
-                            .cost = [](const OpCall& call) { return product_cost(call, call[0].extent(0), 1); }};
+                            .cost = [](const OpCall& call) { return product_cost(call, call[0].extent(0), products_of(call)); }};
 
 bool reads_rows(const OpCall&, const OpCall& product) { return has_rows_apart(product); }
 
 // Terms of a sum over ranks are not rounded before they are added.
 bool makes_terms(const OpCall& scatter, const OpCall& product) {
-  if (functional::attrs_of(scatter).reduce.kind() != ReduceKind::sum || !has_rows_apart(product)) return false;
+  if (functional::attrs_of(scatter).reduce.kind() != ReduceKind::sum || !(has_rows_apart(product) || is_matmul_sum(product))) return false;
   OutputMetas metas;
   product.op.infer(product, metas);
-  return metas.meta[0].dtype == compute_dtype(promote(product[0].dtype(), product[1].dtype()));
+  DType common = product[0].dtype();
+  for (const Tensor& t : product.inputs) common = promote(common, t.dtype());
+  return metas.meta[0].dtype == compute_dtype(common);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // A matrix product whose sum over ranks is scattered over the ranks.
 #pragma once
 
+#include <span>
+
 #include "tutti/core/reduce_op.h"
 #include "tutti/symm/group.h"
 #include "tutti/tensor/tensor.h"
@@ -16,5 +18,7 @@ Tensor matmul_reduce_scatter(const Tensor& a, const Tensor& b, const SymmGroup& 
 
 // The same into `out`, a dense [m, n] of the dtype of the partial products: not rounded to the common dtype.
 void matmul_reduce_scatter_into(const Tensor& out, const Tensor& a, const Tensor& b, const SymmGroup& group, const ReduceOp& op = ReduceKind::sum);
+// The same of a sum of products that is one contraction, as in matmul_sum().
+void matmul_reduce_scatter_into(const Tensor& out, std::span<const Tensor> a, std::span<const Tensor> b, const SymmGroup& group, const ReduceOp& op = ReduceKind::sum);
 
 }  // namespace tutti::comm::symm
