@@ -109,7 +109,7 @@ std::string Part::text() const {
 // A trace must not keep what it made of older tensors with them, nor take what was made of them before: its graph computes both.
 bool Part::may_note_here() const {
   const graph::Trace* trace = graph::Trace::current();
-  return spec->has_partial() && (trace != nullptr ? trace->is_traced(local) : local.storage()->state() != StorageState::traced);
+  return spec->has_partial() && (trace == nullptr || trace->is_traced(local));
 }
 
 const Tensor* Part::reduced_to(const DTensorSpec& wanted) const {
