@@ -11,7 +11,6 @@
 #include "tutti/ops/extremes.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/where.h"
-#include "tutti/tensor/wrapper.h"
 
 namespace tutti {
 namespace {
@@ -185,7 +184,7 @@ Tensor divided_sum(const Tensor& x, const MeanOptions& options) {
 
 Tensor mean(const Tensor& x, const MeanOptions& options) {
   TUTTI_CHECK(x.defined(), "mean: the tensor is undefined");
-  if (wrapper_of(x) != nullptr && is_floating(x.dtype())) return divided_sum(x, options);
+  if (x.storage()->state() == StorageState::sharded && is_floating(x.dtype())) return divided_sum(x, options);
   return call_op(kMean, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), "mean"),
                                               .keepdim = options.keepdim,
                                               .dtype = is_floating(x.dtype()) ? x.dtype() : DType::f32}), x);

@@ -123,6 +123,7 @@ class ShardedModule {
 // sharded before.
 ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options = {});
 // Several modules whose parameters become one group.
+// Of several modules, the copies are gathered before the first of the list and given back after its last: name them in the order in which they run.
 ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options = {});
 
 // While this lives, all parameters of the model stay whole: for code that does not run alike on all ranks, such as sampling on one of them.

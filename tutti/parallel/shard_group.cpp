@@ -162,7 +162,12 @@ std::function<void()> ShardGroup::write(const std::vector<size_t>& parameters) {
   return [this, parameters, pieces = std::move(pieces)] {
     if (replicas_ == nullptr) return;
     const NoGradScope no_grad;
-    pieces.work.wait();
+    try {
+      pieces.work.wait();
+    } catch (...) {
+      for (const size_t i : parameters) written_[i] = -1;  // the pieces of others are those of before
+      throw;
+    }
     for (int r = 0; r < replicas_->size(); ++r) {
       if (r != replicas_->rank()) take_piece(pieces.outputs[static_cast<size_t>(r)], parameters, r);
     }

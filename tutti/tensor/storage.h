@@ -34,7 +34,7 @@ const char* name_of(StorageState state);
 
 class Storage;
 
-// Writes the bytes of storages that are pending. Lives as long as the process.
+// Writes the bytes of storages that are pending. Lives as long as they do.
 class PendingWriter {
  public:
   // Blocks until the bytes of `storage` are written and makes it present, or throws why they never will be. Called from any thread.
@@ -85,6 +85,8 @@ class Storage : public FreeListed<Storage> {
   StorageState state() const;
   // From now on, host reads of the bytes wait for `writer` first; null: the bytes are written. May be called from any thread.
   void set_pending(PendingWriter* writer) { writer_.store(writer, std::memory_order_release); }
+  // `writer` has written the bytes. Where another one was set meanwhile, they are still to be written by that.
+  void end_pending(PendingWriter* writer) { writer_.compare_exchange_strong(writer, nullptr, std::memory_order_acq_rel); }
   // Waits until the bytes are written. Throws the writer's error if they cannot be.
   void wait() {
     if (PendingWriter* const writer = writer_.load(std::memory_order_acquire)) [[unlikely]] writer->wait(*this);

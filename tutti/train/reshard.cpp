@@ -50,7 +50,11 @@ class UnfinishedFolder {
     lock_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
     if (!lock_ && errno == ENOENT) return false;
     TUTTI_CHECK_ENV(static_cast<bool>(lock_), "cannot open {}: {}", path_.string(), detail::errno_text(errno));
-    TUTTI_CHECK(flock(lock_.get(), LOCK_EX | LOCK_NB) == 0, "another process is writing {} at this moment, in {}; wait for it, or give the name of another folder", target.string(), path_.string());
+    int locks;
+    do locks = flock(lock_.get(), LOCK_EX | LOCK_NB);
+    while (locks != 0 && errno == EINTR);
+    TUTTI_CHECK_ENV(locks == 0 || errno == EWOULDBLOCK, "cannot lock {}: {}; give a folder on a file system that has locks (flock)", path_.string(), detail::errno_text(errno));
+    TUTTI_CHECK(locks == 0, "another process is writing {} at this moment, in {}; wait for it, or give the name of another folder", target.string(), path_.string());
     struct stat locked, named;
     TUTTI_CHECK_ENV(fstat(lock_.get(), &locked) == 0, "cannot look at {}: {}", path_.string(), detail::errno_text(errno));
     return stat(path_.c_str(), &named) == 0 && locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;

@@ -57,7 +57,7 @@ class Filling final : public PendingWriter {
       write_ = nullptr;
       awaited_.clear();
     }
-    storage.set_pending(nullptr);
+    storage.end_pending(this);
   }
 
  private:
