@@ -464,13 +464,6 @@ TEST(CompiledDTensors, GradientsOfGradientsRunTheFunctionAgain) {
   });
 }
 
-TEST(CompiledDTensors, TheirSizesAreNoSymbols) {
-  on_mesh({2}, [](const Mesh& mesh) {
-    const auto f = compile([](const Tensor& x) { return mul(x, 2.0); }, {.name = "twice", .dynamic = {dynamic(0, 0)}});
-    EXPECT_USAGE_ERROR(f(on(mesh, sample({4, 4}), {shard(0)})), "the sizes of distributed tensors are integers");
-  });
-}
-
 TEST(CompiledDTensors, BranchesTakePlainTensorsOnly) {
   on_mesh({2}, [](const Mesh& mesh) {
     const Tensor x = on(mesh, sample({4, 4}), {shard(0)});

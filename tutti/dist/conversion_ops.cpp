@@ -37,9 +37,14 @@ const DTensorSpec& for_dtype(const DTensorSpec& spec, DType dtype) {
   return DTensorSpec::of(std::move(fields), "backward");
 }
 
+// Dims that no mesh dim shards are those of the input, which may be symbols of a trace.
 void infer_whole(const OpCall& call, OutputMetas& out) {
   const DTensorSpec& spec = *attrs_of(call.attrs).spec.spec;
-  out.add(spec.dtype(), to_shape(spec.sizes()));
+  Shape sizes = to_shape(spec.sizes());
+  for (int d = 0; d < sizes.ndim() && call[0].ndim() == sizes.ndim(); ++d) {
+    if (spec.axes_of(d).empty() && call[0].impl()->traced >= 0) sizes[static_cast<size_t>(d)] = call[0].sizes()[static_cast<size_t>(d)];
+  }
+  out.add(spec.dtype(), sizes);
 }
 
 const OpDef kFromLocal{.name = "from_local",

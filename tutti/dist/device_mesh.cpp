@@ -10,7 +10,7 @@
 #include "tutti/comm/groups.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
-#include "tutti/dist/cost_model.h"
+#include "tutti/dist/measured_costs.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {

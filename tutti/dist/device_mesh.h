@@ -24,7 +24,7 @@
 namespace tutti::dist {
 
 class DeviceMesh;
-class MeasuredCosts;  // cost_model.h
+class MeasuredCosts;  // measured_costs.h
 using Mesh = std::shared_ptr<const DeviceMesh>;
 
 struct MeshOptions {

@@ -95,7 +95,11 @@ bool is_result(const Tensor& t) {
 
 }  // namespace
 
-const DTensorSpec& spec_of(const Tensor& t) { return *part_of(t, "spec_of").spec; }
+const DTensorSpec& spec_of(const Tensor& t) {
+  part_of(t, "spec_of");
+  static_cast<void>(t.extents());  // a spec holds integers: they are fixed in a trace
+  return spec_as_called(t);
+}
 const Mesh& mesh_of(const Tensor& t) { return part_of(t, "mesh_of").mesh; }
 const Placements& placements_of(const Tensor& t) { return part_of(t, "placements_of").spec->placements(); }
 

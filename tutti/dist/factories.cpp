@@ -71,6 +71,7 @@ Tensor randn(const Shape& sizes, const RandomKey& key, const Mesh& mesh, Placeme
 }
 
 Tensor drawn_part(const Tensor& like, const RandomKey& key, const std::function<Tensor(const Shape&, const RandomKey&)>& draw) {
+  static_cast<void>(like.extents());  // keys depend on them
   const Part& part = part_of(like, "drawn_part");
   return draw_part(*part.spec, *part.mesh, draw, key);
 }

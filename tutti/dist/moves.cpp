@@ -118,6 +118,7 @@ Mover::Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& m
 Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to, const DeviceMesh& target) {
   const std::vector<Coordinate> sources = coordinates_of(source.shape()), targets = coordinates_of(target.shape());
   Mover mover;
+  mover.before_ = source.has_coordinate() ? from.local_sizes(source.coordinate()) : Extents{0};
   mover.sizes_ = target.has_coordinate() ? to.local_sizes(target.coordinate()) : Extents{0};
   mover.group_ = source.group_with(target);
   mover.incoming_.resize(1);
@@ -150,6 +151,7 @@ Mover Mover::scatter(const DTensorSpec& from, const DTensorSpec& to, const Devic
   std::vector<int> axes;
   for (int axis = 0; axis < mesh.ndim(); ++axis) axes.push_back(axis);
   Mover mover;
+  mover.before_ = from.local_sizes(mesh.coordinate());
   mover.sizes_ = to.local_sizes(mesh.coordinate());
   mover.group_ = mesh.group_over(axes);
   mover.me_ = mover.group_->rank();
@@ -162,6 +164,7 @@ Mover Mover::scatter(const DTensorSpec& from, const DTensorSpec& to, const Devic
 }
 
 void Mover::plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, const std::vector<int>& axes, bool are_terms) {
+  before_ = from.local_sizes(mesh.coordinate());
   sizes_ = to.local_sizes(mesh.coordinate());
   const Coordinate& here = mesh.coordinate();
   if (!axes.empty()) group_ = mesh.group_over(axes);
@@ -176,11 +179,12 @@ void Mover::plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMes
   });
 }
 
-static Tensor part_at(const Tensor& t, const Extents& at, const Extents& sizes) {
+// The block of `t`, which has the sizes `whole`, or other ones in dims that the block has whole.
+static Tensor part_at(const Tensor& t, const Extents& whole, const Extents& at, const Extents& sizes) {
   Tensor part = t;
   for (int d = 0; d < t.ndim(); ++d) {
     const auto k = static_cast<size_t>(d);
-    if (at[k] != 0 || sizes[k] != part.extents()[k]) part = narrow(part, d, at[k], sizes[k]);
+    if (at[k] != 0 || sizes[k] != whole[k]) part = narrow(part, d, at[k], sizes[k]);
   }
   return part;
 }
@@ -189,7 +193,7 @@ Mover::Received Mover::receive(const Tensor& local) const {
   Received result{.by_rank = std::vector<std::vector<Piece>>(incoming_.size()), .arrived = {}};
   std::vector<std::vector<Piece>>& received = result.by_rank;
   const auto me = static_cast<size_t>(me_);
-  for (const Block& block : incoming_[me]) received[me].push_back({part_at(local, block.from, block.sizes), block.to});
+  for (const Block& block : incoming_[me]) received[me].push_back({part_at(local, before_, block.from, block.sizes), block.to});
   if (!group_) return result;
   std::vector<Tensor> sent;
   std::vector<int64_t> in_splits, out_splits;
@@ -197,7 +201,7 @@ Mover::Received Mover::receive(const Tensor& local) const {
     int64_t count = 0;
     for (const Block& block : outgoing_[p]) {
       if (p == me) continue;
-      sent.push_back(reshape(part_at(local, block.from, block.sizes), {-1}));
+      sent.push_back(reshape(part_at(local, before_, block.from, block.sizes), {-1}));
       count += numel_of(block.sizes);
     }
     in_splits.push_back(count);
@@ -280,7 +284,7 @@ Arriving Mover::start(const Tensor& local) const {
   const std::vector<Piece> pieces = joined(received.by_rank);
   arriving.value = [pieces, sizes = sizes_, dtype = local.dtype()] { return numel_of(sizes) == 0 ? zeros(to_shape(sizes), dtype) : assemble(pieces, 0); };
   arriving.write = [pieces](const Tensor& target) {
-    for (const Piece& piece : pieces) facets::raw_copy(part_at(target, piece.at, piece.value.extents()), piece.value);
+    for (const Piece& piece : pieces) facets::raw_copy(part_at(target, target.extents(), piece.at, piece.value.extents()), piece.value);
   };
   return arriving;
 }

@@ -44,6 +44,8 @@ class Mover {
   static Mover scatter(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int source);
   // Between layouts on different meshes, over the ranks of both. Either may be that of a mesh without this rank.
   static Mover across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to, const DeviceMesh& target);
+  // Whether tensors of other sizes in dims that neither layout cuts cannot be moved by this: what travels is counted in elements.
+  bool is_for_one_size() const { return group_ != nullptr || numel_of(sizes_) == 0; }
   // The part in the layout `to`; may be a view of `local`.
   Tensor run(const Tensor& local) const;
   // The same without waiting for what the ranks exchange. `local` may be changed as soon as it returns.
@@ -73,7 +75,7 @@ class Mover {
   std::shared_ptr<comm::ProcessGroup> group_;  // null: nothing travels
   int me_ = 0;
   std::vector<std::vector<Block>> outgoing_, incoming_;  // by rank of the group
-  Extents sizes_;
+  Extents before_, sizes_;  // of the part, in both layouts
 };
 
 }  // namespace tutti::dist

@@ -55,10 +55,25 @@ class Chooser {
     for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis) combinations *= result_.rows.size();
     if (combinations > kMostCombinations) look_in_turn();
     else look_at_all();
+    keep_symbols();
     return std::move(result_);
   }
 
  private:
+  // A size that is a symbol spares a trace per size, which is worth up to twice the price: a reduction of all in the place of one whose results are
+  // scattered, but no gather in the place of an exchange.
+  void keep_symbols() {
+    if (result_.chosen < 0 || symbols_cut(result_.all[static_cast<size_t>(result_.chosen)]) == 0) return;
+    const double most = 2 * result_.all[static_cast<size_t>(result_.chosen)].cost;
+    int kept = -1;
+    for (size_t k = 0; k < result_.all.size(); ++k) {
+      const Candidate& c = result_.all[k];
+      if (!c.refusal.empty() || c.cost > most || symbols_cut(c) > 0) continue;
+      if (kept < 0 || key(c) < key(result_.all[static_cast<size_t>(kept)])) kept = static_cast<int>(k);
+    }
+    if (kept >= 0) result_.chosen = kept;
+  }
+
   void look_at_all() {
     std::vector<size_t> at(axes_, 0);
     std::vector<const ShardingRow*> rows(axes_);
@@ -123,9 +138,19 @@ class Chooser {
     if (result_.chosen < 0 || key(added) < key(result_.all[static_cast<size_t>(result_.chosen)])) result_.chosen = static_cast<int>(result_.all.size()) - 1;
   }
 
-  std::tuple<double, double, int, int, int64_t> key(const Candidate& c) const {
+  // How many dims with symbolic sizes the candidate cuts.
+  int symbols_cut(const Candidate& c) const {
+    int count = 0;
+    for (size_t i = 0; i < query_.symbols.size(); ++i) {
+      const DTensorSpec& spec = i < c.inputs.size() ? *c.inputs[i] : *c.outputs[i - c.inputs.size()];
+      for (int d = 0; d < spec.sizes().ndim(); ++d) count += (query_.symbols[i] >> d & 1) != 0 && !spec.axes_of(d).empty();
+    }
+    return count;
+  }
+
+  std::tuple<double, double, int, int, int, int64_t> key(const Candidate& c) const {
     const bool is_wanted = query_.wanted != nullptr && !c.outputs.empty() && c.outputs[0]->placements() == query_.wanted->placements();
-    return {c.cost, c.bytes, c.collectives, c.moved, query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
+    return {c.cost, c.bytes, c.collectives, c.moved, symbols_cut(c), query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
   }
 
   // The specs of all tensors. Factors that stand alone in their dims keep the pieces in which an input holds them; those inside merged

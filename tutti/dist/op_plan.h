@@ -39,6 +39,7 @@ struct LayoutQuery {
   std::vector<const DTensorSpec*> inputs;    // as they are
   std::vector<OutputMeta> outputs;
   bool strict = true;                        // exact rows, and sums on borders of their tree, only
+  std::vector<uint64_t> symbols = {};        // per input and output the dims, as bits, whose sizes are symbols of a trace: at up to twice the price, those are not cut
   const DTensorSpec* wanted = nullptr;       // of output 0, where somebody needs it so; null: nobody says
   CostModel cost = {};
 };
@@ -53,7 +54,7 @@ bool has_sharding(const OpDef& op);
 std::string sharding_of(const OpCall& call);
 
 // All combinations of rows with the one to take: the cheapest; of equally cheap ones that with the fewest bytes, collectives, moved
-// inputs, a first output placed as it is wanted or, where nobody says, the most parts of it, and the first rows. Inputs must be of one mesh.
+// inputs, dims cut whose sizes are symbols, a first output placed as it is wanted or, where nobody says, the most parts of it, and the first rows. Inputs must be of one mesh.
 Candidates choose_layout(const LayoutQuery& query);
 
 // What a rank does for a call, remembered by the specs of its inputs.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <map>
 #include <numeric>
@@ -13,8 +12,6 @@
 
 namespace tutti::dist {
 namespace {
-
-constexpr std::array<std::string_view, 6> kKinds = {"cut", "gather", "exchange", "all_reduce", "reduce_scatter", "fill"};
 
 Placements with_axis(Placements placements, int axis, Placement p) {
   placements[static_cast<size_t>(axis)] = p;
@@ -212,8 +209,6 @@ class Search {
 };
 
 }  // namespace
-
-std::string_view name_of(StepKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
 int RedistributePlan::collectives() const {
   return static_cast<int>(std::count_if(steps.begin(), steps.end(), [](const RedistributeStep& s) { return s.kind != StepKind::cut && s.kind != StepKind::fill; }));

@@ -3,6 +3,8 @@
 #include <memory>
 #include <mutex>
 
+#include <fmt/format.h>
+
 #include "tutti/comm/functional/async_result.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
@@ -10,6 +12,7 @@
 #include "tutti/dist/joined_steps.h"
 #include "tutti/dist/moves.h"
 #include "tutti/dist/redistribute.h"
+#include "tutti/graph/held_wrappers.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
 #include "tutti/ops/cast.h"
@@ -49,7 +52,7 @@ Tensor combine(std::span<const Tensor> terms, PartialOp op) {
 // The tensors of `ranks` ranks, which stand one after another in dim 0, one after another in `dim`.
 Tensor along(const Tensor& gathered, int dim, int64_t ranks) {
   std::vector<Tensor> parts;
-  const int64_t rows = gathered.extents()[0] / ranks;
+  const int64_t rows = gathered.extent(0) / ranks;
   for (int64_t r = 0; r < ranks; ++r) parts.push_back(narrow(gathered, 0, r * rows, rows));
   return cat(parts, dim);
 }
@@ -62,7 +65,18 @@ struct PreparedStep {
   int dim = 0;                                // of gather and reduce_scatter
   bool keeps = false;                         // fill: this rank keeps the value
 
+  // In a trace whose sizes are symbols: what a mover cuts and sends has sizes in integers.
+  void check_symbols(const Tensor& local) const {
+    if (!mover || local.impl()->traced < 0) return;
+    for (int d = 0; d < local.ndim(); ++d) {
+      const bool is_cut = !step.from->axes_of(d).empty() || !step.to->axes_of(d).empty();
+      if (!local.sizes()[static_cast<size_t>(d)].is_symbolic() || (!is_cut && !mover->is_for_one_size())) continue;
+      graph::refuse_symbols(fmt::format("{} of {} to {} counts the elements of dim {}", name_of(step.kind), step.from->to_string(), step.to->to_string(), d));
+    }
+  }
+
   Tensor run(const Tensor& local) const {
+    check_symbols(local);
     const Placement& before = step.axes.empty() ? Placement() : step.from->placements()[static_cast<size_t>(step.axes[0])];
     switch (step.kind) {
       case StepKind::cut:
@@ -84,6 +98,7 @@ struct PreparedStep {
 
   // The same without waiting for its collective.
   Arriving start(const Tensor& local) const {
+    check_symbols(local);
     if (step.kind == StepKind::exchange) return mover->start(local);
     if (mover && step.kind == StepKind::reduce_scatter) {
       const PartialOp op = step.from->placements()[static_cast<size_t>(step.axes[0])].op();
@@ -229,14 +244,22 @@ static std::vector<Tensor> run_together(std::span<const PreparedStep* const> ste
 
 void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves, const Mesh& mesh) {
   std::vector<size_t> moved;
+  // One part for two inputs moves once.
+  std::vector<std::pair<size_t, size_t>> again;
   for (size_t i = 0; i < moves.size(); ++i) {
-    if (moves[i].from != moves[i].wanted) moved.push_back(i);
+    if (moves[i].from == moves[i].wanted) continue;
+    const auto same = std::find_if(moved.begin(), moved.end(), [&](size_t j) { return parts[j].is_same(parts[i]) && moves[j].wanted == moves[i].wanted; });
+    if (same == moved.end()) moved.push_back(i);
+    else again.emplace_back(i, *same);
   }
+  const auto repeat = [&] {
+    for (const auto& [i, j] : again) parts[i] = parts[j];
+  };
   if (!mesh->has_coordinate() || moved.empty()) return;
   if (moved.size() == 1) {
     Tensor& part = parts[moved[0]];
     part = redistributed_part(part, *moves[moved[0]].from, *moves[moved[0]].wanted, mesh);
-    return;
+    return repeat();
   }
   std::vector<std::shared_ptr<const PreparedPlan>> prepared;
   std::vector<const RedistributePlan*> plans;
@@ -259,6 +282,7 @@ void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves
     for (size_t k = 0; k < call.size(); ++k) parts[moved[call[k].plan]] = in_dtype(results[k], steps[k]->step.to->local_dtype());
     CommCounter::note(whole);
   }
+  repeat();
 }
 
 Tensor redistributed_part(const Tensor& t, const DTensorSpec& wanted) {

@@ -159,7 +159,7 @@ const DTensorSpec* wanted_layout(const OpCall& call, const Operands& operands) {
     if (!is_dtensor(edge.leaf)) continue;
     if (!metas) call.op.infer({call.op, operands.wrappers(), call.attrs}, metas.emplace());
     const Part& part = dist::part_of(edge.leaf, call.op.name);
-    if (part.mesh->id() == operands.mesh().id() && edge.leaf.sizes() == metas->meta[0].sizes) return part.spec;
+    if (part.mesh->id() == operands.mesh().id() && for_choices(edge.leaf).sizes() == metas->meta[0].sizes) return part.spec;
   }
   return nullptr;
 }
@@ -175,7 +175,7 @@ std::string cheapest_moves(const OpCall& call, const Operands& operands, const O
   return fmt::format("{}: {}", call.op.name, text);
 }
 
-std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, const DTensorSpec* wanted, CallKey key) {
+std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, const DTensorSpec* wanted, std::span<const uint64_t> symbols, CallKey key) {
   const OpDef& op = call.op;
   const DeviceMesh& mesh = operands.mesh();
   TUTTI_CHECK(!op.resizes && std::all_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b < 0; }),
@@ -186,7 +186,7 @@ std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands&
   const OpCall whole{op, wrappers, call.attrs};
   OutputMetas metas;
   op.infer(whole, metas);
-  LayoutQuery query{.call = whole, .inputs = {}, .outputs = {metas.meta, metas.meta + metas.count}, .strict = numerics_mode() == NumericsMode::strict, .wanted = wanted, .cost = cost_model_of(mesh)};
+  LayoutQuery query{.call = whole, .inputs = {}, .outputs = {metas.meta, metas.meta + metas.count}, .strict = numerics_mode() == NumericsMode::strict, .symbols = {symbols.begin(), symbols.end()}, .wanted = wanted, .cost = cost_model_of(mesh)};
   for (size_t i = 0; i < operands.size(); ++i) query.inputs.push_back(operands.part(i).spec);
   const Candidates candidates = choose_layout(query);
   if (candidates.chosen < 0) {
@@ -230,22 +230,85 @@ class DTensorStage final : public Stage {
     const StageScope below(0, mask_of(StagePlace::sharding));
     graph::meet_wrappers(call);
     if (convert(call, outputs) || run_jointly(call, outputs)) return;
+    if (graph::traces_symbols()) return compute_symbolic(call, outputs);
+    compute_in_parts(call, {call.attrs, call.inputs, nullptr, call}, outputs);
+  }
+
+ private:
+  // What a call is in a trace with symbolic sizes; else its own attrs and inputs.
+  struct AsWritten {
+    const Attrs& attrs;
+    std::span<const Tensor> inputs;
+    const OutputMetas* outputs = nullptr;  // null: there are no symbols
+    OpCall called;                         // with the sizes of the traced call
+    bool is_symbolic() const { return outputs != nullptr; }
+  };
+
+  // Plans are chosen by sizes that do not depend on the traced call, and hold for all because no dim with a symbol is cut and the sharding rule is
+  // the same for all.
+  static void compute_symbolic(const OpCall& call, std::span<Tensor> outputs) {
+    std::vector<Tensor> called, inputs;
+    for (const Tensor& t : call.inputs) called.push_back(as_called(t)), inputs.push_back(for_choices(t));
+    const Attrs called_attrs = graph::attrs_as_called(call.attrs), attrs = graph::attrs_for_choices(call.attrs);
+    if (!has_rule_of(call, {call.op, inputs, attrs})) graph::refuse_symbols(fmt::format("the sharding rule of {} depends on sizes", call.op.name));
+    OutputMetas metas;
+    call.op.infer(call, metas);
+    compute_in_parts({call.op, inputs, attrs}, {call.attrs, call.inputs, &metas, {call.op, called, called_attrs}}, outputs);
+  }
+
+  // Whether the rule is the same for all values of the symbols; guards say under which conditions.
+  static bool has_rule_of(const OpCall& call, const OpCall& chosen) {
+    try {
+      return sharding_of(call) == sharding_of(chosen);
+    } catch (const UsageError&) {
+      return false;  // it asks for integers
+    }
+  }
+
+  static void check_cut_dims(const OpCall& call, const AsWritten& written, const OpPlan& plan) {
+    const auto check = [&](const Shape& sizes, const DTensorSpec& spec) {
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        if (sizes[d].is_symbolic() && !spec.axes_of(static_cast<int>(d)).empty()) graph::refuse_symbols(fmt::format("{} divides dim {} of {} over ranks", call.op.name, d, spec.to_string()));
+      }
+    };
+    for (size_t i = 0; i < written.inputs.size(); ++i) check(written.inputs[i].sizes(), *plan.inputs[i]);
+    for (size_t k = 0; k < plan.outputs.size(); ++k) check(written.outputs->meta[k].sizes, *plan.outputs[k]);
+  }
+
+  // See LayoutQuery::symbols; empty: there are none.
+  static std::vector<uint64_t> symbols_of(const AsWritten& written) {
+    std::vector<uint64_t> symbols;
+    if (!written.is_symbolic()) return symbols;
+    const auto add = [&](const Shape& sizes) {
+      uint64_t dims = 0;
+      for (size_t d = 0; d < sizes.size(); ++d) dims |= static_cast<uint64_t>(sizes[d].is_symbolic()) << d;
+      symbols.push_back(dims);
+    };
+    for (const Tensor& t : written.inputs) add(t.sizes());
+    for (int k = 0; k < written.outputs->count; ++k) add(written.outputs->meta[k].sizes);
+    return symbols;
+  }
+
+  static void compute_in_parts(const OpCall& call, const AsWritten& written, std::span<Tensor> outputs) {
     const Operands operands(call);
-    const uint64_t attrs = call.op.sharding_reads_numbers ? call.attrs.hash() : call.attrs.hash_of_layout();
+    uint64_t attrs = call.op.sharding_reads_numbers ? call.attrs.hash() : call.attrs.hash_of_layout();
     const DTensorSpec* wanted = wanted_layout(call, operands);
+    const std::vector<uint64_t> symbols = symbols_of(written);
+    // The plan of a call with symbols is its own.
+    if (!symbols.empty()) attrs = mix_hash(attrs, hash64(symbols.data(), symbols.size() * sizeof symbols[0], 0));
     const uint32_t modes = modes_here() | (wanted == nullptr ? 0 : (wanted->id() + 1) << 2);
     uint64_t hash = mix_hash(mix_hash(reinterpret_cast<uintptr_t>(&call.op), attrs), modes);
     for (const uint32_t id : operands.ids()) hash = mix_hash(hash, id);
     std::shared_ptr<const PlannedCall> planned = plans().find(hash, call.op, attrs, modes, operands.ids());
     if (planned == nullptr || planned->mesh.expired()) {
-      planned = make_plan(call, operands, wanted, {&call.op, attrs, modes, {operands.ids().begin(), operands.ids().end()}});
+      planned = make_plan(call, operands, wanted, symbols, {&call.op, attrs, modes, {operands.ids().begin(), operands.ids().end()}});
       plans().put(hash, planned);
     }
-    run(call, operands, planned->plan, outputs);
+    if (written.is_symbolic()) check_cut_dims(call, written, planned->plan);
+    run(call, written, operands, planned->plan, outputs);
   }
 
- private:
-  static void run(const OpCall& call, const Operands& operands, const OpPlan& plan, std::span<Tensor> outputs) {
+  static void run(const OpCall& call, const AsWritten& written, const Operands& operands, const OpPlan& plan, std::span<Tensor> outputs) {
     const Mesh mesh = operands.shared_mesh();
     std::array<Tensor, 8> few;
     std::vector<Tensor> more;
@@ -276,13 +339,20 @@ class DTensorStage final : public Stage {
     if (!mesh->has_coordinate()) {
       for (size_t k = 0; k < locals.size(); ++k) locals[k] = zeros({0}, plan.outputs[k]->local_dtype());
     } else {
-      run_here(call, operands, plan, parts, locals);
+      run_here(call, written, operands, plan, parts, locals);
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
-      if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = call.inputs[static_cast<size_t>(call.op.writes[k])];
-      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = wrap_view(view_of_whole(call, operands), std::move(locals[k]), *plan.outputs[k], mesh);
+      if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = written.inputs[static_cast<size_t>(call.op.writes[k])];
+      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = view_around(written.is_symbolic() ? call.op.view(written.called) : view_of_whole(call, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
       else outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
     }
+  }
+
+  // A view of all elements of a dense tensor that is dense is so in any sizes.
+  static Tensor view_around(Tensor view, Tensor local, const Part& of, const DTensorSpec& spec) {
+    const auto elements = [](const Tensor& t) { return numel_of(t.sizes()).raw(); };
+    const bool is_dense = local.impl()->traced >= 0 && of.is_dense && view.is_contiguous() && elements(local) == elements(of.local);
+    return wrap_view(std::move(view), std::move(local), spec, of.mesh, is_dense);
   }
 
   // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this rank's part.
@@ -303,12 +373,39 @@ class DTensorStage final : public Stage {
     }
   }
 
-  static void run_here(const OpCall& call, const Operands& operands, const OpPlan& plan, std::span<Tensor> parts, std::span<Tensor> locals) {
+  // The attrs of a part, in which sizes that are those of the whole are the symbols that these are.
+  static Attrs with_symbols(const OpCall& call, const AsWritten& written, const Attrs& local) {
+    std::vector<SymInt> symbols, called;
+    Attrs each = written.attrs, as_whole = local, made = local;
+    each.map_sizes([&](SymInt s) { return symbols.push_back(s), s; });
+    each = call.attrs;
+    each.map_sizes([&](SymInt s) { return called.push_back(s), s; });
+    size_t at = 0, count = 0;
+    as_whole.map_sizes([&](SymInt s) { return ++count, at < called.size() ? called[at++] : s; });
+    if (count == called.size() && symbols.size() == called.size() && as_whole == call.attrs) {
+      at = 0;
+      made.map_sizes([&](SymInt s) {
+        const size_t i = at++;
+        return s == called[i] ? symbols[i] : s;
+      });
+      return made;
+    }
+    if (std::any_of(symbols.begin(), symbols.end(), [](const SymInt& s) { return s.is_symbolic(); })) graph::refuse_symbols(fmt::format("the part of {} on a rank depends on sizes", call.op.name));
+    for (const Tensor& t : written.inputs) {
+      for (int d = 0; d < t.ndim(); ++d) {
+        if (t.size(d).is_symbolic()) graph::refuse_symbols(fmt::format("the part of {} on a rank depends on sizes", call.op.name));
+      }
+    }
+    return local;
+  }
+
+  static void run_here(const OpCall& call, const AsWritten& written, const Operands& operands, const OpPlan& plan, std::span<Tensor> parts, std::span<Tensor> locals) {
     Attrs own;
-    const Attrs* attrs = &call.attrs;
+    const Attrs* attrs = &written.attrs;
     if (plan.has_box) {
       const std::vector<Tensor> wrappers = operands.wrappers();
       own = call.op.local_attrs({call.op, wrappers, call.attrs}, plan.box);
+      if (written.is_symbolic()) own = with_symbols(call, written, own);
       attrs = &own;
     }
     if (plan.in_f32) {
@@ -319,6 +416,7 @@ class DTensorStage final : public Stage {
     if (plan.masked_input >= 0) {
       Tensor& indices = parts[static_cast<size_t>(plan.masked_input)];
       if (plan.range.size() == 0) {
+        if (written.is_symbolic()) graph::refuse_symbols(fmt::format("a rank has no rows for {}", call.op.name));
         locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0, plan.outputs[0]->local_dtype());
         return;
       }

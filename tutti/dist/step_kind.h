@@ -17,6 +17,7 @@ enum class StepKind : uint8_t {
 };
 // Those that communicate.
 inline constexpr std::array<StepKind, 4> kCollectiveSteps = {StepKind::gather, StepKind::exchange, StepKind::all_reduce, StepKind::reduce_scatter};
-std::string_view name_of(StepKind kind);
+inline constexpr std::array<std::string_view, 6> kStepNames = {"cut", "gather", "exchange", "all_reduce", "reduce_scatter", "fill"};
+constexpr std::string_view name_of(StepKind kind) { return kStepNames[static_cast<size_t>(kind)]; }
 
 }  // namespace tutti::dist

@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/redistribute.h"
+#include "tutti/graph/held_wrappers.h"
 #include "tutti/graph/trace.h"
 #include "tutti/ops/cast.h"
 #include "tutti/runtime/rank_context.h"
@@ -20,6 +21,12 @@ constexpr ExtensionKind kPart{"distributed"};
 class Elsewhere final : public StoragePlaceholder, public FreeListed<Elsewhere> {
  public:
   explicit Elsewhere(const DTensorSpec& spec) : StoragePlaceholder(StorageState::sharded), spec_(spec) {}
+  // Strides follow from sizes, so that an answer about them holds for these. How the dims of a dense whole lie does not.
+  bool decide(const Tensor& t, TensorQuestion question, const Shape& about) const override {
+    if (about.empty() && part_of(t, "is_contiguous").is_dense) return question(as_called(t), about);
+    concrete(t.sizes());
+    return question(as_called(t), to_shape(concrete(about)));
+  }
   [[noreturn]] void refuse_data() const override {
     throw UsageError(fmt::format("the elements of the distributed tensor {} were asked for, which its ranks hold; take to_local() for the part of this rank, "
                                  "or full_tensor() for the whole", spec_.to_string()));
@@ -28,6 +35,22 @@ class Elsewhere final : public StoragePlaceholder, public FreeListed<Elsewhere> 
  private:
   const DTensorSpec& spec_;
 };
+
+// The storage of a wrapper of so many elements around `local`, in the state of sharded ones and with the version of the part.
+StorageRef elsewhere(const Tensor& local, const DTensorSpec& spec, int64_t elements) {
+  StorageRef storage = StorageRef::adopt(Storage::without_memory(elements * itemsize(spec.dtype()), local.device(), std::make_unique<Elsewhere>(spec)));
+  storage->share_version(*local.storage());
+  return storage;
+}
+
+// The sizes of a wrapper of this spec around `local`; in a trace, those of the traced call.
+Extents sizes_around(const DTensorSpec& spec, const Tensor& local) {
+  Extents sizes = spec.sizes();
+  for (int d = 0; d < sizes.ndim() && local.impl()->traced >= 0; ++d) {
+    if (spec.axes_of(d).empty()) sizes[static_cast<size_t>(d)] = local.impl()->extents[static_cast<size_t>(d)];
+  }
+  return sizes;
+}
 
 // What compiled functions keep of a distributed tensor: its layout, and of its mesh no more than how to find it.
 class PartForm final : public WrapperForm {
@@ -43,9 +66,12 @@ class PartForm final : public WrapperForm {
     const Mesh mesh = mesh_.lock();
     TUTTI_CHECK(mesh != nullptr, "a compiled function makes the distributed tensor {}, and {} no longer exists on this rank; keep a handle of it as long as the function is called", spec_.to_string(),
                 mesh_name_);
-    Tensor made = wrap(std::move(inside), spec_, mesh);
-    if (strides_.empty()) return made;
-    return wrap_view(Tensor::over(made.storage(), spec_.sizes(), strides_, 0, spec_.dtype()), part_of(made, "compile").local, spec_, mesh);
+    if (strides_.empty()) return wrap(std::move(inside), spec_, mesh);
+    // A view may reach further than it has elements.
+    int64_t reach = numel_of(spec_.sizes()) == 0 ? 0 : 1;
+    for (size_t d = 0; d < strides_.size() && reach > 0; ++d) reach += (spec_.sizes()[d] - 1) * strides_[d];
+    StorageRef storage = elsewhere(inside, spec_, reach);
+    return wrap_view(Tensor::over(std::move(storage), spec_.sizes(), strides_, 0, spec_.dtype()), std::move(inside), spec_, mesh);
   }
 
   Tensor elements_of(const Tensor& t) const override {
@@ -55,6 +81,15 @@ class PartForm final : public WrapperForm {
     const DTensorSpec& wanted = fields.dtype == spec_.dtype() ? spec_ : DTensorSpec::of(std::move(fields), "backward of a compiled function");
     const Tensor moved = redistributed_part(t, wanted);
     return moved.dtype() == spec_.local_dtype() ? moved : cast(moved, spec_.local_dtype());
+  }
+
+  std::shared_ptr<const WrapperForm> for_inside(const Extents& sizes) const override {
+    SpecFields fields = spec_.fields();
+    for (int d = 0; d < fields.sizes.ndim(); ++d) {
+      const auto at = static_cast<size_t>(d);
+      if (spec_.axes_of(d).empty()) fields.sizes[at] = sizes[at];
+    }
+    return std::make_shared<PartForm>(DTensorSpec::of(std::move(fields), "compile"), mesh_, mesh_name_, strides_);
   }
 
   std::shared_ptr<const WrapperForm> of_cotangent() const override { return std::make_shared<PartForm>(cotangent_spec(spec_), mesh_, mesh_name_, Extents()); }
@@ -88,16 +123,56 @@ Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<con
 }
 
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh) {
-  const int64_t nbytes = numel_of(spec.sizes()) * itemsize(spec.dtype());
-  StorageRef storage = StorageRef::adopt(Storage::without_memory(nbytes, local.device(), std::make_unique<Elsewhere>(spec)));
-  storage->share_version(*local.storage());
-  return wrap_view(Tensor::over(std::move(storage), spec.sizes(), contiguous_strides(spec.sizes()), 0, spec.dtype()), std::move(local), spec, mesh);
+  StorageRef storage = elsewhere(local, spec, numel_of(sizes_around(spec, local)));
+  const Extents sizes = sizes_around(spec, local);
+  return wrap_view(Tensor::over(std::move(storage), sizes, contiguous_strides(sizes), 0, spec.dtype()), std::move(local), spec, mesh, true);
 }
 
-Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh) {
+Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh, bool is_dense) {
   view.impl()->stages = static_cast<StageMask>(view.impl()->stages | stage());
-  view.extensions().put(kPart, std::make_unique<Part>(spec, mesh, std::move(local)));
+  const DTensorSpec* own = &spec;
+  if (local.impl()->traced >= 0) {
+    SpecFields fields = spec.fields();
+    for (int d = 0; d < view.ndim(); ++d) {
+      const auto at = static_cast<size_t>(d);
+      if (!spec.axes_of(d).empty()) {
+        if (local.sizes()[at].is_symbolic()) graph::refuse_symbols(fmt::format("the size of dim {} of {} is divided over ranks", d, spec.to_string()));
+        continue;
+      }
+      view.impl()->sizes[at] = local.sizes()[at];
+      fields.sizes[at] = graph::size_for_choices(local.sizes()[at]);
+    }
+    view.impl()->traced = 0;  // no tensor of the trace: its part is
+    own = &DTensorSpec::of(std::move(fields), "compile");
+  }
+  view.extensions().put(kPart, std::make_unique<Part>(*own, mesh, std::move(local), is_dense));
   return view;
+}
+
+Tensor for_choices(const Tensor& wrapper) {
+  if (wrapper.impl()->traced < 0) return wrapper;
+  const Part& part = part_of(wrapper, "compile");
+  const Extents& sizes = part.spec->sizes();
+  Tensor t = Tensor::over(elsewhere(part.local, *part.spec, numel_of(sizes)), sizes, contiguous_strides(sizes), 0, part.spec->dtype());
+  t.impl()->stages = wrapper.impl()->stages;
+  t.extensions().put(kPart, part.for_alias());
+  return t;
+}
+
+const DTensorSpec& spec_as_called(const Tensor& wrapper) {
+  const Part& part = part_of(wrapper, "compile");
+  if (wrapper.impl()->traced < 0) return *part.spec;
+  SpecFields fields = part.spec->fields();
+  fields.sizes = wrapper.impl()->extents;
+  return DTensorSpec::of(std::move(fields), "compile");
+}
+
+Tensor as_called(const Tensor& wrapper) {
+  if (wrapper.impl()->traced < 0) return wrapper;
+  Tensor t = wrapper.alias();
+  t.impl()->sizes = to_shape(t.impl()->extents);
+  t.impl()->traced = -1;
+  return t;
 }
 
 std::string Part::description() const { return fmt::format("{} on {}", to_string(spec->placements()), mesh->to_string()); }
@@ -131,8 +206,10 @@ Tensor Part::beside(const Tensor& plain) const {
 }
 
 std::shared_ptr<const WrapperForm> Part::form(const Tensor& t) const {
-  return std::make_shared<PartForm>(*spec, mesh, mesh->to_string(), t.is_contiguous() ? Extents() : t.strides());
+  return std::make_shared<PartForm>(spec_as_called(t), mesh, mesh->to_string(), t.is_contiguous() ? Extents() : t.strides());
 }
+
+bool Part::has_whole(const Tensor& t, int dim) const { return t.is_contiguous() && mesh->has_coordinate() && spec->axes_of(dim).empty(); }
 
 bool Part::has(const WrapperForm& form) const {
   const auto* of_part = dynamic_cast<const PartForm*>(&form);

@@ -16,8 +16,8 @@ inline bool is_dtensor(const Tensor& t) { return t.defined() && (t.stages() & st
 
 // What is attached to a distributed tensor.
 struct Part final : WrapperExtension, FreeListed<Part> {
-  Part(const DTensorSpec& spec, Mesh mesh, Tensor local) : spec(&spec), mesh(std::move(mesh)), local(std::move(local)) {}
-  std::unique_ptr<TensorExtension> for_alias() const override { return std::make_unique<Part>(*spec, mesh, local); }
+  Part(const DTensorSpec& spec, Mesh mesh, Tensor local, bool is_dense) : spec(&spec), mesh(std::move(mesh)), local(std::move(local)), is_dense(is_dense) {}
+  std::unique_ptr<TensorExtension> for_alias() const override { return std::make_unique<Part>(*spec, mesh, local, is_dense); }
   std::string description() const override;
   std::string text() const override;
   Tensor whole(const Tensor& t) const override;
@@ -25,6 +25,7 @@ struct Part final : WrapperExtension, FreeListed<Part> {
   Tensor arriving(const Tensor& cotangent) const override;
   const Tensor& inside() const override { return local; }
   std::shared_ptr<const WrapperForm> form(const Tensor& t) const override;
+  bool has_whole(const Tensor& t, int dim) const override;
   bool has(const WrapperForm& form) const override;
 
   // The part of pending terms after an op had them reduced to `wanted`, where one has and `local` is as it was then; nullptr otherwise.
@@ -35,6 +36,7 @@ struct Part final : WrapperExtension, FreeListed<Part> {
   const DTensorSpec* spec;
   Mesh mesh;
   Tensor local;
+  bool is_dense;  // the wrapper is, whatever its sizes are
 
  private:
   bool may_note_here() const;
@@ -56,7 +58,19 @@ Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<con
 // The distributed tensor of which this rank holds `local`, whose sizes are those that `spec` says. Its strides are dense whatever those of
 // the part are: code that looks at strides must do the same on all ranks.
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh);
-// The same for a view, whose sizes, strides and storage are those of `view`, a view of a distributed tensor without a part.
-Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh);
+// The same for a view, whose sizes, strides and storage are those of `view`, a view of a distributed tensor without a part. is_dense: it would be in
+// any sizes.
+Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh, bool is_dense = false);
+
+// In a trace whose sizes are symbols, wrappers have the symbols of their parts in dims that no mesh dim shards, and dims that one shards are integers. In the
+// place of symbols, specs have sizes that do not depend on the traced call, so that every trace of a function chooses the same plans. What would be done in
+// integers with a dim whose size is a symbol gives the symbols up (graph::refuse_symbols).
+//
+// The wrapper with the sizes of the traced call, which records nothing; outside of such a trace, the wrapper itself.
+Tensor as_called(const Tensor& wrapper);
+// The wrapper with the sizes of its spec.
+Tensor for_choices(const Tensor& wrapper);
+// Its spec with the sizes of the traced call.
+const DTensorSpec& spec_as_called(const Tensor& wrapper);
 
 }  // namespace tutti::dist

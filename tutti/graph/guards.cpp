@@ -86,7 +86,12 @@ bool Guards::hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)
     for (size_t d = 0; d < then.size(); ++d) {
       if (is_free(static_cast<int>(i), static_cast<int>(d))) then[d] = now[d];
     }
-    like_here.tensors[i].strides = arguments.tensors[i].strides();
+    const Tensor& t = arguments.tensors[i];
+    like_here.tensors[i].strides = t.strides();
+    if (wrapper_of(t) == nullptr || forms.empty() || forms[i] == nullptr) continue;
+    if (inside_of(t).ndim() != t.ndim()) return false;
+    like_here.tensors[i].inside_strides = inside_of(t).strides();
+    like_here.forms[i] = forms[i]->for_inside(inside_of(t).extents());
   }
   return like_here.hold(arguments);
 }

@@ -102,6 +102,20 @@ bool Specializer::replay(const Program& program, const Outcome& recorded, const 
     t = replay.at(t);
     trace_.graph().results.push_back(t.defined() ? trace_.value_of(t) : Value{});
   }
+  // Forms are those of the recorded sizes.
+  const auto fit = [](std::shared_ptr<const WrapperForm>& form, const Tensor& inside) {
+    if (form != nullptr && inside.defined()) form = form->for_inside(inside.extents());
+  };
+  std::vector<Tensor> differentiable;
+  for (ResultSource& r : outcome_.results) {
+    if (r.kind != ResultSource::Kind::graph) continue;
+    const Tensor& inside = outcome_.of_graph[static_cast<size_t>(r.index)];
+    fit(r.form, inside);
+    if (r.differentiable) differentiable.push_back(inside);
+  }
+  for (GradWrite& w : outcome_.grad_writes) {
+    if (w.result >= 0) fit(w.form, outcome_.of_graph[static_cast<size_t>(w.result)]);
+  }
   for (const Tensor& wrapper : outcome_.held_wrappers) trace_.meet(wrapper, "the function");
   for (auto* held : {&outcome_.held_results, &outcome_.held_grad_leaves}) {
     for (const Tensor& t : *held) {
@@ -112,6 +126,8 @@ bool Specializer::replay(const Program& program, const Outcome& recorded, const 
   if (!recorded.has_backward) return true;
   if (!replay.backward()) return false;
   for (Tensor& t : outcome_.backward.grads) t = replay.at(t);
+  for (size_t i = 0; i < outcome_.backward.grads.size(); ++i) fit(outcome_.backward.grad_forms[i], outcome_.backward.grads[i]);
+  for (size_t k = 0; k < differentiable.size(); ++k) fit(outcome_.backward.cotangent_forms[k], differentiable[k]);
   return true;
 }
 

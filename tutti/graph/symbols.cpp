@@ -36,8 +36,8 @@ Symbols Symbols::declared(std::span<const DynamicDim> dims, const std::string& f
       const Tensor& t = arguments.tensors[static_cast<size_t>(d.tensor)];
       TUTTI_CHECK(d.dim >= -t.ndim() && d.dim < t.ndim(), "'{}': dynamic() names dim {} of tensor {}, which is {}", function, d.dim, d.tensor, describe(t));
       if (d.dim < 0) d.dim += t.ndim();
-      TUTTI_CHECK(wrapper_of(t) == nullptr, "'{}': dynamic() names dim {} of tensor {}, which is {}; the sizes of distributed tensors are integers, and each is compiled by itself",
-                  function, d.dim, d.tensor, describe(t));
+      TUTTI_CHECK(wrapper_of(t) == nullptr || wrapper_of(t)->has_whole(t, d.dim),
+                  "'{}': dynamic() names dim {} of tensor {}, which is {}; sizes that ranks share are integers, and each is compiled by itself", function, d.dim, d.tensor, describe(t));
     }
     TUTTI_CHECK(d.min >= 0 && d.min <= d.max && d.multiple_of >= 1, "'{}': dynamic() for {}: sizes from {} to {} in multiples of {}; expected 0 <= min <= max "
                 "and a multiple of at least 1", function, describe(d), d.min, d.max, d.multiple_of);
@@ -55,9 +55,11 @@ void Symbols::add_varying(const Guards& before, const Leaves& arguments, std::sp
     if (std::find(except.begin(), except.end(), std::pair{tensor, dim}) == except.end()) dims_.push_back(dynamic(tensor, dim));
   };
   for (size_t i = 0; i < before.tensors.size(); ++i) {
-    if (wrapper_of(arguments.tensors[i]) != nullptr) continue;
-    const Extents &then = before.tensors[i].sizes, &now = arguments.tensors[i].extents();
-    for (size_t d = 0; d < then.size(); ++d) add(static_cast<int>(i), static_cast<int>(d), then[d], now[d]);
+    const Tensor& t = arguments.tensors[i];
+    const Extents &then = before.tensors[i].sizes, &now = t.extents();
+    for (size_t d = 0; d < then.size(); ++d) {
+      if (wrapper_of(t) == nullptr || wrapper_of(t)->has_whole(t, static_cast<int>(d))) add(static_cast<int>(i), static_cast<int>(d), then[d], now[d]);
+    }
   }
   for (size_t i = 0; i < before.sizes.size(); ++i) add(Guards::kSizes, static_cast<int>(i), before.sizes[i], arguments.sizes[i]);
 }

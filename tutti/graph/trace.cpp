@@ -1,6 +1,7 @@
 #include "tutti/graph/trace.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tutti/graph/failure.h"
@@ -141,7 +142,20 @@ Tensor Trace::make_traced(int32_t buffer, const Value& v) {
   return t;
 }
 
+// The sizes of the inside of a tensor with these: those of the dims that it has whole.
+static Shape inside_sizes(const Tensor& t, const Shape& sizes) {
+  const WrapperExtension* wrapper = wrapper_of(t);
+  if (wrapper == nullptr) return sizes;
+  Shape inside = wrapper->inside().sizes();
+  for (int d = 0; d < t.ndim(); ++d) {
+    if (wrapper->has_whole(t, d)) inside[static_cast<size_t>(d)] = sizes[static_cast<size_t>(d)];
+  }
+  return inside;
+}
+
 void Trace::add_arguments(std::span<const Tensor> given, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes) {
+  std::optional<SymGraph::Scope> symbols;
+  if (program_ != nullptr) symbols.emplace(program_->symbols());
   std::vector<Tensor> actual;  // where the elements are
   for (const Tensor& t : given) actual.push_back(inside_of(t));
   struct Group {
@@ -190,7 +204,7 @@ void Trace::add_arguments(std::span<const Tensor> given, std::vector<Tensor>& tr
       traced.back().impl()->stages |= capture_stage();
     }
     const std::shared_ptr<const WrapperForm> form = form_of(given[i]);
-    if (program_ != nullptr) traced.back() = program_->add(traced.back(), form == nullptr ? sizes[i] : t.sizes());
+    if (program_ != nullptr) traced.back() = program_->add(traced.back(), inside_sizes(given[i], sizes[i]));
     traced.back() = around(form, std::move(traced.back()));
     if (requires_grad(given[i])) requires_grad_(traced.back());
   }

@@ -1,10 +1,44 @@
 // What a trace with symbolic sizes does before it records a call with those of the traced call.
+#include <optional>
+#include <vector>
+
+#include "tutti/graph/held_wrappers.h"
 #include "tutti/graph/trace.h"
 #include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 
+bool traces_symbols() { return Trace::current() != nullptr && Trace::current()->program() != nullptr; }
+
+namespace {
+
+// A size that many numbers divide, for as many symbols as a trace may have.
+const std::vector<int64_t>& bindings_for_choices() {
+  static const std::vector<int64_t> bindings(1024, 5040);
+  return bindings;
+}
+
+}  // namespace
+
+int64_t size_for_choices(SymInt size) {
+  const SymGraph* symbols = SymGraph::current();
+  return symbols == nullptr || !symbols->has_name(size.raw()) ? size.value() : symbols->evaluate(size, bindings_for_choices());
+}
+
+Attrs attrs_for_choices(const Attrs& attrs) {
+  return with_values(attrs, Trace::current()->program()->symbols(), [](SymInt s) { return size_for_choices(s); });
+}
+
+void refuse_symbols(const std::string& reason) { Trace::current()->program()->refuse(reason); }
+
+Attrs attrs_as_called(const Attrs& attrs) {
+  const SymGraph& symbols = Trace::current()->program()->symbols();
+  return with_values(attrs, symbols, [&](SymInt s) { return symbols.hint_of(s); });
+}
+
 Tensor Trace::add_cotangent(const Tensor& of) {
+  std::optional<SymGraph::Scope> symbols;
+  if (program_ != nullptr) symbols.emplace(program_->symbols());
   // A wrapper's cotangent has an inside of the sizes of its own.
   if (const std::shared_ptr<const WrapperForm> form = form_of(of)) return form->of_cotangent()->around(add_cotangent_of(inside_of(of), of.dtype()));
   return add_cotangent_of(of, of.dtype());

@@ -77,7 +77,7 @@ Tensor MoE::divided(const Tensor& x_TD) const {
   const dist::Placements by_tokens{dist::shard(0)};
   TUTTI_CHECK(part.spec->placements() == by_tokens, "MoE: the input is {} on {}; expected tokens that ranks divide, [S(0)]: give the layer the style "
               "PrepareModuleInputOutput{{.input = {{.desired_input_layouts = {{shard(0)}}}}}}", describe(x_TD), part.mesh->to_string());
-  const int64_t tokens = x_TD.size(0).value(), most = dist::cut_range(tokens, 0, part.mesh->size(), part.spec->cut()).size();
+  const int64_t tokens = x_TD.size(0).guard_int(), most = dist::cut_range(tokens, 0, part.mesh->size(), part.spec->cut()).size();
   check_parts(tokens, part.mesh->size(), part.spec->cut());
   return dist::from_local(routed(dist::to_local(x_TD), most), part.mesh, by_tokens, {.layout = {.cut = part.spec->cut()}, .sizes = Extents{tokens, options_.dim}});
 }

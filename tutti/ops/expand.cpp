@@ -139,7 +139,7 @@ const OpDef kExpandBackward{
     .sharding =
         [](const OpCall& call) {
           return fmt::format("g[{}] -> y[{}] | {} | lin", facets::dim_letters(call[0].ndim()), narrow_letters(call[0].sizes(), sizes_of(call)),
-                             rows::tree_classes(call[0].extents(), repeated_dims(call[0].sizes(), sizes_of(call)), 1));
+                             rows::tree_classes(call[0].sizes(), repeated_dims(call[0].sizes(), sizes_of(call)), 1));
         },
     .local_attrs = local_sizes,
     .samples = expand_backward_samples,

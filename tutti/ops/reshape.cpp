@@ -69,9 +69,50 @@ void view_reference(const OpCall& call, std::span<const Tensor> outputs) {
                          [&](const Extents& at) { facets::move_element(flat, {i++}, call[0], at); });
 }
 
+// The same rule where sizes are symbols, if it is the same for all their values: dims that stay, and runs of dims that become one or that one becomes, are
+// told by their expressions. Nothing where there are no symbols, or where it takes their values.
+std::optional<std::string> symbolic_view_sharding(const Shape& from, const Shape& to) {
+  const auto is_symbol = [](const SymInt& s) { return s.is_symbolic(); };
+  if (std::none_of(from.begin(), from.end(), is_symbol) && std::none_of(to.begin(), to.end(), is_symbol)) return std::nullopt;
+  const auto is_empty = [](const SymInt& s) { return !s.is_symbolic() && s.value() == 0; };
+  if (std::any_of(from.begin(), from.end(), is_empty)) return std::nullopt;
+  std::string in, out, even;
+  char letter = 'a';
+  size_t i = 0, j = 0;
+  // How many dims from `begin` on have the product `whole`, and their letters; 0: none.
+  const auto run_of = [&](const Shape& sizes, size_t begin, SymInt whole, std::string& letters) -> size_t {
+    SymInt product = 1;
+    for (size_t d = begin; d < sizes.size(); ++d) {
+      product *= sizes[d];
+      letters += sizes[d] == 1 ? '1' : static_cast<char>(letter + static_cast<char>(letters.size()));
+      if (product.raw() == whole.raw()) return d + 1 - begin;
+    }
+    return 0;
+  };
+  while (i < from.size() || j < to.size()) {
+    if (i < from.size() && from[i] == 1) { in += '1', ++i; continue; }
+    if (j < to.size() && to[j] == 1) { out += '1', ++j; continue; }
+    if (i == from.size() || j == to.size()) return std::nullopt;
+    std::string merged, split;
+    const size_t taken = run_of(from, i, to[j], merged), given = taken > 0 ? 1 : run_of(to, j, from[i], split);
+    if (taken == 0 && given == 0) return std::nullopt;
+    const std::string& letters = taken > 0 ? merged : split;
+    std::string factors;
+    for (const char c : letters) factors += c == '1' ? "" : std::string(1, c);
+    const std::string one = factors.size() == 1 ? factors : "(" + factors + ")";
+    in += taken > 0 ? letters : one;
+    out += taken > 0 ? one : letters;
+    even += factors.substr(0, factors.size() - 1);
+    letter = static_cast<char>(letter + static_cast<char>(letters.size()));
+    i += std::max<size_t>(taken, 1), j += given;
+  }
+  return fmt::format("x[{}] -> y[{}] | {} | id", in, out, even.empty() ? "" : "even{" + even + "}");
+}
+
 // Both sides as products of common factors: [6, 4] -> [3, 8] is x[(ab)c] -> y[a(bc)] with a = 3, b = 2, c = 4. Dims
 // between whose borders no common factors exist stay whole.
 std::string view_sharding(const OpCall& call) {
+  if (const std::optional<std::string> rule = symbolic_view_sharding(call[0].sizes(), call.attrs.as<ViewAttrs>().sizes)) return *rule;
   const Extents from = call[0].extents(), to = concrete(call.attrs.as<ViewAttrs>().sizes);
   std::string in, out, even;
   char letter = 'a';

@@ -122,8 +122,7 @@ class ShardedModule {
 // scalar, for a reshard_after_forward that has no meaning, a parameter that is distributed over the same dims or over a mesh that has another origin, a dim that it does not have, and when the module was
 // sharded before.
 ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options = {});
-// Several modules whose parameters become one group.
-// Of several modules, the copies are gathered before the first of the list and given back after its last: name them in the order in which they run.
+// Several modules whose parameters become one group: the copies are gathered before the first of the list and given back after its last: name them in the order in which they run.
 ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options = {});
 
 // While this lives, all parameters of the model stay whole: for code that does not run alike on all ranks, such as sampling on one of them.

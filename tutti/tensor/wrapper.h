@@ -21,6 +21,8 @@ class WrapperForm {
   virtual Tensor around(Tensor inside) const = 0;
   // The elements of `t`, a wrapper of this kind and of these sizes, as they are inside one of this form. UsageError for other tensors.
   virtual Tensor elements_of(const Tensor& t) const = 0;
+  // The same form for an inside of these sizes, which may differ in the dims that an inside has whole.
+  virtual std::shared_ptr<const WrapperForm> for_inside(const Extents& sizes) const = 0;
   // The form of the cotangents of wrappers of this form.
   virtual std::shared_ptr<const WrapperForm> of_cotangent() const = 0;
   // "f32[8, 4]@[S(0)] on mesh(tp=2)"
@@ -33,6 +35,8 @@ class WrapperExtension : public TensorExtension {
   virtual const Tensor& inside() const = 0;
   // The form of the wrapper `t` that this belongs to.
   virtual std::shared_ptr<const WrapperForm> form(const Tensor& t) const = 0;
+  // Whether the inside of `t`, the wrapper that this belongs to, has dim `dim` whole, in any size: it may be a symbol of a trace.
+  virtual bool has_whole(const Tensor& t, int dim) const = 0;
   // Whether `t` has this form, sizes and strides aside, and what it shares with others still exists. Does not allocate.
   virtual bool has(const WrapperForm& form) const = 0;
 };

@@ -130,9 +130,7 @@ void print(SymInt v, std::string& out) { out += v.to_string(); }
 void parse(FieldReader& reader, SymInt& v) { v = reader.integer(); }
 uint64_t hash(SymInt v) { return static_cast<uint64_t>(v.raw()); }
 bool equal(SymInt a, SymInt b) { return a.raw() == b.raw(); }
-void map_sizes(SymInt& v, FunctionRef<SymInt(SymInt)> map) {
-  if (v.is_symbolic()) v = map(v);
-}
+void map_sizes(SymInt& v, FunctionRef<SymInt(SymInt)> map) { v = map(v); }
 
 void print(const Scalar& v, std::string& out) {
   if (v.is_symbolic()) out += v.symbol().to_string();

@@ -77,18 +77,19 @@ void reference_map(const OpCall& call, std::span<const Tensor> outputs, const st
 }
 
 std::string pointwise_sharding(const OpCall& call, const char* classes, uint32_t opaque) {
-  const Extents full = concrete(broadcast_inputs(call));
-  const auto letters = [&](const Extents& sizes) {
+  const Shape full = broadcast_inputs(call);
+  const auto letters = [&](const Shape& sizes) {
     std::string text;
     for (int d = 0; d < sizes.ndim(); ++d) {
       const int at = full.ndim() - sizes.ndim() + d;
-      text += sizes[d] == 1 && full[at] != 1 ? '1' : static_cast<char>('a' + at);
+      const bool repeats = sizes[static_cast<size_t>(d)] == 1 && full[static_cast<size_t>(at)] != 1;
+      text += repeats ? '1' : static_cast<char>('a' + at);
     }
     return text;
   };
   std::string text;
   for (size_t i = 0; i < call.inputs.size(); ++i)
-    text += fmt::format("{}x{}[{}] ", opaque >> i & 1 ? "#" : "", i, letters(call.inputs[i].extents()));
+    text += fmt::format("{}x{}[{}] ", opaque >> i & 1 ? "#" : "", i, letters(call.inputs[i].sizes()));
   return fmt::format("{}-> y[{}] | {}", text, letters(full), classes);
 }
 

@@ -19,7 +19,7 @@ std::string letters(const Tensor& x, const Tensor& t) {
   for (int d = 0; d < t.ndim(); ++d) {
     const int at = x.ndim() - t.ndim() + d;
     const bool last = at == x.ndim() - 1;
-    text += t.extents()[d] == 1 && x.extents()[at] != 1 ? '1' : last ? 'H' : static_cast<char>('a' + at);
+    text += t.sizes()[static_cast<size_t>(d)] == 1 && x.sizes()[static_cast<size_t>(at)] != 1 ? '1' : last ? 'H' : static_cast<char>('a' + at);
   }
   return text;
 }
@@ -83,7 +83,7 @@ std::string weight_sharding(const OpCall& call) {
   const size_t cut = static_cast<size_t>(x.ndim() - call.attrs.as<WeightAttrs>().ndim);
   text += "->";
   for (int k = 0; k < call.op.num_outputs; ++k) text += fmt::format(" y[{}]", all.substr(cut));
-  return fmt::format("{} | {} |", text, rows::tree_classes(x.extents(), weight_row_dims(call), weight_leaf(call)));
+  return fmt::format("{} | {} |", text, rows::tree_classes(x.sizes(), weight_row_dims(call), weight_leaf(call)));
 }
 
 std::vector<Sample> norm_samples(std::string_view kinds, const Attrs& attrs) {

@@ -82,14 +82,14 @@ std::string result_letters(const OpCall& call) {
 
 }  // namespace
 
-std::string tree_classes(const Extents& sizes, const Dims& dims, int64_t leaf) {
+std::string tree_classes(const Shape& sizes, const Dims& dims, int64_t leaf) {
   if (dims.empty()) return "";
   const char first = static_cast<char>('a' + dims[0]);
   std::string others;
   int64_t inner = 1;
   for (size_t i = 1; i < dims.size(); ++i) {
     others += static_cast<char>('a' + dims[i]);
-    inner *= sizes[static_cast<size_t>(dims[i])];
+    inner *= sizes[static_cast<size_t>(dims[i])].guard_int();
   }
   if (dims.size() == 1) return fmt::format("tree:{}{{{}}}", leaf, first);
   // The elements of a row lie one after another: a cut of the first dim is one of the row, and a border of its tree where it is even.
@@ -101,7 +101,7 @@ std::string reduction_sharding(const OpCall& call, const char* kind, const char*
   for (const int64_t d : reduce_attrs(call).dims) reduced += static_cast<char>('a' + d);
   const bool is_tree = std::string_view(kind) == "sum" && is_floating(call[0].dtype()) && is_floating(reduce_attrs(call).dtype);
   const std::string classes = reduced.empty() ? ""
-                              : is_tree       ? tree_classes(call[0].extents(), reduce_attrs(call).dims, reduce_leaf(call) == 0 ? codegen::KernelCall{}.leaf : reduce_leaf(call))
+                              : is_tree       ? tree_classes(call[0].sizes(), reduce_attrs(call).dims, reduce_leaf(call) == 0 ? codegen::KernelCall{}.leaf : reduce_leaf(call))
                                               : fmt::format("{}{{{}}}", kind, reduced);
   // Integers add and multiply without rounding: in whatever order, the bits are the same.
   const bool exact = !is_floating(reduce_attrs(call).dtype);

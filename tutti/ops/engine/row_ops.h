@@ -44,7 +44,7 @@ Tensor keep_dims(const Tensor& t, const Shape& input_sizes, const Dims& dims);
 
 // "x[ab] -> y[b] | kind{a} | partial" where a are the reduced dims.
 // The classes of a sum over `dims`, ascending, of a tensor of these sizes, whose rows are added by halving down to leaves of `leaf` elements.
-std::string tree_classes(const Extents& sizes, const Dims& dims, int64_t leaf);
+std::string tree_classes(const Shape& sizes, const Dims& dims, int64_t leaf);
 std::string reduction_sharding(const OpCall& call, const char* kind, const char* partial);
 // The same with whole (upper-case) reduced dims and no partial values.
 std::string whole_row_sharding(const OpCall& call);
