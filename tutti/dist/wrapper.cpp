@@ -149,7 +149,7 @@ Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh&
 }
 
 Tensor for_choices(const Tensor& wrapper) {
-  if (wrapper.impl()->traced < 0) return wrapper;
+  if (wrapper.impl()->traced < 0 || !is_dtensor(wrapper)) return wrapper;
   const Part& part = part_of(wrapper, "compile");
   const Extents& sizes = part.spec->sizes();
   Tensor t = Tensor::over(elsewhere(part.local, *part.spec, numel_of(sizes)), sizes, contiguous_strides(sizes), 0, part.spec->dtype());
@@ -167,7 +167,7 @@ const DTensorSpec& spec_as_called(const Tensor& wrapper) {
 }
 
 Tensor as_called(const Tensor& wrapper) {
-  if (wrapper.impl()->traced < 0) return wrapper;
+  if (wrapper.impl()->traced < 0 || !is_dtensor(wrapper)) return wrapper;
   Tensor t = wrapper.alias();
   t.impl()->sizes = to_shape(t.impl()->extents);
   t.impl()->traced = -1;
