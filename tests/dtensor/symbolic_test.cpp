@@ -184,6 +184,20 @@ TEST(SymbolicDTensors, EveryKindOfOpHasTheBitsOfAnEagerCall) {
   }
 }
 
+TEST(SymbolicDTensors, PlainTensorsAndNumbersStandBesideThem) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const auto fn = [](const Tensor& x, const Tensor& number, const Tensor& plain) { return std::pair(mul(x, number), add(plain, 1.0)); };
+    const auto f = compile(fn, {.name = "beside"});
+    for (int64_t rows = 2; rows < 8; ++rows) {
+      const Tensor x = on(mesh, sample({rows, 4}), {shard(1)}), number = sample({1}, DType::f32, 5), plain = sample({rows + 2, 3});
+      const auto [a, b] = f(x, number, plain);
+      require_same_whole(a, fn(x, number, plain).first, fmt::format("{} rows", rows));
+      require_none(difference(b, fn(x, number, plain).second), "plain");
+    }
+    require_equal(f.statistics().compiles, kTraces, f.explain());
+  });
+}
+
 TEST(SymbolicDTensors, DimsThatAFunctionCutsAreIntegers) {
   on_mesh({2}, [](const Mesh& mesh) {
     const auto cut = [](const Tensor& x) { return mul(redistribute(x, {shard(0)}), 2.0); };

@@ -343,7 +343,7 @@ class DTensorStage final : public Stage {
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = written.inputs[static_cast<size_t>(call.op.writes[k])];
-      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = view_around(written.is_symbolic() ? call.op.view(written.called) : view_of_whole(call, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
+      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = view_around(view_of_whole(call, written, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
       else outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
     }
   }
@@ -356,7 +356,8 @@ class DTensorStage final : public Stage {
   }
 
   // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this rank's part.
-  static Tensor view_of_whole(const OpCall& call, const Operands& operands) {
+  static Tensor view_of_whole(const OpCall& call, const AsWritten& written, const Operands& operands) {
+    if (written.is_symbolic()) return call.op.view(written.called);
     const Tensor whole[] = {operands.wrapper(0)};
     return call.op.view({call.op, whole, call.attrs});
   }
@@ -390,12 +391,9 @@ class DTensorStage final : public Stage {
       });
       return made;
     }
-    if (std::any_of(symbols.begin(), symbols.end(), [](const SymInt& s) { return s.is_symbolic(); })) graph::refuse_symbols(fmt::format("the part of {} on a rank depends on sizes", call.op.name));
-    for (const Tensor& t : written.inputs) {
-      for (int d = 0; d < t.ndim(); ++d) {
-        if (t.size(d).is_symbolic()) graph::refuse_symbols(fmt::format("the part of {} on a rank depends on sizes", call.op.name));
-      }
-    }
+    for (const Tensor& t : written.inputs) symbols.insert(symbols.end(), t.sizes().begin(), t.sizes().end());
+    const bool are_integers = std::none_of(symbols.begin(), symbols.end(), [](const SymInt& s) { return s.is_symbolic(); });
+    if (!are_integers) graph::refuse_symbols(fmt::format("the part of {} on a rank depends on sizes", call.op.name));
     return local;
   }
 

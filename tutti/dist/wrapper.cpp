@@ -43,10 +43,10 @@ StorageRef elsewhere(const Tensor& local, const DTensorSpec& spec, int64_t eleme
   return storage;
 }
 
-// The sizes of a wrapper of this spec around `local`; in a trace, those of the traced call.
+// The sizes of a wrapper of this spec around `local`, a tensor of a trace: those of the traced call.
 Extents sizes_around(const DTensorSpec& spec, const Tensor& local) {
   Extents sizes = spec.sizes();
-  for (int d = 0; d < sizes.ndim() && local.impl()->traced >= 0; ++d) {
+  for (int d = 0; d < sizes.ndim(); ++d) {
     if (spec.axes_of(d).empty()) sizes[static_cast<size_t>(d)] = local.impl()->extents[static_cast<size_t>(d)];
   }
   return sizes;
@@ -123,8 +123,10 @@ Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<con
 }
 
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh) {
-  StorageRef storage = elsewhere(local, spec, numel_of(sizes_around(spec, local)));
-  const Extents sizes = sizes_around(spec, local);
+  Extents of_trace;
+  if (local.impl()->traced >= 0) of_trace = sizes_around(spec, local);
+  const Extents& sizes = local.impl()->traced < 0 ? spec.sizes() : of_trace;
+  StorageRef storage = elsewhere(local, spec, numel_of(sizes));
   return wrap_view(Tensor::over(std::move(storage), sizes, contiguous_strides(sizes), 0, spec.dtype()), std::move(local), spec, mesh, true);
 }
 
@@ -150,7 +152,7 @@ Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh&
 }
 
 Tensor for_choices(const Tensor& wrapper) {
-  if (wrapper.impl()->traced < 0) return wrapper;
+  if (wrapper.impl()->traced < 0 || !is_dtensor(wrapper)) return wrapper;
   const Part& part = part_of(wrapper, "compile");
   const Extents& sizes = part.spec->sizes();
   Tensor t = Tensor::over(elsewhere(part.local, *part.spec, numel_of(sizes)), sizes, contiguous_strides(sizes), 0, part.spec->dtype());
@@ -168,7 +170,7 @@ const DTensorSpec& spec_as_called(const Tensor& wrapper) {
 }
 
 Tensor as_called(const Tensor& wrapper) {
-  if (wrapper.impl()->traced < 0) return wrapper;
+  if (wrapper.impl()->traced < 0 || !is_dtensor(wrapper)) return wrapper;
   Tensor t = wrapper.alias();
   t.impl()->sizes = to_shape(t.impl()->extents);
   t.impl()->traced = -1;

@@ -66,7 +66,7 @@ Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh&
 // place of symbols, specs have sizes that do not depend on the traced call, so that every trace of a function chooses the same plans. What would be done in
 // integers with a dim whose size is a symbol gives the symbols up (graph::refuse_symbols).
 //
-// The wrapper with the sizes of the traced call, which records nothing; outside of such a trace, the wrapper itself.
+// The wrapper with the sizes of the traced call, which records nothing. Outside of such a trace, the wrapper itself, and so are plain tensors.
 Tensor as_called(const Tensor& wrapper);
 // The wrapper with the sizes of its spec.
 Tensor for_choices(const Tensor& wrapper);

@@ -34,7 +34,7 @@ const char* name_of(StorageState state);
 
 class Storage;
 
-// Writes the bytes of storages that are pending. Lives as long as they do.
+// Writes the bytes of storages that are pending, and lives as long as they do.
 class PendingWriter {
  public:
   // Blocks until the bytes of `storage` are written and makes it present, or throws why they never will be. Called from any thread.

@@ -62,7 +62,7 @@ class Attrs {
   // Sets the dtype of the results, in attrs that have one; returns whether they do.
   bool set_output_dtype(DType dtype);
 
-  // Puts map(size) in the place of each symbolic size.
+  // Puts map(size) in the place of each size, and of each number that is a symbol.
   void map_sizes(FunctionRef<SymInt(SymInt)> map);
   // Calls visit(key) with each random key, which it may change.
   void visit_keys(FunctionRef<void(RandomKey&)> visit);
