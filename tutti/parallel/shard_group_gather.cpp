@@ -141,8 +141,10 @@ void ShardGroup::start_gather() {
 void ShardGroup::gather() {
   wait_for_gather();
   // Forward starts those of its list when the module begins, which may be later.
-  if (all->is_backward() && !backward_prefetch.empty()) all->start(backward_prefetch);
-  else if (all->is_backward() || forward_prefetch.empty()) all->prefetch();
+  using Reader = ShardGroups::Reader;
+  const Reader reader = all->reader();
+  if (reader == Reader::backward && !backward_prefetch.empty()) all->start(backward_prefetch);
+  else if (reader != Reader::forward || forward_prefetch.empty()) all->prefetch();
 }
 
 void ShardGroup::wait_for_gather() {

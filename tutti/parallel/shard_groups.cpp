@@ -73,7 +73,7 @@ void ShardGroups::settle() {
 }
 
 void ShardGroups::note(const ShardGroup* group, Copies copies) {
-  const Event event{group, copies, is_backward()};
+  const Event event{group, copies, reader()};
   if (round_.empty() || round_.back() != event) round_.push_back(event);
 }
 
@@ -115,11 +115,11 @@ void ShardGroups::begin_round() {
 
 void ShardGroups::replay_round() {
   struct Replay {
-    bool& is_backward;
-    ~Replay() { is_backward = false; }
-  } const replay{replays_backward_};
+    std::optional<Reader>& reader;
+    ~Replay() { reader.reset(); }
+  } const replay{reader_};
   for (const Event& event : round_before_) {
-    replay.is_backward = event.is_backward;
+    replay.reader = event.reader;
     for (const auto& group : groups()) {
       if (group.get() != event.group) continue;
       switch (event.copies) {
@@ -132,6 +132,6 @@ void ShardGroups::replay_round() {
   }
 }
 
-bool ShardGroups::is_backward() const { return replays_backward_ || autograd::is_backward_running(); }
+ShardGroups::Reader ShardGroups::reader() const { return reader_.value_or(autograd::is_backward_running() ? Reader::backward : Reader::forward); }
 
 }  // namespace tutti::parallel
