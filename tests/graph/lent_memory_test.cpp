@@ -9,7 +9,11 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/compile.h"
-#include "tutti/ops.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/unary.h"
 
 namespace tutti {
 namespace {

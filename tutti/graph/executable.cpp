@@ -5,6 +5,7 @@
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/lent_memory.h"
 
 namespace tutti::graph {
 

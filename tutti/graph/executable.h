@@ -16,7 +16,10 @@
 #include "tutti/graph/passes/epilogue.h"
 #include "tutti/graph/passes/fuse.h"
 #include "tutti/graph/passes/partition.h"
-#include "tutti/tensor/lent_memory.h"
+
+namespace tutti {
+class MemoryLender;  // lent_memory.h
+}
 
 namespace tutti::graph {
 

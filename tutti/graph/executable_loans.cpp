@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tutti/graph/executable_frame.h"
+#include "tutti/tensor/lent_memory.h"
 
 namespace tutti::graph {
 namespace {

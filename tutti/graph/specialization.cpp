@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/runtime/numerics.h"
+#include "tutti/tensor/lent_memory.h"
 #include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
