@@ -147,7 +147,7 @@ void ShardGroup::unshard() {
 }
 
 void ShardGroup::reshard() {
-  if (all != nullptr) all->note(this, ShardGroups::Copies::given_back);
+  if (all != nullptr && (is_whole_ || kept_)) all->note(this, ShardGroups::Copies::given_back);
   if (is_shared() || (all != nullptr && all->holds > 0)) return;
   copies_->release();
   kept_.reset();

@@ -72,13 +72,15 @@ void ShardGroups::settle() {
   widest().barrier();
 }
 
+// What ranks read while all copies stay whole is no part of a round: they read unequally often.
 void ShardGroups::note(const ShardGroup* group, Copies copies) {
+  if (holds > 0) return;
   const Event event{group, copies, reader()};
   if (round_.empty() || round_.back() != event) round_.push_back(event);
 }
 
 void ShardGroups::prefetch() {
-  if (round_.empty()) return;
+  if (round_.empty() || holds > 0) return;
   const size_t here = round_.size() - 1;
   if (here >= round_before_.size() || round_before_[here] != round_[here]) return;
   int ahead = prefetched;
