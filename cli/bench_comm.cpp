@@ -15,6 +15,7 @@
 #include "bench/comm_bench.h"
 #include "bench/comm_tune.h"
 #include "bench/delayed_transport.h"
+#include "bench/input_buffers_bench.h"
 #include "bench/overlap_bench.h"
 #include "bench/redistribution_costs.h"
 #include "cli/command.h"
@@ -43,6 +44,7 @@ struct CommFlags {
   bool json = false, verify = false, overlap = false;
   std::vector<std::string> steps = bench::overlap_steps();
   int repeats = 15;
+  std::vector<int64_t> input_buffers = {};
   int64_t delay_us = 0;
   double delay_gbps = 0;
   std::string digests_to;
@@ -95,10 +97,28 @@ void print(const bench::OverlapResult& r, bool json) {
   std::fflush(stdout);
 }
 
+void measure_input_buffers(comm::ProcessGroup& group, const CommFlags& flags) {
+  const std::vector<bench::InputBuffersResult> results = bench::run_input_buffers_case(group, flags.input_buffers, flags.repeats);
+  if (group.rank() != 0) return;
+  if (!flags.json) std::printf("%8s %6s %8s %10s %8s %12s %8s %12s %16s\n", "buffers", "ranks", "via", "buckets", "early", "step(us)", "waits", "waited(us)", "at the end(us)");
+  for (const bench::InputBuffersResult& r : results) {
+    if (flags.json) {
+      const nlohmann::ordered_json line = {{"buffers", r.buffers}, {"ranks", r.ranks}, {"transport", r.transport}, {"buckets", r.buckets}, {"early", r.early}, {"step_us", r.step_us},
+                                           {"waits", r.waits}, {"waited_us", r.waited_us}, {"waited_at_end_us", r.waited_at_end_us}};
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%8lld %6d %8s %10zu %8zu %12.0f %8zu %12.0f %16.0f\n", static_cast<long long>(r.buffers), r.ranks, r.transport.c_str(), r.buckets, r.early, r.step_us, r.waits, r.waited_us,
+                  r.waited_at_end_us);
+    }
+  }
+  std::fflush(stdout);
+}
+
 void measure_overlap(comm::ProcessGroup& on_host, const CommFlags& flags) {
   const bench::Link link{.latency = std::chrono::microseconds(flags.delay_us), .gbps = flags.delay_gbps};
   const std::shared_ptr<comm::ProcessGroup> delayed = link.delays() ? bench::delayed_group(on_host, link) : nullptr;
   comm::ProcessGroup& group = delayed ? *delayed : on_host;
+  if (!flags.input_buffers.empty()) return measure_input_buffers(group, flags);
   if (group.rank() == 0 && !flags.json) {
     std::printf("%-12s %6s %8s %8s %14s %12s %15s %8s\n", "step", "ranks", "via", "thread", "compute(us)", "apart(us)", "overlapped(us)", "hidden");
   }
@@ -286,12 +306,14 @@ void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv) {
   for (const char* other : {"--op", "--bytes", "--buffers", "--verify"}) overlap->excludes(other);
   verb->add_option("--step", flags->steps, "For --overlap: the steps to measure, by commas")->delimiter(',')->check(CLI::IsMember(bench::overlap_steps()))->capture_default_str()->needs(overlap);
   verb->add_option("--repeats", flags->repeats, "For --overlap: how often each step is taken in each way")->check(CLI::Range(1, 1000))->capture_default_str()->needs(overlap);
+  verb->add_option("--input-buffers", flags->input_buffers, "For --overlap: measure steps of the quickstart with so many buckets of gradients on their way at once, by commas, in turns")
+      ->delimiter(',')->check(CLI::Range(1, 64))->needs(overlap)->excludes("--step");
   verb->add_option("--delay-us", flags->delay_us, "For --overlap: microseconds that each round takes at least, as over a network")->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))->capture_default_str()->needs(overlap);
   verb->add_option("--delay-gbps", flags->delay_gbps, "For --overlap: the rate in 10^9 bytes per second at which a rank receives; 0: that of the transport")->check(CLI::Range(0.0, 1e6))->capture_default_str()->needs(overlap);
   verb->add_option("--tune", flags->tune_to, "Measure which algorithms of symmetric memory are the fastest here and write the table to this file");
   verb->add_option("--costs", flags->costs_to, "Measure what redistributions of distributed tensors cost over this transport and add it to this file")->excludes(overlap);
   verb->add_option("--digests-to", flags->digests_to, "For --verify: where a rank writes its digests")->group("");
-  verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing; --overlap: step, ranks, transport, progress_thread, compute_us, apart_us, overlapped_us, hidden)");
+  verb->add_flag("--json", flags->json, "One object per line: op, bytes (moved), asked_bytes, ranks, transport, buffers, min_us, median_us, p99_us, algbw_gbs, busbw_gbs, wrong (--verify: transport, ranks, digests, differing; --overlap: step, ranks, transport, progress_thread, compute_us, apart_us, overlapped_us, hidden; --input-buffers: buffers, ranks, transport, buckets, early, step_us, waits, waited_us, waited_at_end_us)");
   verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

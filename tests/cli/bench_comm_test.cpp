@@ -106,5 +106,24 @@ TEST(BenchComm, WhatFailsUnderMpirunIsAFailure) {
   EXPECT_NE(output.err.find("mpirun cannot be started; is it in PATH?"), std::string::npos) << output.err;
 }
 
+// With K buffers all buckets but the last K are waited for so that another one may start, whatever the link.
+TEST(BenchComm, InputBuffersShowStepsAndWaitsOverASlowLink) {
+  if (!has_transport("shm")) return;
+  Workplace work;
+  const Output output = work.tutti("bench comm -n 2 --overlap --input-buffers 1,2,4 --repeats 1 --delay-us 2000 --json");
+  ASSERT_EQ(output.status, 0) << output.err;
+  const auto rows = lines_of(output);
+  ASSERT_EQ(rows.size(), 3U) << output.out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto k = size_t{1} << i;
+    EXPECT_EQ(rows[i]["buffers"], k);
+    EXPECT_GE(rows[i]["buckets"], 4);
+    EXPECT_EQ(rows[i]["waits"].get<size_t>(), rows[i]["buckets"].get<size_t>() - k) << rows[i];
+    EXPECT_GE(rows[i]["step_us"].get<double>(), rows[i]["waited_us"].get<double>() + rows[i]["waited_at_end_us"].get<double>());
+  }
+  EXPECT_NE(work.tutti("bench comm -n 2 --overlap --input-buffers 0").status, 0);
+  EXPECT_EQ(work.tutti("bench comm --input-buffers 2").status, 2);
+}
+
 }  // namespace
 }  // namespace tutti::test

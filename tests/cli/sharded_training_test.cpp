@@ -41,6 +41,8 @@ constexpr Layout kLayouts[] = {
     {"Fsdp2GlooAlways", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=always"},
     {"Fsdp4GlooKeptByTwo", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=2"},
     {"Fsdp3GlooCompiled", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo --training.compile=true"},
+    {"Fsdp4GlooCompiledKeptByTwo", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --training.compile=true --parallelism.fsdp_reshard_after_forward=2"},
+    {"Fsdp5GlooCompiledRecomputed", "-n 5 --parallelism.data_parallel_shard_degree=5 --runtime.transport=gloo --training.compile=true --activation_checkpoint.mode=full --parallelism.fsdp_reshard_after_forward=always"},
     {"Fsdp3SavedInBackground", "-n 3 --parallelism.data_parallel_shard_degree=3 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=2"},
 };
 

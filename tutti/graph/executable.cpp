@@ -5,6 +5,7 @@
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/lent_memory.h"
 
 namespace tutti::graph {
 
@@ -83,11 +84,13 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
   FrameLoan loan(*this);
   Frame& frame = *loan;
   frame.keys = keys;
+  bool is_lent = false;
   for (size_t b = 0; b < graph_.buffers.size(); ++b) {
     const Buffer& buffer = graph_.buffers[b];
     if (buffer.kind == Buffer::Kind::given) {
       frame.memory[b] = given[static_cast<size_t>(buffer.source)];
-      if (resizes_) find_memory(b, frame);
+      is_lent = is_lent || frame.memory[b].lender != nullptr;
+      if (resizes_ || frame.memory[b].lender != nullptr) find_memory(b, frame);
       else frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
     } else if (is_result_[b]) {
       const Tensor* target = into.empty() || only_result_[b] < 0 ? nullptr : &into[static_cast<size_t>(only_result_[b])];
@@ -99,8 +102,19 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
   const auto wait = [&](const std::vector<Wait>& list) {
     for (const Wait& w : list) before_host_read(frame.calls[static_cast<size_t>(w.step)].outputs[static_cast<size_t>(w.output)]);
   };
+  const std::shared_ptr<const Loans> loans = is_lent ? loans_of(frame) : nullptr;
+  const auto borrow = [&](size_t s) {
+    if (loans == nullptr) return;
+    for (MemoryLender* lender : loans->steps[s].lend) lender->lend();
+    for (const int32_t b : loans->steps[s].find) find_memory(static_cast<size_t>(b), frame);
+  };
+  const auto give_back = [&](size_t s) {
+    if (loans == nullptr) return;
+    for (const auto& [lender, again] : loans->steps[s].take_back) lender->take_back(again);
+  };
   for (size_t s = 0; s < steps_.size(); ++s) {
     wait(waits_[s]);
+    borrow(s);
     for (const int32_t b : allocates_[s]) {
       const Buffer& buffer = graph_.buffers[static_cast<size_t>(b)];
       frame.memory[static_cast<size_t>(b)] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
@@ -111,8 +125,10 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
     Boundary::pass();
     if (resizes_) find_resized(steps_[s], frame);
     for (const int32_t b : lets_go_[s]) frame.memory[static_cast<size_t>(b)] = {};
+    give_back(s);
   }
   wait(waits_.back());
+  give_back(steps_.size());
   std::vector<Tensor> results;
   loan.completed = true;
   for (const Value& v : graph_.results) results.push_back(v.buffer < 0 ? Tensor{} : tensor_of(v, frame));

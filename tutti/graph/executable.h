@@ -17,6 +17,10 @@
 #include "tutti/graph/passes/fuse.h"
 #include "tutti/graph/passes/partition.h"
 
+namespace tutti {
+class MemoryLender;  // lent_memory.h
+}
+
 namespace tutti::graph {
 
 class ControlStep;
@@ -41,6 +45,7 @@ using Step = std::variant<KernelStep, BatchStep, CallStep>;
 struct GivenMemory {
   StorageRef storage;
   int64_t first_byte = 0;
+  MemoryLender* lender = nullptr;  // of this memory, which may not be there before it is asked for
 };
 
 struct ExecutableStatistics {
@@ -121,6 +126,10 @@ class Executable {
   void compile_kernels(int jobs);
   std::unique_ptr<Frame> make_frame() const;
   Tensor tensor_of(const Value& v, const Frame& frame) const;
+  // For given memory that is lent (executable_loans.cpp).
+  struct Loans;
+  void plan_uses();
+  std::shared_ptr<const Loans> loans_of(const Frame& frame) const;
   // For graphs that release or reallocate memory (executable_resizes.cpp).
   void find_memory(size_t buffer, Frame& frame) const;
   void refuse_released(const Step& step, const Frame& frame) const;
@@ -144,11 +153,14 @@ class Executable {
   std::vector<std::vector<int32_t>> allocates_, lets_go_;
   std::vector<int32_t> only_result_;      // per buffer: the one result that is all of it; -1: none, or several
   std::vector<std::vector<int32_t>> first_writes_;  // per step: given buffers that it writes first
+  std::vector<std::vector<int32_t>> uses_;  // per given buffer: the steps that use it; as many as there are steps: until the end
   bool check_epilogues_ = false;
   int64_t arena_bytes_ = 0;
   bool writes_given_ = false;
   bool resizes_ = false;                  // some step gives memory back, or takes it again
   ExecutableStatistics statistics_;
+  mutable std::mutex loans_mutex_;
+  mutable std::shared_ptr<const Loans> loans_;  // of the last call
   mutable std::mutex frames_mutex_;
   mutable std::vector<std::unique_ptr<Frame>> frames_;
 };

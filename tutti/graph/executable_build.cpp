@@ -91,6 +91,7 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   resizes_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [](const Node& n) { return n.op->resizes; });
   plan_waits();
   plan_buffers();
+  plan_uses();
   compile_kernels(options.jobs);
   statistics_.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }

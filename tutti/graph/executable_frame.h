@@ -18,4 +18,15 @@ struct Executable::Frame {
   std::span<const RandomKey> keys;
 };
 
+// When memory is asked for and given back, for one set of lenders.
+struct Executable::Loans {
+  std::vector<std::pair<MemoryLender*, bool>> lenders;  // per buffer, and whether they take memory back
+  struct Step {
+    std::vector<MemoryLender*> lend;      // before it
+    std::vector<int32_t> find;            // the buffers whose memory is another one then
+    std::vector<std::pair<MemoryLender*, bool>> take_back;  // after it; whether they are used again
+  };
+  std::vector<Step> steps;  // the last one stands for the end
+};
+
 }  // namespace tutti::graph

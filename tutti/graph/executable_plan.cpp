@@ -65,6 +65,21 @@ void Executable::plan_waits() {
   }
 }
 
+// What a collective may still read while other steps run is used until somebody waits for it.
+void Executable::plan_uses() {
+  uses_.resize(graph_.buffers.size());
+  const auto use = [&](int32_t buffer, size_t step) {
+    std::vector<int32_t>& of = uses_[static_cast<size_t>(buffer)];
+    if (graph_.buffers[static_cast<size_t>(buffer)].kind == Buffer::Kind::given) of.push_back(static_cast<int32_t>(step));
+  };
+  for (size_t s = 0; s <= steps_.size(); ++s) {
+    for (const Wait& w : waits_[s]) {
+      for (const Value& v : std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).inputs) use(v.buffer, s);
+    }
+    if (s < steps_.size()) for_each_buffer(steps_[s], [&](int32_t b) { use(b, s); });
+  }
+}
+
 void Executable::plan_buffers() {
   const size_t count = graph_.buffers.size();
   is_result_.assign(count, false);

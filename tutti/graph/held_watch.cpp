@@ -83,7 +83,7 @@ std::string HeldWatch::replaced(const Captured& was, const Captured& now, bool w
 
 std::string HeldWatch::difference(const HeldReads& now) const {
   for (const SlotRead& r : reads_.slots) {
-    if (r.holds_another()) return fmt::format("{} held {} and holds another tensor now, {}", r.slot->description(), describe(r.found), describe(r.slot->held()));
+    if (r.holds_another()) return fmt::format("{} held {} and holds another tensor now, {}", r.slot->description(), describe(r.found), describe(r.slot->known()));
   }
   for (size_t i = 0; i < std::min(reads_.captured.size(), now.captured.size()); ++i) {
     const bool was_there = i < is_there_.size() && is_there_[i];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/runtime/numerics.h"
+#include "tutti/tensor/lent_memory.h"
 #include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
@@ -85,7 +86,8 @@ std::vector<GivenMemory> Specialization::memory_of(const std::vector<Trace::Sour
       const Tensor& t = (source.kind == Kind::later ? later : carried)[i];
       given.push_back({t.storage(), t.offset() * itemsize(t.dtype())});
     } else {
-      given.push_back({read_now(source.index).storage(), 0});
+      const Tensor now = read_now(source.index);
+      given.push_back({now.storage(), 0, lender_of(now)});
     }
   }
   return given;

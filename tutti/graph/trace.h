@@ -69,7 +69,7 @@ struct Captured {
 struct SlotRead {
   std::shared_ptr<const TensorSlot> slot;
   Tensor found;
-  bool holds_another() const { return !slot->held().is_same(found); }
+  bool holds_another() const { return !slot->known().is_same(found); }
 };
 
 class Trace : private HostReads, private SlotReads {

@@ -8,15 +8,16 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/lent_memory.h"
 #include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
 namespace {
 
-// The elements of `t` on this rank. Undefined without elements to look at: memory may be given back.
+// The elements of `t` on this rank. Undefined without elements to look at: memory may be given back, or lent to those who read it.
 Tensor readable(const Tensor& tensor) {
   const Tensor& t = inside_of(tensor);
-  return t.defined() && t.storage()->has_memory() ? t : Tensor{};
+  return t.defined() && t.storage()->has_memory() && lender_of(t) == nullptr ? t : Tensor{};
 }
 
 Tensor independent_copy(const Tensor& tensor) {
@@ -39,7 +40,7 @@ class Undo {
     for (const Kept& k : kept_) {
       const Tensor& t = inside_of(k.tensor);
       Storage& storage = *t.storage();
-      if (storage.has_memory() && !k.before.defined()) storage.release_memory();
+      if (storage.has_memory() && !k.before.defined() && lender_of(t) == nullptr) storage.release_memory();
       if (!storage.has_memory() && k.before.defined()) storage.restore_memory();
       if (k.before.defined()) copy_elements(t, k.before);
       if (k.grad.defined()) copy_elements(inside_of(k.grad), k.grad_before);

@@ -11,6 +11,7 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/random_key.h"
+#include "tutti/tensor/lent_memory.h"
 #include "tutti/tensor/tensor_slot.h"
 
 namespace tutti::nn {
@@ -45,6 +46,7 @@ struct Parameter::State {
       if (kind == Kind::use) return owner.read_leaf();
       return kind == Kind::master ? owner.existing_master() : owner.stored();
     }
+    Tensor known() const override { return kind == Kind::use && owner.is_apart && lender_of(owner.copy) != nullptr ? owner.copy : held(); }
     Tensor copied_from() const override { return kind != Kind::use || !owner.is_copied() || owner.is_apart ? Tensor() : owner.existing_master(); }
     std::string description() const override { return fmt::format("parameter '{}'", owner.name); }
     State& owner;

@@ -233,8 +233,8 @@ void ShardedModule::begin_round() const { group_->all->begin_round(); }
 void ShardedModule::replay_round() const { group_->all->replay_round(); }
 
 UnshardedScope::UnshardedScope(const ShardedModule& root) : root_(root.group_) {
-  for (const auto& group : root_->all->groups()) group->unshard();
   ++root_->all->holds;
+  for (const auto& group : root_->all->groups()) group->unshard();
 }
 
 UnshardedScope::~UnshardedScope() {

@@ -119,8 +119,10 @@ bool StepExchange::has_room() {
 
 void StepExchange::make_room() {
   const TraceSpan span(TraceCategory::annotation, "FSDP::post_backward_rs_wait");
+  const auto begin = std::chrono::steady_clock::now();
   ++use_.waits;
   finish_oldest();
+  use_.waited += std::chrono::steady_clock::now() - begin;
 }
 
 // Where all keep all, in a tree over ranks, all_reduce() adds in the right order; else the owners of slices add nodes and uses, and hand out one
@@ -177,7 +179,9 @@ std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
   }
   {
     const TraceSpan span(TraceCategory::annotation, "FSDP::post_backward_final_wait");
+    const auto begin = std::chrono::steady_clock::now();
     while (!under_way_.empty()) finish_oldest();
+    use_.waited_at_end = std::chrono::steady_clock::now() - begin;
   }
   while (handed_out_ < buckets_.size()) hand_out_next();
   return finished_.take();

@@ -1,6 +1,7 @@
 // Adds the gradients of virtual shards over ranks: bytes move, and the owner of each slice adds by the tree (numerics contract, N5).
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <span>
@@ -36,6 +37,7 @@ std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm
 struct InputBufferUse {
   size_t most = 0;   // under way at once
   size_t waits = 0;  // how often the oldest had to end before another one could start
+  std::chrono::nanoseconds waited{0}, waited_at_end{0};  // how long that took, and the last ones that no other had to wait for
 };
 
 // The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward has finished its

@@ -66,6 +66,7 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
     const Tensor& copy = made->copies_->leaves()[i];
     const Tensor leaf = parameters[i].read == nullptr ? copy : dist::wrap(copy, *parameters[i].read, parameters[i].readers);
     made->leaves_.push_back(leaf);
+    if (!made->is_shared()) set_lender(copy, made.get());
     const Tensor master = dist::wrap(part, *parameters[i].master, parameters[i].mesh);
     set_storage_placement(leaf, std::make_unique<StoragePlacement>(storage, mesh, master, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
       if (const auto group = weak.lock()) group->finished(finished);
@@ -81,6 +82,23 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
   }
   made->reshard();  // nothing has been written
   return made;
+}
+
+// Who holds a copy may live on.
+ShardGroup::~ShardGroup() {
+  if (copies_ == nullptr || is_shared()) return;
+  for (const Tensor& copy : copies_->leaves()) set_lender(copy, nullptr);
+}
+
+void ShardGroup::lend() {
+  const ShardGroups::CompiledReads reads(*all);
+  unshard();
+}
+
+void ShardGroup::take_back(bool again) {
+  const ShardGroups::CompiledReads reads(*all);
+  if (again) reshard_after_forward();
+  else reshard();
 }
 
 comm::ProcessGroup& ShardGroup::ranks() const { return *group_; }
@@ -129,7 +147,7 @@ void ShardGroup::unshard() {
 }
 
 void ShardGroup::reshard() {
-  if (all != nullptr) all->note(this, ShardGroups::Copies::given_back);
+  if (all != nullptr && (is_whole_ || kept_)) all->note(this, ShardGroups::Copies::given_back);
   if (is_shared() || (all != nullptr && all->holds > 0)) return;
   copies_->release();
   kept_.reset();

@@ -11,6 +11,7 @@
 #include "tutti/dist/dtensor.h"
 #include "tutti/nn/module.h"
 #include "tutti/parallel/parameter_copies.h"
+#include "tutti/tensor/lent_memory.h"
 
 namespace tutti::parallel {
 
@@ -36,8 +37,21 @@ class ShardGroups {
   void note(const ShardGroup* group, Copies copies);
   void begin_round();
   void replay_round();
-  // Whether what happens belongs to a backward, or to one that is replayed.
-  bool is_backward() const;
+  // Where copies are read: by ops in forward or backward, or by a compiled function, which asks for them in its own order. In a replay, where they were.
+  enum class Reader : uint8_t { forward, backward, compiled };
+  Reader reader() const;
+  // While one lives, the reader is a compiled function.
+  class CompiledReads {
+   public:
+    explicit CompiledReads(ShardGroups& groups) : groups_(groups), before_(std::exchange(groups.reader_, Reader::compiled)) {}
+    ~CompiledReads() { groups_.reader_ = before_; }
+    CompiledReads(const CompiledReads&) = delete;
+    CompiledReads& operator=(const CompiledReads&) = delete;
+
+   private:
+    ShardGroups& groups_;
+    const std::optional<Reader> before_;
+  };
 
   // Starts to gather the parts of copies that replicas store in pieces, of all groups.
   void start_joining();
@@ -55,7 +69,7 @@ class ShardGroups {
   struct Event {
     const ShardGroup* group;
     Copies copies;
-    bool is_backward;
+    Reader reader;
     bool operator==(const Event&) const = default;
   };
   using Changed = std::vector<std::pair<std::shared_ptr<ShardGroup>, std::vector<size_t>>>;  // parameters by group
@@ -65,10 +79,10 @@ class ShardGroups {
   std::vector<std::weak_ptr<ShardGroup>> groups_;
   bool may_be_read_ = false;  // since the last settle()
   std::vector<Event> round_, round_before_;
-  bool replays_backward_ = false;
+  std::optional<Reader> reader_;  // of a replay, or a compiled function
 };
 
-class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
+class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public MemoryLender {
  public:
   // A parameter as it will be stored.
   struct Stored {
@@ -85,6 +99,13 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they have, if any.
   // `keepers`: among how many ranks copies are kept after forward, which divides that of the ranks; 1: each keeps the whole.
   static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, int64_t keepers);
+
+  ~ShardGroup();
+
+  // For compiled functions that read copies which are not shared.
+  void lend() override;
+  void take_back(bool again) override;
+  bool takes_back() const override { return reshards_after_forward(); }
 
   const std::string& name() const { return name_; }
   comm::ProcessGroup& ranks() const;  // that store different parts
@@ -173,9 +194,7 @@ class ShardGroup : public std::enable_shared_from_this<ShardGroup> {
   std::unique_ptr<ParameterCopies> copies_;
   std::vector<Tensor> leaves_;        // what forward reads: the copies, or distributed tensors of which they are this rank's parts
   bool is_whole_ = false;
-  // Whether the last forward was traced: a compiled function reads all groups when it begins, so that one which is given back after its backward is
-  // gathered for the next call without a step between.
-  bool is_traced_ = false;
+  bool is_traced_ = false;  // whether the last forward was traced: what is compiled lends and gives back by itself
   std::vector<bool> is_finished_;  // per parameter, whether the backward that runs has its gradient
   std::optional<Gather> under_way_;
   // This rank's part of the copies between forward and backward, with the versions that were gathered.

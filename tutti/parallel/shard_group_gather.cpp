@@ -50,7 +50,7 @@ int64_t ShardGroup::nbytes(size_t i, int64_t shard, int64_t shards, int64_t piec
 // In how many pieces one of `shards` ranks has its part.
 int64_t ShardGroup::pieces(int64_t shards) const { return replicas_ != nullptr && shards == group_->size() ? replicas_->size() : 1; }
 
-// Of all parameters and pieces.
+// The sum over all parameters and pieces.
 int64_t ShardGroup::bytes_of(int64_t shard, int64_t shards) const {
   int64_t bytes = 0;
   for (int64_t piece = 0; piece < pieces(shards); ++piece) {
@@ -141,8 +141,10 @@ void ShardGroup::start_gather() {
 void ShardGroup::gather() {
   wait_for_gather();
   // Forward starts those of its list when the module begins, which may be later.
-  if (all->is_backward() && !backward_prefetch.empty()) all->start(backward_prefetch);
-  else if (all->is_backward() || forward_prefetch.empty()) all->prefetch();
+  using Reader = ShardGroups::Reader;
+  const Reader reader = all->reader();
+  if (reader == Reader::backward && !backward_prefetch.empty()) all->start(backward_prefetch);
+  else if (reader != Reader::forward || forward_prefetch.empty()) all->prefetch();
 }
 
 void ShardGroup::wait_for_gather() {

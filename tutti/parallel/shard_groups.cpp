@@ -72,13 +72,15 @@ void ShardGroups::settle() {
   widest().barrier();
 }
 
+// What ranks read while all copies stay whole is no part of a round: they read unequally often.
 void ShardGroups::note(const ShardGroup* group, Copies copies) {
-  const Event event{group, copies, is_backward()};
+  if (holds > 0) return;
+  const Event event{group, copies, reader()};
   if (round_.empty() || round_.back() != event) round_.push_back(event);
 }
 
 void ShardGroups::prefetch() {
-  if (round_.empty()) return;
+  if (round_.empty() || holds > 0) return;
   const size_t here = round_.size() - 1;
   if (here >= round_before_.size() || round_before_[here] != round_[here]) return;
   int ahead = prefetched;
@@ -115,11 +117,11 @@ void ShardGroups::begin_round() {
 
 void ShardGroups::replay_round() {
   struct Replay {
-    bool& is_backward;
-    ~Replay() { is_backward = false; }
-  } const replay{replays_backward_};
+    std::optional<Reader>& reader;
+    ~Replay() { reader.reset(); }
+  } const replay{reader_};
   for (const Event& event : round_before_) {
-    replay.is_backward = event.is_backward;
+    replay.reader = event.reader;
     for (const auto& group : groups()) {
       if (group.get() != event.group) continue;
       switch (event.copies) {
@@ -132,6 +134,6 @@ void ShardGroups::replay_round() {
   }
 }
 
-bool ShardGroups::is_backward() const { return replays_backward_ || autograd::is_backward_running(); }
+ShardGroups::Reader ShardGroups::reader() const { return reader_.value_or(autograd::is_backward_running() ? Reader::backward : Reader::forward); }
 
 }  // namespace tutti::parallel

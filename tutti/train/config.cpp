@@ -43,10 +43,6 @@ void validate(const Config& config) {
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",
               config.validation.every);
-  const std::string& reshard = config.parallelism.fsdp_reshard_after_forward;
-  TUTTI_CHECK(!config.training.compile || reshard.find_first_of("123456789") == std::string::npos,
-              "parallelism.fsdp_reshard_after_forward = {}: a compiled step gathers the parameters before it runs and keeps them until it ends; set training.compile to false, or "
-              "fsdp_reshard_after_forward to default", reshard);
   check_survival(config);
   check_tensor_parallel(config);
   check_expert_parallel(config);

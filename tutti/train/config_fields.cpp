@@ -153,7 +153,7 @@ std::vector<Field> make_fields() {
               "summing last. The numbers are the same",
        .unit = ""},
       {TUTTI_KEY(parallelism, fsdp_reshard_after_forward),
-       .doc = "with divided parameters, where ranks do not share memory and training.compile is false: whether a rank gives whole parameters back between forward "
+       .doc = "with divided parameters, where ranks do not share memory: whether a rank gives whole parameters back between forward "
               "and backward; default: those of the repeated blocks; a number n: those, of which it keeps 1/n until backward and gathers the rest among n neighbours, such as the ranks of a host. "
               "The numbers are the same",
        .unit = "",

@@ -264,7 +264,7 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
   if (plan.is_shared) return masters + own_pages;
   // The peak is where backward begins: the last block has been gathered, and the one before it is on its way.
   const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
-  const bool keeps_all = config.training.compile || keepers == 1 || blocks.empty();
+  const bool keeps_all = keepers == 1 || blocks.empty();
   const int64_t block = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
   const int64_t kept = keepers == plan.degrees.shard ? 0 : (std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) - 2 * block) / keepers;  // of the blocks before
   const int64_t brought = joined > 0 ? 0 : block / plan.degrees.shard;  // of a gather, unless that is the part which the rank has anyway
@@ -366,14 +366,16 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
   const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
-  const bool keeps_all = config.training.compile || keepers == 1;
+  const bool keeps_all = keepers == 1;
+  int last = -1;  // the block that a compiled step does not give back before its backward, which follows
+  for (const PlannedParameter& p : parameters) last = config.training.compile ? std::max(last, p.block) : last;
   const auto rounds = static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
   const auto of_others = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
   double bytes = 0;
   for (const PlannedParameter& p : parameters) {
     const auto whole = static_cast<double>(numel_of(p.sizes) * itemsize(p.use_dtype));
     const double forward = whole * of_others(plan.degrees.shard), backward = whole * of_others(keepers);
-    bytes += keeps_all || p.block < 0 ? forward : rounds * (forward + backward);
+    bytes += keeps_all || p.block < 0 ? forward : rounds * (forward + (p.block == last ? 0 : backward));
     const Division division = division_of(p, plan, 0);
     bytes += whole / static_cast<double>(division.parts) * of_others(division.replicas);
   }
