@@ -194,6 +194,23 @@ void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run,
 
 }  // namespace
 
+namespace {
+
+std::vector<Layout> chosen(std::vector<Layout> rows, const LayoutsProblem& problem) {
+  if (problem.only.empty()) return rows;
+  std::vector<std::string> names, wanted = problem.only;
+  for (const Layout& row : rows) names.push_back(row.name);
+  for (const std::string& name : problem.only) {
+    const auto row = std::find(names.begin(), names.end(), name);
+    TUTTI_CHECK(row != names.end(), "bench layouts: '{}' is no row{}; expected some of {}", name, problem.all ? "" : ", at least without --all", fmt::join(names, ", "));
+    wanted.push_back(rows[static_cast<size_t>(row - names.begin())].base);
+  }
+  std::erase_if(rows, [&](const Layout& row) { return std::find(wanted.begin(), wanted.end(), row.name) == wanted.end(); });
+  return rows;
+}
+
+}  // namespace
+
 std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   const auto ranks = [](int n, const char* threads = "1") { return Words{"-n", std::to_string(n), fmt::format("--runtime.threads={}", threads)}; };
   const auto with = [](Words flags, std::initializer_list<std::string> more) {
@@ -348,7 +365,7 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   const int64_t shards = config.numerics.virtual_shards == 4 ? 8 : 4, grain = config.numerics.token_grain == 8 ? 16 : 8;
   rows.push_back({.name = "control-virtual-shards", .flags = with(ranks(1), {fmt::format("--numerics.virtual_shards={}", shards)}), .variables = {}, .is_control = true});
   rows.push_back({.name = "control-token-grain", .flags = with(ranks(1), {fmt::format("--numerics.token_grain={}", grain)}), .variables = {}, .is_control = true});
-  return rows;
+  return chosen(std::move(rows), problem);
 }
 
 void kill_running_layout() {

@@ -18,6 +18,7 @@ struct LayoutsProblem {
   std::vector<std::string> overrides;  // --section.key=value, for all runs
   int64_t steps = 10;                  // at least 2; checkpoints are saved in the middle and at the end
   bool all = false;                    // the rows beyond the usual ones, too
+  std::vector<std::string> only = {};  // names of rows: these and their bases; empty: no choice
 };
 
 inline constexpr const char* kReference = "one-rank";
@@ -33,7 +34,7 @@ struct Layout {
   std::string base = kReference;  // the row it is compared with; its own name: nothing
 };
 
-// The reference first, controls last; every row stands behind its base. UsageError for a configuration that cannot be read.
+// The reference first, controls last; every row stands behind its base. UsageError for a configuration that cannot be read, and for the name of no row, with the names there are.
 std::vector<Layout> layouts_of(const LayoutsProblem& problem);
 
 struct LayoutResult {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -87,13 +88,17 @@ int run_layouts(const LayoutsFlags& flags) {
   size_t layouts = 0, losses = 0, controls = 0, broken = 0, equal_controls = 0;
   int64_t tensors = 0;
   std::map<std::string, bench::LayoutResult> results;
-  for (const bench::Layout& layout : bench::layouts_of(flags.problem)) {
+  const std::vector<bench::Layout> rows = bench::layouts_of(flags.problem);
+  // Checkpoints of large models are large: a run that no other is compared with goes at once.
+  const auto is_base = [&](const std::string& name) { return std::any_of(rows.begin(), rows.end(), [&](const bench::Layout& row) { return row.base == name; }); };
+  for (const bench::Layout& layout : rows) {
     if (!layout.why_not.empty()) {
       if (!flags.json) fmt::print("{:<38} not run: {}\n", layout.name, layout.why_not);
       continue;
     }
     const bench::LayoutResult& result = results[layout.name] = bench::run_layout(flags.problem, layout, folder.path(), layout.name == layout.base ? nullptr : &results.at(layout.base));
     print(layout, result, verdict(layout, result), flags.json);
+    if (flags.keep.empty() && !is_base(layout.name)) std::filesystem::remove_all(result.run);
     (layout.is_control ? equal_controls : broken) += !result.is_as_promised;
     if (layout.is_control) ++controls;
     else if (layout.name != layout.base) ++layouts, losses += result.diff.steps.size(), tensors += result.diff.tensors;
@@ -119,6 +124,7 @@ void add_bench_layouts(CLI::App& bench, Action& action) {
   sub->add_option("config", flags->problem.config, "Configuration, e.g. configs/quickstart.toml")->required();
   sub->add_option("--steps", flags->problem.steps, "Steps of each run")->check(CLI::Range(2, 100000))->capture_default_str();
   sub->add_flag("--all", flags->problem.all, "More layouts, and bf16 and dropout with references of their own");
+  sub->add_option("--only", flags->problem.only, "Names of rows: these alone, and those that they are compared with")->delimiter(',')->take_all();
   sub->add_option("--keep", flags->keep, "An empty folder for the runs, which stay there");
   sub->add_flag("--json", flags->json, "One object per line: layout, control, loss_hex, grad_norm_hex, digest, step_ms, of rank 0 product_flops, peak_bytes and sent_bytes a step beside planned_peak_bytes and planned_sent_bytes, losses, tensors, verdict, as_promised; sums in the last");
   sub->allow_extras();

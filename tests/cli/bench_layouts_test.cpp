@@ -57,6 +57,21 @@ TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
   EXPECT_EQ(work.tutti("diff runs-of-it/one-rank runs-of-it/control-token-grain").status, 1);
 }
 
+// Rows are chosen by name, with the run that they are compared with.
+TEST(BenchLayouts, RunsTheRowsThatAreNamed) {
+  Workplace work;
+  write_tiny_run(work);
+  const Output output = work.tutti("bench layouts run.toml --all --steps 2 --json --only bf16-two-ranks,control-token-grain --model.flavor=tiny");
+  ASSERT_EQ(output.status, 0) << output.out << output.err;
+  std::istringstream lines(output.out);
+  std::vector<std::string> names;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    if (row.contains("layout")) names.push_back(row["layout"]);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"one-rank", "bf16-one-rank", "bf16-two-ranks", "control-token-grain"}));
+}
+
 // The run that is under way ends with the command, and its folder goes.
 TEST(BenchLayouts, ASignalLeavesNothingBehind) {
   Workplace work;
@@ -86,6 +101,7 @@ TEST(BenchLayouts, SaysWhatIsWrong) {
       {"bench layouts run.toml --steps 1", "--steps"},
       {"bench layouts run.toml --keep full", "full is not empty; the runs need a folder of their own"},
       {"bench layouts run.toml --step 4", "--step"},
+      {"bench layouts run.toml --only eight-ranks", "bench layouts: 'eight-ranks' is no row, at least without --all; expected some of one-rank, two-threads"},
       {"bench layouts run.toml --training.sede=1", "training.sede"},
   };
   for (const auto& [command, message] : cases) {

@@ -92,6 +92,25 @@ constexpr Case kCases[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });
 
+// Dispatchers that share memory keep what validation needed: the step after it is that much larger.
+TEST_F(Plan, CountsWhatRowsTakeBetweenSteps) {
+  for (const char* exchange : {"direct_store", "gather_on_read"}) {
+    for (const char* length : {"64", "256"}) {  // batches of validation as large as those of training, and larger ones
+      const std::string flags = std::string("-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+                                            "--parallelism.expert_parallel_comm_backend=") + exchange + " --data.sequence_length=" + length;
+      const auto bytes = [&](const char* name, const std::string& more) {
+        EXPECT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --data.validation_fraction=0.3 --run.name=" + name + exchange + length + " " + flags + more).status, 0)
+            << work.read("err.txt");
+        return std::pair{plan(flags + more)["rank_0_bytes"].get<double>(), std::stod(work.metric(std::string(name) + exchange + length, "memory_peak_bytes").back())};
+      };
+      const auto plain = bytes("plain", ""), validated = bytes("validated", " --validation.every=1 --validation.steps=1");
+      const double planned = validated.first - plain.first, measured = validated.second - plain.second;
+      EXPECT_GT(planned, 100e3) << flags;
+      EXPECT_NEAR(planned, measured, 0.03 * measured) << flags;
+    }
+  }
+}
+
 // A fourth of the parameters' memory is on each of four ranks that divide them, and so for the optimizer.
 TEST_F(Plan, OfTheDebugModelOfExpertsDividesThem) {
   const Output made = work.tutti("plan " TUTTI_SOURCE_DIR "/configs/qwen3_moe_debug.toml -n 4 --parallelism.data_parallel_shard_degree=4 --json");

@@ -88,6 +88,26 @@ TEST_P(GradientMemory, IsThatOfTheNodesAndOneSet) {
   });
 }
 
+// A sum takes the memory of its left term, unless somebody else can read it.
+TEST(NodeStack, AddsInPlaceWhereNobodyElseHoldsTheMemory) {
+  const auto term = [] { return Tensor::of<float>({1.0f, 2.0f}); };
+  const auto sum_with = [&](Tensor left) {
+    NodeStack stack;
+    const void* const memory = left.raw_data();
+    stack.push(0, std::move(left));
+    stack.push(1, term());
+    const Tensor sum = stack.take()[0].values;
+    EXPECT_EQ(sum.data<float>()[0], 2.0f);
+    return std::pair{sum, sum.raw_data() == memory};
+  };
+  EXPECT_TRUE(sum_with(term()).second);
+  const Tensor held = term();
+  EXPECT_FALSE(sum_with(held).second) << "by the same handle";
+  EXPECT_FALSE(sum_with(held.view_as({2}, {1}, 0)).second) << "by a view";
+  EXPECT_EQ(held.data<float>()[1], 2.0f);
+  EXPECT_FALSE(sum_with(Tensor::of<float>({1.0f}).view_as({2}, {0}, 0)).second) << "elements that share memory";
+}
+
 TEST(GradientBuckets, CoverEachElementOnce) {
   const std::vector<UseLayout> layouts = {
       {},

@@ -20,7 +20,7 @@ class UseSink {
   virtual int32_t index_of(const Tensor& leaf) const = 0;
   // The gradient (f32 unless the leaf is f64) of one use of a leaf. `position` is its place in forward order among the uses of the
   // leaf that have arrived in this backward: 0 when it comes before all of them. Of a distributed leaf, `grad` is the part of this rank. The memory of `grad` may serve others, too, and
-  // must not be written.
+  // must not be written as long as they hold it; whoever gives the only handle gives the memory.
   virtual void use(int32_t leaf, int32_t position, Tensor grad) = 0;
   // The leaf has no further uses in this backward. It is not called for leaves that the output does not depend on.
   virtual void finished(int32_t leaf) = 0;

@@ -35,7 +35,11 @@ ExpertMemory::~ExpertMemory() { dispatch_counts().memory_bytes -= nbytes_; }
 int64_t ExpertMemory::capacity(const Sizes& sizes) const { return group_->size() * sizes.max_tokens * std::min(sizes.slots_per_token, experts_ / group_->size()); }
 
 Tensor ExpertMemory::allocate(const Extents& sizes, DType dtype) {
-  if (transport_of(*group_) == "fake") return zeros(to_shape(sizes), dtype);  // a plan, which counts it
+  if (transport_of(*group_) == "fake") {  // a plan, which counts it; its rank ends before this object
+    const Tensor made = zeros(to_shape(sizes), dtype);
+    dispatch_counts().memory_bytes += made.nbytes();
+    return made;
+  }
   const comm::symm::SymmGroup ranks = comm::symm_group(*group_);
   const Tensor made = comm::symm::empty_symm(sizes, dtype, kCpu, {.group = ranks, .signal_pad_bytes = 4096});
   comm::symm::rendezvous(made, ranks);

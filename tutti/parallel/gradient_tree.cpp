@@ -8,6 +8,7 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/parallel/storage_placement.h"
+#include "tutti/tensor/overlap.h"
 
 namespace tutti::parallel {
 namespace {
@@ -15,6 +16,11 @@ namespace {
 bool are_siblings(const comm::ShardNode& left, const comm::ShardNode& right) {
   const int64_t size = left.end - left.begin;
   return right.end - right.begin == size && left.end == right.begin && left.begin % (2 * size) == 0;
+}
+
+// Whether the elements may be overwritten because nobody else can read them.
+bool is_unshared(const Tensor& t) {
+  return t.impl()->references.load() == 1 && t.storage()->use_count() == 1 && !t.storage()->is_read_only() && !overlaps_itself(t.extents(), t.strides());
 }
 
 }  // namespace
@@ -27,7 +33,7 @@ void NodeStack::push(int64_t shard, Tensor values, bool is_own) {
     const Node right = std::move(nodes_.back());
     nodes_.pop_back();
     Node& left = nodes_.back();
-    if (left.is_own) add_(left.values, right.values);
+    if (left.is_own || is_unshared(left.values)) add_(left.values, right.values);
     else left.values = tutti::add(left.values, right.values);
     left.is_own = true;
     left.shards.end = right.shards.end;

@@ -23,7 +23,7 @@ class NodeStack {
     bool is_own = false;  // nobody else has a handle on its memory
   };
   // Adds the tensor of `shard`; shards come in ascending order. The tensor is overwritten only if `is_own` says that nobody else uses
-  // its memory.
+  // its memory, or if this holds the only handle on it when its sibling comes.
   void push(int64_t shard, Tensor values, bool is_own = false);
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node> take() { return std::exchange(nodes_, {}); }

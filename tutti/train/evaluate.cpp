@@ -23,9 +23,8 @@ double bits_per_byte(models::LanguageModel& model, const TokenDataset& data, con
   ExactSum nats(ExactTerm::value);
   int64_t nbytes = 0;
   // Rows are independent and the sum is order-free, so any split gives the same bits.
-  constexpr int64_t kRowsAtOnce = 4;
-  for (int64_t row = rows * rank / ranks; row < rows * (rank + 1) / ranks; row += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, rows * (rank + 1) / ranks - row);
+  for (int64_t row = rows * rank / ranks; row < rows * (rank + 1) / ranks; row += kRowsEvaluatedAtOnce) {
+    const int64_t count = std::min(kRowsEvaluatedAtOnce, rows * (rank + 1) / ranks - row);
     const TokenRows batch = data.validation_rows(row, count);
     const Tensor losses = losses_of(model, to_batch(batch), labels_of(batch), options, mesh);
     nats.add({losses.data<float>(), static_cast<size_t>(losses.numel())});

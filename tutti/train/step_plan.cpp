@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tutti/autograd/tape.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/comm_counter.h"
@@ -13,6 +14,7 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/fake.h"
 #include "tutti/ops/sum_to.h"
+#include "tutti/parallel/dispatch_counts.h"
 #include "tutti/parallel/gradient_buckets.h"
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
@@ -22,11 +24,13 @@
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/size_class.h"
 #include "tutti/runtime/thread_pool.h"
+#include "tutti/train/evaluate.h"
 #include "tutti/train/expert_exchange.h"
 #include "tutti/train/run_model.h"
 #include "tutti/train/shard_model.h"
 #include "tutti/train/shard_step.h"
 #include "tutti/train/survival_rules.h"
+#include "tutti/train/tensor_ranks.h"
 
 namespace tutti::train {
 namespace {
@@ -133,6 +137,9 @@ struct StepPlanner::State {
   void divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const;
   const Shards& shards(int64_t begin, int64_t end);
   Shards taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const;
+  void run(models::LanguageModel& model, const dist::Mesh& mesh, parallel::GradientTree& tree, int64_t begin, int64_t end) const;
+  int64_t evaluated_rows(const StepPlan& plan) const;
+  int64_t receive_buffers(int64_t evaluated_rows);
   RankMemory memory(const StepPlan& plan, int64_t rank);
   int64_t parameter_memory(const StepPlan& plan, int64_t rank) const;
   int64_t exchange_memory(const StepPlan& plan, int64_t rank);
@@ -147,6 +154,7 @@ struct StepPlanner::State {
   std::vector<PlannedParameter> parameters;
   double row_bytes = 0;  // of the rows of a token that go to experts and back, in forward and backward of all layers
   std::map<std::pair<int64_t, int64_t>, Shards> known;
+  std::map<int64_t, int64_t> known_buffers;  // by the rows that are evaluated at once
 };
 
 StepPlanner::State::State(const Config& config)
@@ -206,29 +214,72 @@ const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int6
   return known.at({begin, end});
 }
 
-// Runs the program itself on fake tensors.
-StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const {
-  const int64_t length = config.data.sequence_length, tokens = config.training.global_batch_tokens / config.numerics.virtual_shards;
-  const FakeScope fake(threads);
-  const dist::CommCounter counter;
-  const auto column = [&] {
-    const MemoryCategoryScope category(MemoryCategory::data);
-    return fake.empty({tokens}, DType::i32);
-  };
-  const models::TokenBatch batch{column(), column(), column(), tokens / length};
-  const Tensor labels = column();
+namespace {
+
+// Rows of fake tokens, and their labels.
+std::pair<models::TokenBatch, Tensor> fake_rows(int64_t rows, int64_t length) {
+  const MemoryCategoryScope category(MemoryCategory::data);
+  const auto column = [&] { return zeros({rows * length}, DType::i32); };
+  return {{column(), column(), column(), rows}, column()};
+}
+
+std::vector<Tensor> leaves_of(models::LanguageModel& model) {
+  const MemoryCategoryScope category(MemoryCategory::parameters);
   std::vector<Tensor> leaves;
-  {
-    const MemoryCategoryScope category(MemoryCategory::parameters);
-    for (const nn::NamedParameter& p : model.named_parameters()) leaves.push_back(p.parameter.leaf());
-  }
-  parallel::GradientTree tree(leaves);
+  for (const nn::NamedParameter& p : model.named_parameters()) leaves.push_back(p.parameter.leaf());
+  return leaves;
+}
+
+}  // namespace
+
+// Runs the program itself on fake tensors.
+void StepPlanner::State::run(models::LanguageModel& model, const dist::Mesh& mesh, parallel::GradientTree& tree, int64_t begin, int64_t end) const {
+  const int64_t length = config.data.sequence_length;
+  const auto [batch, labels] = fake_rows(config.training.global_batch_tokens / config.numerics.virtual_shards / length, length);
   const ShardStep step(model, tree, forward_options(config), false, 1.0, mesh);
   for (int64_t s = begin; s < end; ++s) {
     tree.begin(s);
     step.run(batch, labels, full(labels.sizes(), 1.0));
     tree.end();
   }
+}
+
+// The most rows that validation evaluates at once between steps.
+int64_t StepPlanner::State::evaluated_rows(const StepPlan& plan) const {
+  const ValidationConfig& v = config.validation;
+  if (v.every == 0 || v.every >= config.training.steps) return 0;  // or after the last step
+  if (v.steps < 0) return kRowsEvaluatedAtOnce;
+  const DataDegrees& d = plan.degrees;
+  const int64_t rows = v.steps * config.training.global_batch_tokens / config.data.sequence_length, evaluators = std::min(d.data(), d.expert_data());
+  return std::min(kRowsEvaluatedAtOnce, (rows + evaluators - 1) / evaluators);
+}
+
+// The memory in which rows of tokens come from other ranks, in the dispatchers that keep it from one step to the next: that of training, and of evaluation.
+int64_t StepPlanner::State::receive_buffers(int64_t rows) {
+  const parallel::ExpertExchange exchange = expert_exchange(config.parallelism);
+  if (expert == 1 || (exchange != parallel::ExpertExchange::direct_store && exchange != parallel::ExpertExchange::gather_on_read)) return 0;
+  const auto before = known_buffers.find(rows);
+  if (before != known_buffers.end()) return before->second;
+  divided([&](models::LanguageModel& model, const dist::Mesh& mesh) {
+    const FakeScope fake(threads);
+    parallel::GradientTree tree(leaves_of(model));
+    run(model, mesh, tree, 0, 1);
+    if (rows > 0) {
+      const NoGradScope no_grad;
+      const nn::EvalScope evaluating(model);
+      const auto [batch, labels] = fake_rows(rows, config.data.sequence_length);
+      losses_of(model, batch, labels, forward_options(config), mesh);
+    }
+    known_buffers[rows] = parallel::dispatch_counts().memory_bytes;
+  });
+  return known_buffers.at(rows);
+}
+
+StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const {
+  const FakeScope fake(threads);
+  const dist::CommCounter counter;
+  parallel::GradientTree tree(leaves_of(model));
+  run(model, mesh, tree, begin, end);
   Shards made{.at_peak = fake.statistics().at_peak_by_category, .layout = tree.layout(), .tensor_bytes = counter.total().bytes};
   made.at_peak[static_cast<size_t>(MemoryCategory::parameters)] = 0;
   made.at_peak[static_cast<size_t>(MemoryCategory::workspace)] += config.training.loss_max_bytes;
@@ -312,10 +363,13 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     }
     of(memory, MemoryCategory::gradients) += kept;
   }
+  const int64_t received = receive_buffers(evaluated_rows(plan)), of_training = receive_buffers(0);
+  of(memory, MemoryCategory::activations) += received - of_training;
   const int64_t exchange = kept + exchange_memory(plan, rank);
-  if (exchange > memory.peak()) {
+  if (exchange + received > memory.peak()) {
     memory = {};
     of(memory, MemoryCategory::gradients) = exchange;
+    of(memory, MemoryCategory::activations) = received;
   }
   of(memory, MemoryCategory::parameters) = parameter_memory(plan, rank);
   const int64_t moments = config.optimizer.name == "adamw" ? 2 : 1;
