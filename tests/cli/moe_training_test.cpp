@@ -363,6 +363,18 @@ TEST_F(DividedTokens, HaveTheRunOfOneRankInBf16AndWithDropout) {
   }
 }
 
+// Of 9 tokens the tensor-parallel ranks have 5 and 4, as many ranges each, whose trees are ((0 + 1) + 2) + (3 + 4) and (0 + 1) + (2 + 3).
+TEST_F(DividedTokens, HaveTheRunOfOneRankWherePartsHaveUnequalNumbersOfRanges) {
+  const std::string small = " --data.sequence_length=9 --training.global_batch_tokens=72 --numerics.token_grain=1 ";
+  ASSERT_EQ(train("one", small).status, 0) << work.read("err.txt");
+  int number = 0;
+  for (const char* layout : {"-n 2" TP2, "-n 2 --parallelism.expert_parallel_degree=2" TP2, "-n 4 --parallelism.expert_parallel_degree=4" TP2 STORE, "-n 2 --parallelism.expert_parallel_degree=2 --training.compile=true" TP2 READ}) {
+    const std::string name = "many" + std::to_string(number++);
+    ASSERT_EQ(train(name, small + layout).status, 0) << work.read("err.txt");
+    expect_equal("one", name);
+  }
+}
+
 TEST_F(DividedTokens, GoOnInAnyOtherLayout) {
   expect_resumed({
       {"-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=4" TP2, "-n 3 --parallelism.data_parallel_shard_degree=3"},

@@ -1,12 +1,15 @@
 #include "tutti/nn/moe.h"
 
+#include <algorithm>
+#include <bit>
+#include <optional>
 #include <utility>
 
 #include "tutti/autograd/recomputing.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
-#include "tutti/core/tree_cut.h"
 #include "tutti/dist/dtensor.h"
+#include "tutti/dist/index_set.h"
 #include "tutti/nn/linear.h"
 #include "tutti/nn/own_part.h"
 #include "tutti/nn/token_dispatcher.h"
@@ -57,16 +60,39 @@ Tensor MoE::forward(const Tensor& x_TD) const {
 
 namespace {
 
-// A sum over fixed ranges of tokens has the tree of one rank where each rank begins with a whole range.
-void check_parts(int64_t tokens, int64_t ranks, dist::Cut cut) {
-  if (!is_grad_enabled() || numerics_mode() == NumericsMode::fast) return;
-  const int64_t grain = token_grain(), largest = largest_range_cut(tokens, grain);
-  for (int64_t r = 1; r < ranks; ++r) {
-    const int64_t begin = dist::cut_range(tokens, r, ranks, cut).begin;
-    TUTTI_CHECK(begin % grain == 0, "MoE: rank {} of {} tensor-parallel ranks begins at token {} of {}, inside a range of numerics.token_grain = {} tokens, so the gradients of experts would be "
-                "summed in another order than on one rank; the largest number of ranks for these tokens is {}, or use batches of a multiple of {} tokens", r, ranks, begin, tokens, grain, largest,
-                ranks * grain);
+struct WrongPart {
+  int64_t rank;
+  dist::Range part, node;
+};
+
+// The first of `ranks` ranks, a power of two, whose part is not a node of both trees over the tokens: that of the router's gradient, which halves the tokens, and that
+// of the experts' gradients, which halves their ranges. From nodes of one level the trees go on over the ranks. An empty part may stand anywhere.
+std::optional<WrongPart> wrong_part(int64_t tokens, int64_t ranks, int64_t grain, dist::Cut cut) {
+  for (int64_t r = 0; r < ranks; ++r) {
+    const dist::Range part = dist::cut_range(tokens, r, ranks, cut), ranges = dist::cut_range((tokens + grain - 1) / grain, r, ranks, dist::Cut::halving);
+    const dist::Range nodes[] = {dist::cut_range(tokens, r, ranks, dist::Cut::halving), {std::min(ranges.begin * grain, tokens), std::min(ranges.end * grain, tokens)}};
+    for (const dist::Range& node : nodes) {
+      if (part.size() != node.size() || (part.size() > 0 && part.begin != node.begin)) return WrongPart{r, part, node};
+    }
   }
+  return std::nullopt;
+}
+
+void check_parts(int64_t tokens, int64_t ranks, dist::Cut cut) {
+  if (ranks == 1 || !is_grad_enabled() || numerics_mode() == NumericsMode::fast) return;
+  const int64_t grain = token_grain();
+  const bool has_halves = std::has_single_bit(static_cast<uint64_t>(ranks));
+  const std::optional<WrongPart> wrong = has_halves ? wrong_part(tokens, ranks, grain, cut) : std::nullopt;
+  if (has_halves && !wrong) return;
+  // From as many ranks as tokens on, more ranks only add empty parts.
+  int64_t largest = 1;
+  for (int64_t r = 2; r / 2 < tokens; r *= 2) {
+    if (!wrong_part(tokens, r, grain, cut)) largest = r;
+  }
+  const std::string why = fmt::format("so the gradients of experts would be summed in another order than on one rank; the largest number of ranks for these tokens is {}", largest);
+  TUTTI_CHECK(has_halves, "MoE: {} tensor-parallel ranks divide {} tokens, whose tree has halves, {}; numbers are powers of two", ranks, tokens, why);
+  throw UsageError(fmt::format("MoE: rank {} of {} tensor-parallel ranks has the tokens [{}, {}) of {}, where a node of the tree over tokens, in ranges of numerics.token_grain = {}, "
+                               "has [{}, {}), {}, or use batches of a multiple of {} tokens", wrong->rank, ranks, wrong->part.begin, wrong->part.end, tokens, grain, wrong->node.begin, wrong->node.end, why, ranks * grain));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/sum_to.h"
 #include "tutti/parallel/dispatch_counts.h"
 #include "tutti/parallel/token_places.h"
 #include "tutti/runtime/allocator.h"
@@ -85,12 +86,13 @@ ExpertMemory::Buffers ExpertMemory::buffers(const Sizes& needed, int layer) {
   const int64_t slots = sizes.max_tokens * sizes.slots_per_token;
   if (!room.mailbox.defined()) {
     const NoGradScope no_grad;
-    room.mailbox = allocate({group_->size(), experts_}, DType::i64);
+    room.mailbox = allocate({group_->size(), experts_ + 1}, DType::i64);
     const int64_t both = std::max(capacity(sizes), slots);
     room.backward.at_experts = allocate({options_.backward_buffers == 1 ? both : capacity(sizes), sizes.dim}, sizes.dtype);
     room.backward.at_tokens = options_.backward_buffers == 1 ? room.backward.at_experts : allocate({slots, sizes.dim}, sizes.dtype);
   }
-  return {.exchange = {comm::functional::GroupRef::of(group_), sizes.max_tokens, TokenPlaces::stride(sizes.max_tokens).value(), sizes.slots_per_token, options_.poisons},
+  const int64_t grain = token_grain();
+  return {.exchange = {comm::functional::GroupRef::of(group_), sizes.max_tokens, TokenPlaces::stride(sizes.max_tokens, grain).value(), grain, sizes.slots_per_token, options_.poisons},
           .lists = {experts_, group_->size(), capacity(sizes), slots},
           .forward = forward_buffers(room, sizes, layer),
           .backward = room.backward,

@@ -52,7 +52,7 @@ class ExpertMemory {
     expert_rows::Lists lists;
     ForwardBuffers forward;
     BackwardBuffers backward;
-    Tensor mailbox;  // i64 [W, E]
+    Tensor mailbox;  // i64 [W, E + 1]: counts, and the grain of tokens
   };
   Buffers buffers(const Sizes& sizes, int layer);
 

@@ -16,6 +16,7 @@
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scan.h"
 #include "tutti/ops/squeeze.h"
+#include "tutti/ops/sum_to.h"
 #include "tutti/ops/where.h"
 #include "tutti/parallel/expert_memory.h"
 #include "tutti/parallel/shared_dispatchers.h"
@@ -95,7 +96,8 @@ SymInt exact_room(const comm::ProcessGroup& group, const Tensor& of_others_WE, c
 nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routing& routing, SymInt most_tokens) const {
   const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
   const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
-  const SymInt most = places_->most(T, K, most_tokens), stride = TokenPlaces::stride(most), places = ranks * stride;
+  const int64_t grain = token_grain();
+  const SymInt most = places_->most(T, K, most_tokens, grain), stride = TokenPlaces::stride(most, grain), places = ranks * stride;
 
   nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
   const Tensor counts_WE = reshape(routing.tokens_per_expert_E, {ranks, own_experts});
@@ -103,8 +105,7 @@ nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routin
   const Tensor of_others_WE = reshape(functional::all_to_all_single(routing.tokens_per_expert_E, group_), {ranks, own_experts});
   const SymInt capacity = options_.exchange == ExpertExchange::standard_exact ? exact_room(*group_, of_others_WE, T * K) : ranks * most * std::min(K.value(), own_experts);
   const Tensor expert_N = index_select(reshape(routing.expert_ids_TK, {T * K}), 0, result.order.slot_of_row);
-  const Tensor place_N = add(floordiv(result.order.slot_of_row, result.order.slots_per_token), group_->rank() * stride);
-  const Tensor key_N = add(mul(expert_N, places), place_N);
+  const Tensor key_N = add(mul(expert_N, places), places_of_rows(result.order, group_->rank(), stride, grain));
   const functional::PaddedRows rows = functional::all_to_all_v_padded_single(dispatch_rows(x_TD, result.order), splits_W, capacity, group_);
   const functional::PaddedRows keys = functional::all_to_all_v_padded_single(key_N, splits_W, capacity, group_);
   const Tensor is_row_R = lt(arange(capacity), sum(rows.output_splits));

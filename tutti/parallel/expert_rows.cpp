@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "tutti/comm/functional/op_words.h"
 #include "tutti/comm/symmetric_buffer.h"
@@ -12,6 +13,7 @@
 #include "tutti/ops/grouped/groups.h"
 #include "tutti/parallel/dispatch_counts.h"
 #include "tutti/parallel/row_map.h"
+#include "tutti/parallel/token_places.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
 #include "tutti/symm/rendezvous.h"
@@ -23,18 +25,18 @@ extern const OpDef kStoreTokens, kPublishTokens, kStoreAtExperts, kStoreAtTokens
 
 struct ExchangeAttrs {
   comm::functional::GroupRef group;
-  int64_t max_tokens = 0, stride = 0, slots_per_token = 1, rows = 0;
+  int64_t max_tokens = 0, stride = 0, grain = 1, slots_per_token = 1, rows = 0;
   bool poisons = false;
   DType out_dtype = DType::f32;
   static constexpr auto fields() {
     return field_list(field::group<&ExchangeAttrs::group>("group"), field::number<&ExchangeAttrs::max_tokens>("max_tokens"),
-                      field::number<&ExchangeAttrs::stride>("stride"), field::number<&ExchangeAttrs::slots_per_token>("slots_per_token"), field::number<&ExchangeAttrs::rows>("rows"),
-                      field::number<&ExchangeAttrs::poisons>("poisons"), field::output_dtype<&ExchangeAttrs::out_dtype>("out_dtype"));
+                      field::number<&ExchangeAttrs::stride>("stride"), field::number<&ExchangeAttrs::grain>("grain"), field::number<&ExchangeAttrs::slots_per_token>("slots_per_token"),
+                      field::number<&ExchangeAttrs::rows>("rows"), field::number<&ExchangeAttrs::poisons>("poisons"), field::output_dtype<&ExchangeAttrs::out_dtype>("out_dtype"));
   }
 };
 const ExchangeAttrs& attrs_of(const OpCall& call) { return call.attrs.as<ExchangeAttrs>(); }
 Attrs attrs_for(const Exchange& e, int64_t rows = 0, DType out = DType::f32) {
-  return Attrs::of(ExchangeAttrs{e.group, e.max_tokens, e.stride, e.slots_per_token, rows, e.poisons, out});
+  return Attrs::of(ExchangeAttrs{e.group, e.max_tokens, e.stride, e.grain, e.slots_per_token, rows, e.poisons, out});
 }
 
 // ---- what the kernels read ----------------------------------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ void count_move(int64_t bytes) {
 
 // ---- from tokens to experts ---------------------------------------------------------------------------------------------------------
 
-// What both ways to bring tokens to experts begin with: all ranks tell each other their counts, and that nobody reads any more what they are about to write.
+// What both ways to bring tokens to experts begin with: all ranks tell each other their counts and grains, and that nobody reads any more what they are about to write.
 struct Meeting {
   const std::shared_ptr<comm::ProcessGroup> group;
   const int rank, ranks;
@@ -106,12 +108,29 @@ struct Meeting {
       std::fill_n(own_list, parts.size(), -1);
     }
     const Tensor own = to_contiguous(call[6]);
-    for (int r = 0; r < ranks; ++r) std::copy_n(own.data<int64_t>(), parts.experts, mailbox.at<int64_t>(r) + rank * parts.experts);
+    const int64_t letter = parts.experts + 1;
+    for (int r = 0; r < ranks; ++r) {
+      int64_t* const here = mailbox.at<int64_t>(r) + rank * letter;
+      std::copy_n(own.data<int64_t>(), parts.experts, here);
+      here[parts.experts] = attrs_of(call).grain;
+    }
     mailbox.barrier();
-    const int64_t* all = mailbox.at<int64_t>(rank);
-    counts.assign(all, all + ranks * parts.experts);
+    const int64_t* const all = mailbox.at<int64_t>(rank);
+    check_grains(call, all, letter);
+    for (int r = 0; r < ranks; ++r) counts.insert(counts.end(), all + r * letter, all + r * letter + parts.experts);
     if (attrs_of(call).poisons && is_read_by_others) poison(call[0]);
     std::copy(counts.begin(), counts.end(), own_list + parts.counts_at());
+  }
+  // All ranks see the same letters, so all of them throw, and nobody writes new ones before.
+  void check_grains(const OpCall& call, const int64_t* all, int64_t letter) const {
+    const auto grain = [&](int r) { return all[r * letter + parts.experts]; };
+    int other = 0;
+    while (other < ranks && grain(other) == grain(0)) ++other;
+    if (other == ranks) return;
+    const UsageError error(fmt::format("{}: rank 0 of group '{}' has ranges of {} tokens, and rank {} of {}; give all ranks the same numerics.token_grain", call.op.name, group->name(), grain(0),
+                                       other, grain(other)));
+    mailbox.barrier();
+    throw error;
   }
   // Where the rows of each own expert end.
   void write_ends(const RowMap& map) const {
@@ -132,7 +151,8 @@ void store_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
   m.write_ends(map);
   const Tensor x = to_contiguous(call[4]);
   const auto* from = static_cast<const std::byte*>(x.raw_data());
-  const int64_t nbytes = row_bytes_of(x), slots_per_token = attrs_of(call).slots_per_token, first_position = m.rank * attrs_of(call).stride;
+  const int64_t nbytes = row_bytes_of(x), slots_per_token = attrs_of(call).slots_per_token, stride = attrs_of(call).stride, first_position = m.rank * stride;
+  const PlacesOfTokens places(x.extents()[0], stride, attrs_of(call).grain);
   int64_t sent = 0;
   for (int64_t expert = 0; expert < map.experts(); ++expert) {
     const int to = map.rank_of(expert);
@@ -143,7 +163,7 @@ void store_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t token = slots[i] / slots_per_token;
         copy(rows + i * nbytes, from + token * nbytes, nbytes);
-        positions[i] = first_position + token;
+        positions[i] = first_position + places[token];
       }
     });
     if (to != m.rank) sent += map.count(m.rank, expert) * (nbytes + itemsize(DType::i64));
@@ -158,13 +178,14 @@ void publish_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
   m.write_ends(map);
   const Tensor x = to_contiguous(call[4]);
   copy(m.target.at(m.rank), static_cast<const std::byte*>(x.raw_data()), x.nbytes());
-  for (int64_t i = 0; i < m.order.numel(); ++i) m.own_list[m.parts.tokens_at() + i] = m.order.data<int64_t>()[i] / attrs_of(call).slots_per_token;
+  const PlacesOfTokens places(x.extents()[0], attrs_of(call).stride, attrs_of(call).grain);
+  for (int64_t i = 0; i < m.order.numel(); ++i) m.own_list[m.parts.places_at() + i] = places[m.order.data<int64_t>()[i] / attrs_of(call).slots_per_token];
   m.target.barrier();
   int64_t* const positions = m.own_list + m.parts.positions_at();
   for (int64_t expert = m.rank * map.own_experts(); expert < (m.rank + 1) * map.own_experts(); ++expert) {
     for (int s = 0; s < m.ranks; ++s) {
-      const int64_t* const tokens = m.list.at<int64_t>(s) + m.parts.tokens_at() + map.at_source(s, expert);
-      for (int64_t i = 0; i < map.count(s, expert); ++i) positions[map.at_expert(s, expert) + i] = s * attrs_of(call).stride + tokens[i];
+      const int64_t* const places_of_rows = m.list.at<int64_t>(s) + m.parts.places_at() + map.at_source(s, expert);
+      for (int64_t i = 0; i < map.count(s, expert); ++i) positions[map.at_expert(s, expert) + i] = s * attrs_of(call).stride + places_of_rows[i];
     }
   }
   count_move(0);
@@ -218,10 +239,19 @@ void store_at_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
 class PublishedRows {
  public:
   PublishedRows(const OpCall& call, bool transposed)
-      : transposed_(transposed), group_(attrs_of(call).group.resolve(call.op.name)), stride_(attrs_of(call).stride), item_(itemsize(call[0].dtype())), row_bytes_(row_bytes_of(call[0])),
-        positions_(to_contiguous(call[1])) {
+      : transposed_(transposed), group_(attrs_of(call).group.resolve(call.op.name)), stride_(attrs_of(call).stride), grain_(attrs_of(call).grain), item_(itemsize(call[0].dtype())),
+        row_bytes_(row_bytes_of(call[0])), positions_(to_contiguous(call[1])) {
     const Shared tokens(call, group_, call[0]);
-    for (int r = 0; r < group_->size(); ++r) bases_.push_back(tokens.at(r));
+    const Tensor counts = to_contiguous(call[4]);
+    const int64_t experts = counts.numel() / group_->size();
+    for (int r = 0; r < group_->size(); ++r) {
+      bases_.push_back(tokens.at(r));
+      const int64_t* const of_rank = counts.data<int64_t>() + r * experts;
+      const int64_t own = std::accumulate(of_rank, of_rank + experts, int64_t{0}) / attrs_of(call).slots_per_token, ranges = (own + grain_ - 1) / grain_, room = stride_ / grain_;
+      first_tokens_.resize(static_cast<size_t>((r + 1) * room));
+      int64_t first = 0;
+      for (const int64_t range : TokenPlaces::ranges_of_places(ranges, room)) first_tokens_[static_cast<size_t>(r * room + range)] = grain_ * first++;
+    }
   }
 
   // The block of the product of rows that begin at `begin`.
@@ -232,7 +262,8 @@ class PublishedRows {
     auto* to = static_cast<std::byte*>(block.data);
     for (int64_t i = 0; i < rows; ++i, to += row_stride) {
       const int64_t position = positions_.data<int64_t>()[first_row + i];
-      const std::byte* from = bases_[static_cast<size_t>(position / stride_)] + position % stride_ * row_bytes_ + first_feature * item_;
+      const int64_t token = first_tokens_[static_cast<size_t>(position / grain_)] + position % grain_;
+      const std::byte* from = bases_[static_cast<size_t>(position / stride_)] + token * row_bytes_ + first_feature * item_;
       if (feature_stride == 1) copy(to, from, features * item_);
       else for (int64_t d = 0; d < features; ++d) copy(to + d * feature_stride * item_, from + d * item_, item_);
     }
@@ -247,12 +278,13 @@ class PublishedRows {
  private:
   const bool transposed_;
   const std::shared_ptr<comm::ProcessGroup> group_;
-  const int64_t stride_, item_, row_bytes_;
+  const int64_t stride_, grain_, item_, row_bytes_;
   const Tensor positions_;
   std::vector<const std::byte*> bases_;
+  std::vector<int64_t> first_tokens_;  // of the range that stands at each range of places, over all ranks
 };
 
-// Inputs: tokens, positions, ends, w or g. The grouped product sees an operand of which only sizes and strides count.
+// Inputs: tokens, positions, ends, w or g, counts. The grouped product sees an operand of which only sizes and strides count.
 void multiply(const OpCall& call, const Tensor& out, bool transposed) {
   const PublishedRows rows(call, transposed);
   const int64_t R = attrs_of(call).rows, D = call[0].extents()[1];
@@ -287,7 +319,7 @@ constexpr OpDef move_of_rows(const char* name, void (*kernel)(const OpCall&, std
   return {.name = name, .num_inputs = 4, .num_outputs = 2, .writes = {0, 1, -1, -1}, .infer = infer_rows, .gradient = {.none = kNoGradient}, .ordered = true, .kernel = kernel, .cost = cost_of_rows};
 }
 constexpr OpDef product_of_published(const char* name, void (*infer)(const OpCall&, OutputMetas&), void (*kernel)(const OpCall&, std::span<const Tensor>)) {
-  return {.name = name, .num_inputs = 4, .infer = infer, .gradient = {.none = "the dispatcher that calls it records the gradient"}, .kernel = kernel, .recompute = Recompute::never,
+  return {.name = name, .num_inputs = 5, .infer = infer, .gradient = {.none = "the dispatcher that calls it records the gradient"}, .kernel = kernel, .recompute = Recompute::never,
           .cost = cost_of_products};
 }
 
@@ -333,12 +365,12 @@ void store_at_tokens(const Exchange& exchange, const Tensor& target_ND, const Te
   call_move(kStoreAtTokens, attrs_for(exchange), inputs);
 }
 
-Tensor multiply_published(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& w, int64_t rows) {
-  return call_op(kMultiplyPublished, attrs_for(exchange, rows, promote(tokens.dtype(), w.dtype())), tokens, positions_R, ends, w);
+Tensor multiply_published(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& w, const Tensor& counts_WE, int64_t rows) {
+  return call_op(kMultiplyPublished, attrs_for(exchange, rows, promote(tokens.dtype(), w.dtype())), tokens, positions_R, ends, w, counts_WE);
 }
 
-Tensor multiply_published_transposed(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& g_RF, DType out) {
-  return call_op(kMultiplyPublishedTransposed, attrs_for(exchange, g_RF.extents()[0], out), tokens, positions_R, ends, g_RF);
+Tensor multiply_published_transposed(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& g_RF, const Tensor& counts_WE, DType out) {
+  return call_op(kMultiplyPublishedTransposed, attrs_for(exchange, g_RF.extents()[0], out), tokens, positions_R, ends, g_RF, counts_WE);
 }
 
 }  // namespace tutti::parallel::expert_rows

@@ -17,23 +17,23 @@ namespace tutti::parallel::expert_rows {
 struct Exchange {
   comm::functional::GroupRef group;
   int64_t max_tokens = 0;       // of a rank
-  int64_t stride = 0;           // token t of rank s has the position s * stride + t (token_places.h)
+  int64_t stride = 0, grain = 1;  // of the places of a rank's tokens (token_places.h), which are their positions
   int64_t slots_per_token = 1;
   bool poisons = false;
 };
 
-// What the ranks know of a dispatch, in one i64 list of symmetric memory: [ends of the own experts e | counts W E | positions R | tokens N].
+// What the ranks know of a dispatch, in one i64 list of symmetric memory: [ends of the own experts e | counts W E | positions R | places of tokens N].
 struct Lists {
   int64_t experts, ranks, capacity, slots;
   int64_t counts_at() const { return experts / ranks; }
   int64_t positions_at() const { return counts_at() + ranks * experts; }
-  int64_t tokens_at() const { return positions_at() + capacity; }
-  int64_t size() const { return tokens_at() + slots; }
+  int64_t places_at() const { return positions_at() + capacity; }
+  int64_t size() const { return places_at() + slots; }
 };
 
 // Stores the row of each slot's token at its final place on the rank of its expert. Two barriers: for the counts, and for the rows.
-// Shapes: rows [R, D], lists as above, freed [any, D], mailbox i64 [W, E], x [T, D], slot_of_row i64 [N], tokens_per_expert i64 [E]. Writes the first four; rows behind
-// the last expert's stay as they are.
+// Shapes: rows [R, D], lists as above, freed [any, D], mailbox i64 [W, E + 1], x [T, D], slot_of_row i64 [N], tokens_per_expert i64 [E]. Writes the first four; rows behind
+// the last expert's stay as they are. UsageError on all ranks when they have other grains.
 void store_tokens(const Exchange& exchange, const Tensor& rows_RD, const Tensor& lists, const Tensor& freed, const Tensor& mailbox_WE, const Tensor& x_TD, const Tensor& slot_of_row_N,
                   const Tensor& tokens_per_expert_E);
 // Copies x to `tokens` [max_tokens, D], where the other ranks read it, and finds out which of their tokens the own experts take. Otherwise like store_tokens().
@@ -45,9 +45,9 @@ void store_at_experts(const Exchange& exchange, const Tensor& target_RD, const T
 void store_at_tokens(const Exchange& exchange, const Tensor& target_ND, const Tensor& freed, const Tensor& rows_RD, const Tensor& counts_WE);
 
 // a[i] w[g] for the rows i of each group g, where row i is the token at positions[i] among those that the ranks have published; they are read while the product packs them.
-// Shapes: tokens [max_tokens, D] (this rank's), positions i64 [R], ends i64 [e], w [e, D, F] -> [R, F]. Bits are those of grouped_mm().
-Tensor multiply_published(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& w, int64_t rows);
+// Shapes: tokens [max_tokens, D] (this rank's), positions i64 [R], ends i64 [e], w [e, D, F], counts [W, E] as above -> [R, F]. Bits are those of grouped_mm().
+Tensor multiply_published(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& w, const Tensor& counts_WE, int64_t rows);
 // The gradient of w: the sum over the rows of each group of a[i]^T g[i], [e, D, F] in f32 or f64.
-Tensor multiply_published_transposed(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& g_RF, DType out);
+Tensor multiply_published_transposed(const Exchange& exchange, const Tensor& tokens, const Tensor& positions_R, const Tensor& ends, const Tensor& g_RF, const Tensor& counts_WE, DType out);
 
 }  // namespace tutti::parallel::expert_rows

@@ -21,7 +21,7 @@ struct Begun {
 
 // Everything about a dispatch but its rows.
 Begun begin(ExpertMemory& memory, const TokenPlaces& places, int layer, const Tensor& x_TD, const nn::Routing& routing, const SymInt& most_tokens) {
-  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most_of_batch = places.most(x_TD.size(0), routing.expert_ids_TK.size(1), most_tokens).guard_int();
+  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most_of_batch = places.most(x_TD.size(0), routing.expert_ids_TK.size(1), most_tokens, 0).guard_int();
   const auto buffers = std::make_shared<const Buffers>(memory.buffers({.max_tokens = most_of_batch, .slots_per_token = slots_per_token, .dim = x_TD.extents()[1], .dtype = x_TD.dtype()}, layer));
   const expert_rows::Lists& parts = buffers->lists;
   const Tensor& lists = buffers->forward.lists;
@@ -101,19 +101,20 @@ nn::Dispatched GatherOnReadDispatcher::dispatch(const Tensor& x_TD, const nn::Ro
       });
   begun.dispatched.experts.rows_ND = publish(x_TD);
   const nn::ExpertRows& taken = begun.dispatched.experts;
-  begun.dispatched.experts.multiply = [b, rows, positions = taken.positions_N, ends = taken.offsets_E, position_count = taken.position_count](const Tensor& rows_RD, const Tensor& w_EDF) {
+  begun.dispatched.experts.multiply = [b, rows, positions = taken.positions_N, ends = taken.offsets_E, counts = d.arrived,
+                                         position_count = taken.position_count](const Tensor& rows_RD, const Tensor& w_EDF) {
     const autograd::Function product(
         "multiply_published",
         [&](autograd::FunctionContext& context, std::span<const Tensor> in) -> Tensors {
-          context.save({in[1], b->forward.rows, positions, ends});
-          return {expert_rows::multiply_published(b->exchange, b->forward.rows, positions, ends, in[1], rows)};
+          context.save({in[1], b->forward.rows, positions, ends, counts});
+          return {expert_rows::multiply_published(b->exchange, b->forward.rows, positions, ends, in[1], counts, rows)};
         },
         [b, position_count](const autograd::FunctionContext& context, std::span<const Tensor> grads) -> Tensors {
-          const Tensor &w = context.saved()[0], &tokens = context.saved()[1], &positions = context.saved()[2], &ends = context.saved()[3], &g_RF = grads[0];
+          const Tensor &w = context.saved()[0], &tokens = context.saved()[1], &positions = context.saved()[2], &ends = context.saved()[3], &counts = context.saved()[4], &g_RF = grads[0];
           const GroupedMmOptions options{.positions = positions, .position_count = position_count, .out_dtype = tokens.dtype()};
           Tensors found(2);
           if (context.needs(0)) found[0] = grouped_mm(g_RF, transpose(w, 1, 2), ends, options);
-          if (context.needs(1)) found[1] = expert_rows::multiply_published_transposed(b->exchange, tokens, positions, ends, g_RF, compute_dtype(w.dtype()));
+          if (context.needs(1)) found[1] = expert_rows::multiply_published_transposed(b->exchange, tokens, positions, ends, g_RF, counts, compute_dtype(w.dtype()));
           return found;
         });
     return product(rows_RD, w_EDF);

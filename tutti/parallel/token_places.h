@@ -3,24 +3,31 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "tutti/comm/process_group.h"
 #include "tutti/core/symint.h"
+#include "tutti/ops/slot_rows.h"
 
 namespace tutti::parallel {
 
-// Token t of rank r has place r * stride + t. The places of a rank are whole ranges of token_grain() places, as many as its tokens need: the gradient of an expert, which sums over
-// ranges (numerics contract, N5), then has the tree of each rank's own tokens as a node, however many these are.
+// The gradient of an expert sums over ranges of token_grain() tokens (numerics contract, N5). What a rank adds to it has the tree of the ranges of its own
+// tokens, however many tokens others have and however many there is room for; from there the tree goes on over the ranks.
+//
+// Rank r has the places r * stride() and on, as many as there is room for, in whole ranges. The sum goes over all ranges of places, and an empty one is the
+// identity. So the ranges of a rank's tokens stand where that sum has their tree: with every half of the places goes the half of the ranges.
 class TokenPlaces {
  public:
   // `dispatcher` opens the messages; max_tokens: see ExpertParallelOptions.
   TokenPlaces(const char* dispatcher, std::shared_ptr<comm::ProcessGroup> group, int64_t experts, int64_t max_tokens);
-  // The most tokens of a rank, for a batch of T tokens with K slots each; most_tokens: see TokenDispatcher::dispatch(). Ranks meet when these numbers
-  // change. UsageError on all ranks when they have other numbers.
-  SymInt most(const SymInt& T, const SymInt& K, const SymInt& most_tokens) const;
+  // The most tokens of a rank, for a batch of T tokens with K slots each; most_tokens: see TokenDispatcher::dispatch(). Ranks meet when these numbers or the grain
+  // change; grain 0: they compare it themselves. UsageError on all ranks when they have other numbers.
+  SymInt most(const SymInt& T, const SymInt& K, const SymInt& most_tokens, int64_t grain) const;
 
   // The places of each rank, of which none has more than `most` tokens.
-  static SymInt stride(const SymInt& most);
+  static SymInt stride(const SymInt& most, int64_t grain);
+  // At which of `room` ranges of places each of `ranges` ranges of tokens stands, ascending.
+  static std::vector<int64_t> ranges_of_places(int64_t ranges, int64_t room);
 
  private:
   const char* const dispatcher_;
@@ -28,5 +35,19 @@ class TokenPlaces {
   const int64_t experts_, max_tokens_;
   mutable uint64_t agreed_ = 0;  // what the ranks have said last
 };
+
+// Where the tokens of one rank stand, of `stride` places in ranges of `grain`.
+class PlacesOfTokens {
+ public:
+  PlacesOfTokens(int64_t tokens, int64_t stride, int64_t grain) : grain_(grain), ranges_(TokenPlaces::ranges_of_places((tokens + grain - 1) / grain, stride / grain)) {}
+  int64_t operator[](int64_t token) const { return ranges_[static_cast<size_t>(token / grain_)] * grain_ + token % grain_; }
+
+ private:
+  const int64_t grain_;
+  const std::vector<int64_t> ranges_;
+};
+
+// The place of the token of each row among those of all ranks, of which this one is number `rank`. Shapes: slot_of_row i64 [N] -> i64 [N].
+Tensor places_of_rows(const SlotOrder& order, int64_t rank, const SymInt& stride, int64_t grain);
 
 }  // namespace tutti::parallel
