@@ -41,11 +41,16 @@ int64_t GemmStrips::packed_offset(size_t chunk_index, int64_t strip) const {
 }
 
 void GemmStrips::pack(int64_t first_strip, int64_t strips) const {
-  if (producer_ && p_.a.row_stride != 1 && plan_.sources.sources.empty()) return produce_strips(first_strip, strips);
-  for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
-    plan_.for_each_piece(x, [&](int32_t source, int64_t first_k, int64_t length, int64_t place) {
-      pack_piece(x, source, first_k, length, place, first_strip, first_strip + strips);
-    });
+  const bool has_pieces = !plan_.sources.sources.empty();
+  if (producer_ && p_.a.row_stride != 1 && !has_pieces) return produce_strips(first_strip, strips);
+  // Pieces of rows are short: those of a few rows one behind the other are read as whole rows are.
+  const int64_t together = has_pieces && p_.a.row_stride != 1 ? 1 : strips;
+  for (int64_t begin = first_strip; begin < first_strip + strips; begin += together) {
+    for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
+      plan_.for_each_piece(x, [&](int32_t source, int64_t first_k, int64_t length, int64_t place) {
+        pack_piece(x, source, first_k, length, place, begin, begin + together);
+      });
+    }
   }
 }
 

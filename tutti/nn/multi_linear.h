@@ -21,8 +21,9 @@ namespace tutti::nn {
 // hooks give the layers inputs that are not one tensor.
 std::vector<Tensor> multi_linear(const Tensor& x, std::span<const Linear* const> layers);
 
+// Not inlined, so that traces and errors name the line of the caller (module_call.h).
 template <class... L>
-std::array<Tensor, sizeof...(L)> multi_linear(const Tensor& x, const Child<L>&... layers) {
+[[gnu::noinline]] std::array<Tensor, sizeof...(L)> multi_linear(const Tensor& x, const Child<L>&... layers) {
   const Linear* const list[] = {&*layers...};
   const std::vector<Tensor> results = multi_linear(x, std::span<const Linear* const>(list));
   std::array<Tensor, sizeof...(L)> all;
