@@ -44,7 +44,7 @@ TEST_P(ExpertParallel, HasTheBitsOfOneRankWhereShardsEndInsideARange) {
   }
 }
 
-constexpr Case kCases[] = {
+const Case kCases[] = {
     {"Ep2", 2, 2},
     {"Ep4", 4, 4},
     {"Ep8", 8, 8},

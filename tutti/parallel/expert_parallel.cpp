@@ -9,12 +9,14 @@
 #include "tutti/dist/dtensor.h"
 #include "tutti/nn/moe.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scan.h"
+#include "tutti/ops/slice.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/ops/where.h"
@@ -97,15 +99,17 @@ nn::Dispatched ExchangeDispatcher::dispatch(const Tensor& x_TD, const nn::Routin
   const int64_t ranks = group_->size(), own_experts = experts_ / ranks;
   const SymInt T = x_TD.size(0), K = routing.expert_ids_TK.size(1);
   const int64_t grain = token_grain();
-  const SymInt most = places_->most(T, K, most_tokens, grain), stride = TokenPlaces::stride(most, grain), places = ranks * stride;
+  const SymInt most = places_->most(T, K, most_tokens), stride = TokenPlaces::stride(most, grain), places = ranks * stride;
 
   nn::Dispatched result{.order = sort_slots(routing.expert_ids_TK)};
   const Tensor counts_WE = reshape(routing.tokens_per_expert_E, {ranks, own_experts});
   const Tensor splits_W = sum(counts_WE, {.dims = {1}});
-  const Tensor of_others_WE = reshape(functional::all_to_all_single(routing.tokens_per_expert_E, group_), {ranks, own_experts});
+  const Tensor letters = cat({counts_WE, full({ranks, 1}, static_cast<double>(grain), DType::i64)}, 1);
+  const Tensor of_others = reshape(functional::all_to_all_single(reshape(letters, {ranks * (own_experts + 1)}), group_), {ranks, own_experts + 1});
+  const Tensor of_others_WE = narrow(of_others, 1, 0, own_experts), grains_W = squeeze(narrow(of_others, 1, own_experts, 1), 1);
   const SymInt capacity = options_.exchange == ExpertExchange::standard_exact ? exact_room(*group_, of_others_WE, T * K) : ranks * most * std::min(K.value(), own_experts);
   const Tensor expert_N = index_select(reshape(routing.expert_ids_TK, {T * K}), 0, result.order.slot_of_row);
-  const Tensor key_N = add(mul(expert_N, places), places_of_rows(result.order, group_->rank(), stride, grain));
+  const Tensor key_N = add(mul(expert_N, places), places_of_rows(result.order, grains_W, group_->rank(), stride, grain));
   const functional::PaddedRows rows = functional::all_to_all_v_padded_single(dispatch_rows(x_TD, result.order), splits_W, capacity, group_);
   const functional::PaddedRows keys = functional::all_to_all_v_padded_single(key_N, splits_W, capacity, group_);
   const Tensor is_row_R = lt(arange(capacity), sum(rows.output_splits));

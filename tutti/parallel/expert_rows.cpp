@@ -123,14 +123,12 @@ struct Meeting {
   }
   // All ranks see the same letters, so all of them throw, and nobody writes new ones before.
   void check_grains(const OpCall& call, const int64_t* all, int64_t letter) const {
-    const auto grain = [&](int r) { return all[r * letter + parts.experts]; };
-    int other = 0;
-    while (other < ranks && grain(other) == grain(0)) ++other;
-    if (other == ranks) return;
-    const UsageError error(fmt::format("{}: rank 0 of group '{}' has ranges of {} tokens, and rank {} of {}; give all ranks the same numerics.token_grain", call.op.name, group->name(), grain(0),
-                                       other, grain(other)));
+    std::vector<int64_t> grains;
+    for (int r = 0; r < ranks; ++r) grains.push_back(all[r * letter + parts.experts]);
+    const std::string fault = TokenPlaces::differing_grains(grains);
+    if (fault.empty()) return;
     mailbox.barrier();
-    throw error;
+    throw UsageError(fmt::format("{}: {}", call.op.name, fault));
   }
   // Where the rows of each own expert end.
   void write_ends(const RowMap& map) const {

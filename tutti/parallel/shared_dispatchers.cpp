@@ -21,7 +21,7 @@ struct Begun {
 
 // Everything about a dispatch but its rows.
 Begun begin(ExpertMemory& memory, const TokenPlaces& places, int layer, const Tensor& x_TD, const nn::Routing& routing, const SymInt& most_tokens) {
-  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most_of_batch = places.most(x_TD.size(0), routing.expert_ids_TK.size(1), most_tokens, 0).guard_int();
+  const int64_t slots_per_token = routing.expert_ids_TK.extents()[1], most_of_batch = places.most(x_TD.size(0), routing.expert_ids_TK.size(1), most_tokens).guard_int();
   const auto buffers = std::make_shared<const Buffers>(memory.buffers({.max_tokens = most_of_batch, .slots_per_token = slots_per_token, .dim = x_TD.extents()[1], .dtype = x_TD.dtype()}, layer));
   const expert_rows::Lists& parts = buffers->lists;
   const Tensor& lists = buffers->forward.lists;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "tutti/comm/process_group.h"
@@ -20,14 +22,16 @@ class TokenPlaces {
  public:
   // `dispatcher` opens the messages; max_tokens: see ExpertParallelOptions.
   TokenPlaces(const char* dispatcher, std::shared_ptr<comm::ProcessGroup> group, int64_t experts, int64_t max_tokens);
-  // The most tokens of a rank, for a batch of T tokens with K slots each; most_tokens: see TokenDispatcher::dispatch(). Ranks meet when these numbers or the grain
-  // change; grain 0: they compare it themselves. UsageError on all ranks when they have other numbers.
-  SymInt most(const SymInt& T, const SymInt& K, const SymInt& most_tokens, int64_t grain) const;
+  // The most tokens of a rank, for a batch of T tokens with K slots each; most_tokens: see TokenDispatcher::dispatch(). Ranks meet when these numbers
+  // change. UsageError on all ranks when they have other numbers. Grains, on which places depend as well, travel with the counts of every dispatch.
+  SymInt most(const SymInt& T, const SymInt& K, const SymInt& most_tokens) const;
 
   // The places of each rank, of which none has more than `most` tokens.
   static SymInt stride(const SymInt& most, int64_t grain);
   // At which of `room` ranges of places each of `ranges` ranges of tokens stands, ascending.
   static std::vector<int64_t> ranges_of_places(int64_t ranges, int64_t room);
+  // What is wrong with the grains of all ranks; "" if they are the same.
+  static std::string differing_grains(std::span<const int64_t> grains);
 
  private:
   const char* const dispatcher_;
@@ -47,7 +51,8 @@ class PlacesOfTokens {
   const std::vector<int64_t> ranges_;
 };
 
-// The place of the token of each row among those of all ranks, of which this one is number `rank`. Shapes: slot_of_row i64 [N] -> i64 [N].
-Tensor places_of_rows(const SlotOrder& order, int64_t rank, const SymInt& stride, int64_t grain);
+// The place of the token of each row among those of all ranks, of which this one is number `rank`. Shapes: slot_of_row i64 [N], grains i64 [W] of all ranks -> i64 [N].
+// UsageError unless the grains are the same.
+Tensor places_of_rows(const SlotOrder& order, const Tensor& grains_W, int64_t rank, const SymInt& stride, int64_t grain);
 
 }  // namespace tutti::parallel
