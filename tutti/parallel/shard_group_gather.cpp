@@ -2,6 +2,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tutti/autograd/tape.h"
 #include "tutti/ops/copy.h"
 #include "tutti/parallel/shard_group.h"
 #include "tutti/runtime/trace/trace_span.h"
