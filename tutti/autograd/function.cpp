@@ -1,6 +1,7 @@
 #include "tutti/autograd/function.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tutti/autograd/anomaly.h"
@@ -68,6 +69,9 @@ std::vector<Tensor> Function::apply(std::span<const Tensor> inputs) const {
   std::vector<Tensor> results;
   {
     const NoGradScope no_grad;
+    // Kernels of the backward name the lines of the forward, as those of ops do.
+    std::optional<SequenceScope> sequence;
+    if (records) sequence.emplace(static_cast<int64_t>(node->order.place[0]));
     results = definition_->forward(context, inputs);
   }
   for (size_t k = 0; k < results.size(); ++k) TUTTI_CHECK(results[k].defined(), "{}: result {} of {} is undefined; return tensors only", name, k, results.size());
