@@ -100,7 +100,7 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(embedding_bag_weights_backward); PROBE(expand); PROBE(expand_as); PROBE(expand_backward); PROBE(amax); PROBE(amin);
   PROBE(argmax); PROBE(argmin); PROBE(flip); PROBE(roll); PROBE(fma); PROBE(gather); PROBE(index_select); PROBE(fill_); PROBE(zero_);
   PROBE(int_mm); PROBE(layer_norm); PROBE(linear_cross_entropy); PROBE(linear_class_statistics);
-  PROBE(linear_cross_entropy_shard_backward); PROBE(matmul); PROBE(matmul_into); PROBE(matmul_sum); PROBE(bmm); PROBE(linear); PROBE(max_pool1d); PROBE(max_pool2d);
+  PROBE(linear_cross_entropy_shard_backward); PROBE(matmul); PROBE(matmul_into); PROBE(matmul_sum); PROBE(matmul_sum_into); PROBE(bmm); PROBE(linear); PROBE(max_pool1d); PROBE(max_pool2d);
   PROBE(max_pool3d); PROBE(max_pool1d_with_indices); PROBE(max_pool2d_with_indices); PROBE(max_pool3d_with_indices);
   PROBE(adaptive_max_pool1d); PROBE(adaptive_max_pool2d); PROBE(adaptive_max_pool3d); PROBE(adaptive_max_pool1d_with_indices);
   PROBE(adaptive_max_pool2d_with_indices); PROBE(adaptive_max_pool3d_with_indices); PROBE(max_unpool); PROBE(nonzero);
