@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "bench/collective_time.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/symm/allocation.h"
 #include "tutti/symm/ops/all_gather_matmul.h"
@@ -15,30 +16,9 @@ namespace {
 
 using comm::symm::TuningRow;
 using comm::symm::TuningTable;
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr int64_t kColumns = 64;  // of the matrix whose rows are gathered, and of the weight
-
-// Median over samples of about a millisecond, the slowest rank's.
-template <class Call>
-double time_us(comm::ProcessGroup& group, const Call& call) {
-  const auto time_of = [&](int64_t calls) {
-    group.barrier();
-    const auto begin = Clock::now();
-    for (int64_t i = 0; i < calls; ++i) call();
-    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / static_cast<double>(calls);
-  };
-  double once = time_of(3);
-  group.all_reduce_values<double>({&once, 1}, comm::ReduceKind::max);
-  const int64_t calls = std::clamp<int64_t>(static_cast<int64_t>(1000.0 / once), 1, 1000);
-  std::vector<double> samples;
-  for (int k = 0; k < 15; ++k) samples.push_back(time_of(calls));
-  std::sort(samples.begin(), samples.end());
-  double median = samples[samples.size() / 2];
-  group.all_reduce_values<double>({&median, 1}, comm::ReduceKind::max);
-  return median;
-}
 
 // The time of `op` with `nbytes` per rank; the table in use decides how.
 double time_op(comm::ProcessGroup& group, const std::string& op, int64_t nbytes) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "bench/collective_time.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/dist/redistribute.h"
@@ -13,29 +14,8 @@ namespace {
 
 using dist::Mesh;
 using dist::StepKind;
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kLargeBytes = 4 << 20;
-
-// Median over samples of about a millisecond, the slowest rank's.
-template <class Call>
-double time_us(comm::ProcessGroup& group, const Call& call) {
-  const auto time_of = [&](int64_t calls) {
-    group.barrier();
-    const auto begin = Clock::now();
-    for (int64_t i = 0; i < calls; ++i) call();
-    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / static_cast<double>(calls);
-  };
-  double once = time_of(3);
-  group.all_reduce_values<double>({&once, 1}, comm::ReduceKind::max);
-  const int64_t calls = std::clamp<int64_t>(static_cast<int64_t>(1000.0 / once), 1, 500);
-  std::vector<double> samples;
-  for (int k = 0; k < 15; ++k) samples.push_back(time_of(calls));
-  std::sort(samples.begin(), samples.end());
-  double median = samples[samples.size() / 2];
-  group.all_reduce_values<double>({&median, 1}, comm::ReduceKind::max);
-  return median;
-}
 
 struct Move {
   StepKind kind;
