@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "tutti/core/hash.h"
+
 namespace tutti::codegen::choice {
 namespace {
 
@@ -23,6 +25,15 @@ TEST(MemoTable, MakesAValueOnce) {
   EXPECT_EQ(table.get(key_of(1), [] { return 7; }), 7);
   EXPECT_EQ(table.get(key_of(1), [] { return 8; }), 7);
   EXPECT_EQ(table.find(key_of(1)), 7);
+}
+
+TEST(MemoTable, CallsWhoseHashesCollideHaveValuesOfTheirOwn) {
+  const CollidingHashesForTests colliding;
+  MemoTable<int> table(4);
+  for (int round = 0; round < 2; ++round) {
+    for (int m = 1; m <= 5; ++m) EXPECT_EQ(table.get(key_of(m), [m] { return m; }), m);
+  }
+  EXPECT_EQ(table.size(), 4);
 }
 
 TEST(MemoTable, ForgetsTheOldestBeyondItsCapacity) {

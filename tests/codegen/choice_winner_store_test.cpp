@@ -6,6 +6,7 @@
 
 #include "tests/support/temporary_folder.h"
 #include "tutti/codegen/choice/engine.h"
+#include "tutti/core/hash.h"
 
 namespace tutti::codegen::choice {
 namespace {
@@ -33,6 +34,18 @@ TEST(WinnerStore, BelongsToOneMachineAndVersion) {
   const TemporaryFolder folder;
   WinnerStore(folder / "cache", "machine, code 1").write(call_of(1), "tile 8");
   EXPECT_EQ(WinnerStore(folder / "cache", "machine, code 2").read(call_of(1)), std::nullopt);
+}
+
+// The names of files are hashes.
+TEST(WinnerStore, DoesNotTakeOneCallForAnotherOfTheSameFileName) {
+  const CollidingHashesForTests colliding;
+  const TemporaryFolder folder;
+  WinnerStore store(folder / "cache", "machine");
+  store.write(call_of(1), "tile 8");
+  EXPECT_EQ(store.read(call_of(2)), std::nullopt);
+  store.write(call_of(2), "tile 16");
+  EXPECT_EQ(store.read(call_of(1)), std::nullopt);
+  EXPECT_EQ(store.read(call_of(2)), "tile 16");
 }
 
 TEST(WinnerStore, IgnoresDamagedFilesAndWritesThemAnew) {

@@ -14,6 +14,7 @@
 #include "tutti/codegen/compiler_plugin.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 
 namespace tutti::codegen {
 namespace {
@@ -84,6 +85,19 @@ TEST_F(KernelCacheTest, TheNameForPeopleIsNotPartOfTheKey) {
   b.name = "another name";
   EXPECT_EQ(a.key(), b.key());
   EXPECT_NE(a.key(), adding(2).key());
+}
+
+// Hashes only say where to look.
+TEST_F(KernelCacheTest, KernelsWhoseHashesCollideAreTheirOwn) {
+  const CollidingHashesForTests colliding;
+  KernelCache first(options());
+  for (int round = 0; round < 2; ++round) {
+    for (const double number : {1.0, 2.0, 3.0}) EXPECT_EQ(result_of(first.get(adding(number), kTarget), 2), 2 + number);
+    EXPECT_NE(first.get(adding(1), CpuTarget::avx2).entry, first.get(adding(1), CpuTarget::avx512).entry);
+  }
+  EXPECT_EQ(first.statistics().compiled, 4);
+  EXPECT_EQ(entries().size(), 1u);  // the last one has replaced the others
+  for (const double number : {1.0, 2.0}) EXPECT_EQ(result_of(KernelCache(options()).get(adding(number), kTarget), 2), 2 + number);
 }
 
 TEST_F(KernelCacheTest, TargetsHaveEntriesOfTheirOwn) {

@@ -92,13 +92,32 @@ TEST_P(AttrsContract, ShardingRulesDoNotReadNumbersUnlessTheOpSaysSo) {
       Attrs changed = sample.attrs;
       for_each_field(*changed.type(), &changed, [&](const FieldRecord& f, void* at) {  // the bytes come first
         if (is_a<double>(f)) *static_cast<double*>(at) = value;
-        if (is_a<Scalar>(f)) *static_cast<Scalar*>(at) = Scalar(value);
+        if (!is_a<Scalar>(f)) return;
+        Scalar& scalar = *static_cast<Scalar*>(at);
+        scalar = scalar.kind() == Scalar::Kind::floating ? Scalar(value) : scalar.kind() == Scalar::Kind::boolean ? Scalar(value != 0) : Scalar(static_cast<int64_t>(value));
       });
       reads = reads || op.sharding({op, sample.inputs, changed}) != rule;
       EXPECT_EQ(changed.hash_of_layout(), sample.attrs.hash_of_layout()) << changed.to_string();
+      EXPECT_TRUE(changed.has_layout_of(sample.attrs)) << changed.to_string();
     }
   }
   EXPECT_EQ(reads, op.sharding_reads_numbers) << op.name;
+}
+
+// The dtype of a result follows from the kind of a scalar.
+TEST_P(AttrsContract, TheKindOfAScalarIsPartOfALayout) {
+  for (const Sample& sample : GetParam()->samples()) {
+    if (sample.attrs.empty()) continue;
+    Attrs changed = sample.attrs;
+    bool has_scalar = false;
+    for_each_field(*changed.type(), &changed, [&](const FieldRecord& f, void* at) {  // the bytes come first
+      if (!is_a<Scalar>(f)) return;
+      Scalar& scalar = *static_cast<Scalar*>(at);
+      scalar = scalar.kind() == Scalar::Kind::integer ? Scalar(1.5) : Scalar(1);
+      has_scalar = true;
+    });
+    EXPECT_EQ(changed.has_layout_of(sample.attrs), !has_scalar) << changed.to_string();
+  }
 }
 
 TEST_P(AttrsContract, EachNumberTellsCallsApart) {

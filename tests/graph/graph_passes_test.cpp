@@ -6,6 +6,7 @@
 #include "tests/graph/support/same.h"
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/core/hash.h"
 #include "tutti/graph/access.h"
 #include "tutti/graph/compile.h"
 #include "tutti/graph/passes/plan_memory.h"
@@ -102,6 +103,19 @@ TEST(MergeEqual, EqualCallsBecomeOne) {
   f(values({8, 8}, 1));
   EXPECT_EQ(f.statistics().last.merged, 1);
   EXPECT_EQ(f.statistics().last.calls, 1);
+}
+
+TEST(MergeEqual, CallsWhoseHashesCollideStayApart) {
+  const auto fn = [](const Tensor& x) {
+    const Tensor flipped = add(flip(x, {0}), add(flip(x, {0, 1}), flip(x, {1})));
+    const Tensor sums = add(sum(x, {.dims = {0}}), add(sum(x, {.dims = {1}}), sum(x)));
+    return add(mul(flipped, 2.0), add(mul(flipped, 3.0), add(mul(flipped, 2), sums)));
+  };
+  const Tensor x = values({4, 4}, 1), expected = fn(x);
+  const CollidingHashesForTests colliding;
+  const auto f = compile(fn);
+  graph_test::expect_same(f(x), expected);
+  EXPECT_EQ(f.statistics().last.merged, 0);
 }
 
 TEST(MergeEqual, AWriteBetweenKeepsThemApart) {

@@ -119,6 +119,19 @@ TEST_F(TokenCache, TokenizesAnewForAnotherTokenizer) {
   EXPECT_EQ(other.calls, 2);
 }
 
+// The names of cache files are hashes.
+TEST_F(TokenCache, IsNotTakenForThatOfOtherDataOfTheSameName) {
+  const CollidingHashesForTests colliding;
+  const std::vector<std::string> others = {folder.write("data/c.txt", "third"), folder.write("data/d.txt", "fourth one")};
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(text_of(open(tokenizer), 0), "first");
+    EXPECT_EQ(text_of(open_token_corpus(others, tokenizer, folder / "cache"), 0), "third");
+    EXPECT_EQ(text_of(open_token_corpus(std::vector{paths[0], others[1]}, tokenizer, folder / "cache"), 1), "fourth one");
+    EXPECT_EQ(open_token_corpus(paths, tokenizer, folder / "cache", {.section_nbytes = 64}).document_count(), 2);
+  }
+  EXPECT_EQ(cache_file_count(), 1);
+}
+
 TEST_F(TokenCache, RewritesADamagedOrShortenedFile) {
   open(tokenizer);
   const std::string whole = read_whole_file(cache_file());
@@ -163,12 +176,15 @@ TEST_F(TokenCache, GoesOnWithoutAFolderThatCannotBe) {
 TEST_F(TokenCache, TokenizesAnewWhereAForgedFileLeadsOutside) {
   open(tokenizer);
   const std::string name = "cache/" + fs::path(cache_file()).filename().string(), whole = read_whole_file(cache_file());
-  constexpr size_t kHeader = 48, kChecksum = 40, kOffsets = 3 * 8;  // two documents
+  constexpr size_t kHeader = 48, kLabelNbytes = 16, kChecksum = 40, kOffsets = 3 * 8;  // two documents
   const auto forge = [&](size_t at, auto value) {
     std::string bytes = whole;
     std::memcpy(bytes.data() + kHeader + at, &value, sizeof value);
-    const std::string_view body = std::string_view(bytes).substr(kHeader);
-    const uint64_t checksum = hash64(body.substr(kOffsets), hash64(body.substr(0, kOffsets)));
+    uint64_t label_nbytes = 0;
+    std::memcpy(&label_nbytes, bytes.data() + kLabelNbytes, sizeof label_nbytes);
+    const std::string_view body = std::string_view(bytes).substr(kHeader), label = body.substr(body.size() - label_nbytes);
+    const std::string_view tokens = body.substr(kOffsets, body.size() - label_nbytes - kOffsets);
+    const uint64_t checksum = hash64(label, hash64(tokens, hash64(body.substr(0, kOffsets))));
     std::memcpy(bytes.data() + kChecksum, &checksum, sizeof checksum);
     return bytes;
   };

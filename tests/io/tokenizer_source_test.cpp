@@ -7,6 +7,7 @@
 #include "tests/io/support/sample_text.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 #include "tutti/io/bpe_tokenizer.h"
 
 namespace tutti {
@@ -41,6 +42,14 @@ TEST_F(TokenizerSource, LearnsAndKeepsAVocabulary) {
   const std::string written = testing::read_whole_file(kept_file());
   EXPECT_EQ(open("bpe:300")->fingerprint(), learned->fingerprint());
   EXPECT_EQ(testing::read_whole_file(kept_file()), written);
+}
+
+// The names of cache files are hashes.
+TEST_F(TokenizerSource, DoesNotTakeOneVocabularyForAnotherOfTheSameName) {
+  const CollidingHashesForTests colliding;
+  for (int round = 0; round < 2; ++round) {
+    for (const int64_t size : {300, 301, 310}) EXPECT_EQ(open("bpe:" + std::to_string(size))->vocab_size(), size);
+  }
 }
 
 TEST_F(TokenizerSource, LearnsTheSameWithoutACache) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <set>
 
 #include "tests/support/message_of.h"
 #include "tutti/core/sym_graph.h"
@@ -130,6 +131,27 @@ TEST(Attrs, DoNotCompareWhatLiesBetweenTheirFields) {
   }
   EXPECT_TRUE(made[0] == made[1]);
   EXPECT_EQ(made[0].hash(), made[1].hash());
+}
+
+// Numbers such as 1 in a list of one cancelled its size.
+TEST(Attrs, SmallListsHaveHashesOfTheirOwn) {
+  std::set<uint64_t> hashes;
+  int64_t lists = 0;
+  const auto add = [&](const Dims& dims) {
+    Everything a = example();
+    a.dims = dims;
+    hashes.insert(Attrs::of(a).hash());
+    ++lists;
+  };
+  add({});
+  for (int64_t i = -2; i < 4; ++i) {
+    add({i});
+    for (int64_t k = -2; k < 4; ++k) {
+      add({i, k});
+      for (int64_t m = -2; m < 4; ++m) add({i, k, m});
+    }
+  }
+  EXPECT_EQ(std::ssize(hashes), lists);
 }
 
 TEST(Attrs, DoNotCompareElementsBehindTheEndOfAList) {

@@ -1,4 +1,4 @@
-// The identity of a kernel: 128-bit hash of everything that determines its machine code.
+// Where caches look for a kernel: a 128-bit hash of everything that determines its machine code. They compare the text itself as well.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,6 @@ struct CacheKey {
   uint64_t high = 0, low = 0;
   bool operator==(const CacheKey&) const = default;
   std::string hex() const;
-};
-
-struct CacheKeyHash {
-  size_t operator()(const CacheKey& key) const { return static_cast<size_t>(key.low); }
 };
 
 // `spec_key` is KernelSpec::key().

@@ -10,13 +10,13 @@
 
 namespace tutti::codegen {
 
-KernelCache::Slot& KernelCache::slot(const CacheKey& key) {
+KernelCache::Slot& KernelCache::slot(const NameView& name) {
   {
     const std::shared_lock guard(mutex_);
-    if (const auto it = slots_.find(key); it != slots_.end()) return *it->second;
+    if (const auto it = slots_.find(name); it != slots_.end()) return *it->second;
   }
   const std::unique_lock guard(mutex_);
-  std::unique_ptr<Slot>& made = slots_[key];
+  std::unique_ptr<Slot>& made = slots_[Name(name)];
   if (!made) made = std::make_unique<Slot>();
   return *made;
 }
@@ -30,8 +30,8 @@ const Kernel& KernelCache::get(const KernelSpec& spec, CpuTarget target) {
 
 const Kernel& KernelCache::get(std::string_view spec_key, const std::string& name, CpuTarget target,
                                FunctionRef<std::string()> compile) {
-  const CacheKey key = cache_key(spec_key, target);
-  Slot& place = slot(key);
+  const NameView view{.spec_key = spec_key, .target = target};
+  Slot& place = slot(view);
   if (const Kernel* kernel = place.ready.load(std::memory_order_acquire)) {
     memory_hits_.fetch_add(1, std::memory_order_relaxed);
     return *kernel;
@@ -41,7 +41,7 @@ const Kernel& KernelCache::get(std::string_view spec_key, const std::string& nam
     memory_hits_.fetch_add(1, std::memory_order_relaxed);
     return *place.kernel;
   }
-  place.kernel = std::make_unique<const Kernel>(make({key, spec_key, target, 0}, name, compile));
+  place.kernel = std::make_unique<const Kernel>(make({view.hash, spec_key, target, 0}, name, compile));
   place.ready.store(place.kernel.get(), std::memory_order_release);
   return *place.kernel;
 }

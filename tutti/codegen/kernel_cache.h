@@ -33,12 +33,34 @@ class KernelCache {
     std::atomic<const Kernel*> ready = nullptr;
   };
 
-  Slot& slot(const CacheKey& key);
+  // A kernel by all that determines its machine code.
+  struct NameView {
+    std::string_view spec_key;
+    CpuTarget target;
+    CacheKey hash = cache_key(spec_key, target);
+  };
+  struct Name {
+    explicit Name(const NameView& view) : spec_key(view.spec_key), target(view.target), hash(view.hash) {}
+    std::string spec_key;
+    CpuTarget target;
+    CacheKey hash;
+  };
+  // Not noexcept on purpose: the table then keeps the hash beside each entry.
+  struct HashOfName {
+    using is_transparent = void;
+    size_t operator()(const auto& name) const { return static_cast<size_t>(name.hash.low); }
+  };
+  struct EqualNames {
+    using is_transparent = void;
+    bool operator()(const auto& a, const auto& b) const { return a.hash == b.hash && a.target == b.target && a.spec_key == b.spec_key; }
+  };
+
+  Slot& slot(const NameView& name);
   Kernel make(CacheEntryName entry, const std::string& name, FunctionRef<std::string()> compile);
 
   DiskCache disk_;
   mutable std::shared_mutex mutex_;  // of slots_
-  std::unordered_map<CacheKey, std::unique_ptr<Slot>, CacheKeyHash> slots_;
+  std::unordered_map<Name, std::unique_ptr<Slot>, HashOfName, EqualNames> slots_;
   std::atomic<int64_t> memory_hits_ = 0;
   mutable std::mutex statistics_mutex_;
   CacheStatistics statistics_;  // all but memory_hits

@@ -1,6 +1,7 @@
 #include "tutti/dist/op_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <map>
 #include <mutex>
@@ -390,6 +391,7 @@ namespace {
 
 struct OwnRules {
   std::mutex mutex;
+  std::atomic<uint64_t> version = 0;
   std::map<const OpDef*, ShardingFunction> rules;
 };
 OwnRules& own_rules() {
@@ -404,7 +406,10 @@ void register_sharding(const OpDef& op, ShardingFunction rule) {
   const std::lock_guard lock(own.mutex);
   if (rule) own.rules[&op] = std::move(rule);
   else own.rules.erase(&op);
+  own.version.fetch_add(1, std::memory_order_release);
 }
+
+uint64_t sharding_rules_version() { return own_rules().version.load(std::memory_order_acquire); }
 
 namespace {
 

@@ -45,9 +45,11 @@ struct LayoutQuery {
 };
 
 // From now on the rule of calls of `op` is what `rule` returns, in the notation of docs/sharding_rules.md; null: the op's own again. For the
-// process; call it before the op is used on distributed tensors. UsageError from those calls where the text is no rule.
+// process. UsageError from those calls where the text is no rule.
 using ShardingFunction = std::function<std::string(const OpCall&)>;
 void register_sharding(const OpDef& op, ShardingFunction rule);
+// Changes with every register_sharding(): plans made by other rules hold no longer.
+uint64_t sharding_rules_version();
 // Whether the op has a rule, of its own or registered.
 bool has_sharding(const OpDef& op);
 // The rule of a call; that of an op that has none keeps all of its tensors whole.

@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <deque>
-#include <mutex>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "tutti/autograd/anomaly.h"
 #include "tutti/autograd/tape.h"
+#include "tutti/codegen/contraction_tree.h"
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/joint_op.h"
+#include "tutti/dist/plan_table.h"
 #include "tutti/graph/held_wrappers.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
@@ -25,6 +23,7 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/sum_to.h"
 #include "tutti/ops/where.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
@@ -34,59 +33,7 @@ namespace {
 
 thread_local bool strict_placement = false, implicit_replication = false;
 
-// A call by what its plan depends on.
-struct CallKey {
-  const OpDef* op;
-  uint64_t attrs;
-  uint32_t modes;
-  std::vector<uint32_t> specs;
-};
-
-struct PlannedCall {
-  CallKey key;
-  std::weak_ptr<const DeviceMesh> mesh;
-  OpPlan plan;
-};
-
-// The plans of a rank; the oldest goes when a new one finds no room.
-class Plans {
- public:
-  using Ids = std::span<const uint32_t>;
-
-  std::shared_ptr<const PlannedCall> find(uint64_t hash, const OpDef& op, uint64_t attrs, uint32_t modes, Ids specs) {
-    const std::lock_guard lock(mutex_);
-    const auto it = by_hash_.find(hash);
-    if (it == by_hash_.end()) return nullptr;
-    const CallKey& key = it->second->key;
-    return key.op == &op && key.attrs == attrs && key.modes == modes && std::equal(specs.begin(), specs.end(), key.specs.begin(), key.specs.end()) ? it->second : nullptr;
-  }
-  void put(uint64_t hash, std::shared_ptr<const PlannedCall> plan) {
-    const std::lock_guard lock(mutex_);
-    ++made_;
-    if (by_hash_.insert_or_assign(hash, std::move(plan)).second) order_.push_back(hash);
-    if (order_.size() <= kMostPlans) return;
-    by_hash_.erase(order_.front());
-    order_.pop_front();
-  }
-  PlanCounts counts() {
-    const std::lock_guard lock(mutex_);
-    return {static_cast<int64_t>(by_hash_.size()), made_};
-  }
-  // Whether this op has been warned about.
-  bool is_new_warning(const OpDef& op) {
-    const std::lock_guard lock(mutex_);
-    return warned_.insert({&op, true}).second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<uint64_t, std::shared_ptr<const PlannedCall>> by_hash_;
-  std::deque<uint64_t> order_;
-  std::unordered_map<const OpDef*, bool> warned_;
-  int64_t made_ = 0;
-};
-
-Plans& plans() { return RankContext::current().slot<Plans>(); }
+PlanTable& plans() { return RankContext::current().slot<PlanTable>(); }
 
 // The inputs of one call: their parts and specs, without heap memory for the usual number.
 class Operands {
@@ -164,8 +111,6 @@ const DTensorSpec* wanted_layout(const OpCall& call, const Operands& operands) {
   return nullptr;
 }
 
-uint32_t modes_here() { return static_cast<uint32_t>(numerics_mode() == NumericsMode::strict) | static_cast<uint32_t>(strict_placement) << 1; }
-
 std::string cheapest_moves(const OpCall& call, const Operands& operands, const OpPlan& plan) {
   std::string text;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
@@ -175,7 +120,7 @@ std::string cheapest_moves(const OpCall& call, const Operands& operands, const O
   return fmt::format("{}: {}", call.op.name, text);
 }
 
-std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, const DTensorSpec* wanted, std::span<const uint64_t> symbols, CallKey key) {
+std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, const DTensorSpec* wanted, std::span<const uint64_t> symbols) {
   const OpDef& op = call.op;
   const DeviceMesh& mesh = operands.mesh();
   TUTTI_CHECK(!op.resizes && std::all_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b < 0; }),
@@ -196,7 +141,6 @@ std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands&
                                  describe_call(call, mesh), candidates.rule, reasons));
   }
   auto planned = std::make_shared<PlannedCall>();
-  planned->key = std::move(key);
   planned->mesh = operands.shared_mesh();
   planned->plan = plan_op(query, candidates, mesh);
   const bool only_replicates = candidates.rows.size() == 1 && planned->plan.moves;
@@ -291,18 +235,14 @@ class DTensorStage final : public Stage {
 
   static void compute_in_parts(const OpCall& call, const AsWritten& written, std::span<Tensor> outputs) {
     const Operands operands(call);
-    uint64_t attrs = call.op.sharding_reads_numbers ? call.attrs.hash() : call.attrs.hash_of_layout();
     const DTensorSpec* wanted = wanted_layout(call, operands);
     const std::vector<uint64_t> symbols = symbols_of(written);
-    // The plan of a call with symbols is its own.
-    if (!symbols.empty()) attrs = mix_hash(attrs, hash64(symbols.data(), symbols.size() * sizeof symbols[0], 0));
-    const uint32_t modes = modes_here() | (wanted == nullptr ? 0 : (wanted->id() + 1) << 2);
-    uint64_t hash = mix_hash(mix_hash(reinterpret_cast<uintptr_t>(&call.op), attrs), modes);
-    for (const uint32_t id : operands.ids()) hash = mix_hash(hash, id);
-    std::shared_ptr<const PlannedCall> planned = plans().find(hash, call.op, attrs, modes, operands.ids());
-    if (planned == nullptr || planned->mesh.expired()) {
-      planned = make_plan(call, operands, wanted, symbols, {&call.op, attrs, modes, {operands.ids().begin(), operands.ids().end()}});
-      plans().put(hash, planned);
+    const PlanQuery query{.op = call.op, .attrs = call.attrs, .specs = operands.ids(), .wanted = wanted, .symbols = symbols, .strict = numerics_mode() == NumericsMode::strict,
+                          .strict_placement = strict_placement, .token_grain = token_grain(), .contraction_leaf = codegen::contraction_leaf()};
+    std::shared_ptr<const PlannedCall> planned = plans().find(query);
+    if (planned == nullptr) {
+      planned = make_plan(call, operands, wanted, symbols);
+      plans().put(query, planned);
     }
     if (written.is_symbolic()) check_cut_dims(call, written, planned->plan);
     run(call, written, operands, planned->plan, outputs);
@@ -450,6 +390,6 @@ std::string describe_call(const OpCall& call, const DeviceMesh& mesh) {
   return fmt::format("{}({}) on {}", call.op.name, inputs, mesh.to_string());
 }
 
-PlanCounts plan_counts() { return plans().counts(); }
+PlanCounts plan_counts() { return {plans().size(), plans().made()}; }
 
 }  // namespace tutti::dist

@@ -12,7 +12,7 @@ namespace tutti::io {
 
 namespace fs = std::filesystem;
 
-uint64_t data_key(std::span<const std::string> files, const TextSourceOptions& options) {
+std::string data_label(std::span<const std::string> files, const TextSourceOptions& options) {
   std::string text = fmt::format("{} {}\n", options.large_file_nbytes, options.section_nbytes);
   for (const std::string& file : files) {
     struct stat status{};
@@ -21,7 +21,9 @@ uint64_t data_key(std::span<const std::string> files, const TextSourceOptions& o
     text += fmt::format("{} {} {} {} {} {} {}\n", fs::absolute(file).lexically_normal().string(), status.st_size,
                         status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec, status.st_ino);
   }
-  return hash64(text);
+  return text;
 }
+
+std::string data_file_name(std::string_view prefix, std::string_view label, std::string_view suffix) { return fmt::format("{}{:016x}{}", prefix, place_of(hash64(label)), suffix); }
 
 }  // namespace tutti::io

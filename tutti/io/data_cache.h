@@ -1,18 +1,22 @@
-// Shared by the caches of prepared data: keys derived from the data files, and how long one process waits for another.
+// Shared by the caches of prepared data: labels derived from the data files, and how long one process waits for another.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <string>
 
 #include "tutti/io/text_source.h"
 
 namespace tutti::io {
 
-// A key that changes when the path, size, modification time or inode change time of a file of the list changes, or when the files
-// are divided into documents differently.
-uint64_t data_key(std::span<const std::string> files, const TextSourceOptions& options);
+// A text that changes when the path, size, modification time or inode change time of a file of the list changes, or when the files
+// are divided into documents differently. Cache files hold it and are used where all of it is equal.
+std::string data_label(std::span<const std::string> files, const TextSourceOptions& options);
+// The name of the cache file that holds `label`: the files of several labels may have one name, and then replace each other.
+std::string data_file_name(std::string_view prefix, std::string_view label, std::string_view suffix = "");
 
 // Tokens and tokenizers are prepared under one lock of the cache folder, because the ranks of a run start together and need the
 // same files.

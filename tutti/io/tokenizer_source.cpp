@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/bpe_trainer.h"
 #include "tutti/io/byte_tokenizer.h"
@@ -42,9 +41,8 @@ std::unique_ptr<Tokenizer> open_bpe(int64_t vocab_size, std::span<const std::str
                                     const TextSourceOptions& options) {
   const SealedCache cache(folder);
   if (!cache.is_usable()) return learn(vocab_size, paths, options);
-  const uint64_t key = hash64(fmt::format("{} {}", kTrainerVersion, vocab_size),
-                              io::data_key(expand_text_paths(paths), options));
-  const std::string name = fmt::format("{}{:016x}", kPrefix, key), label = fmt::format("tokenizer {} {:016x}", kTrainerVersion, key);
+  const std::string label = fmt::format("tokenizer {} of {} tokens from\n{}", kTrainerVersion, vocab_size, io::data_label(expand_text_paths(paths), options));
+  const std::string name = io::data_file_name(kPrefix, label);
   const auto kept = [&]() -> std::unique_ptr<Tokenizer> {
     try {
       const std::optional<std::string> json = cache.read(name, label, kLargestFile);

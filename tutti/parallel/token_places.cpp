@@ -17,16 +17,15 @@ SymInt TokenPlaces::most(const SymInt& T, const SymInt& K, const SymInt& most_to
   const SymInt most = max_tokens_ > 0 ? SymInt(max_tokens_) : most_tokens;
   TUTTI_CHECK(T <= most, "{}: {} tokens, and max_tokens is {}", dispatcher_, T, most);
   // Without a common numbering, rows would come to experts of others.
-  const int64_t sizes[] = {most.value(), K.value(), experts_};
-  const uint64_t key = hash64(sizes, sizeof sizes, 1);
-  if (key == agreed_) return most;
+  const std::array<int64_t, 3> sizes{most.value(), K.value(), experts_};
+  if (sizes == agreed_) return most;
   try {
-    group_->barrier({.agreement = key});
+    group_->barrier({.agreement = hash64(sizes.data(), sizeof sizes, 1)});
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("{}: rank {} of group '{}' has at most {} tokens with {} experts each, of {}, and others have other numbers; give all ranks as many "
                                  "tokens, or set max_tokens: {}", dispatcher_, group_->rank(), group_->name(), most, K, experts_, error.what()));
   }
-  agreed_ = key;
+  agreed_ = sizes;
   return most;
 }
 

@@ -1,6 +1,7 @@
 // TokenPlaces: the common numbering of the tokens of ranks that divide experts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -37,7 +38,7 @@ class TokenPlaces {
   const char* const dispatcher_;
   const std::shared_ptr<comm::ProcessGroup> group_;
   const int64_t experts_, max_tokens_;
-  mutable uint64_t agreed_ = 0;  // what the ranks have said last
+  mutable std::array<int64_t, 3> agreed_ = {-1, -1, -1};  // what the ranks have said last: the most tokens, experts of each, experts
 };
 
 // Where the tokens of one rank stand, of `stride` places in ranges of `grain`.

@@ -64,7 +64,7 @@ uint64_t Signature::hash() const {
     value = hash64(step.op, value);
     value = hash64(step.tensors.data(), step.tensors.size() * sizeof(TensorSignature), value);
   }
-  return value;
+  return place_of(value);
 }
 
 std::string Signature::key() const {

@@ -144,7 +144,7 @@ void MessageRound::compare() {
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
     const RoundHead& head = round_head(peers_[static_cast<size_t>(p)].heads.front());
-    same &= head.fingerprint == fingerprint_ && head.record.same_sizes == call_->same_sizes;
+    same &= head.fingerprint == fingerprint_ && head.record.same_sizes == call_->same_sizes && !differing_field(head.record, *call_);
   }
   if (!same) {
     std::vector<CallRecord> records;

@@ -3,19 +3,21 @@
 #include <algorithm>
 #include <map>
 
+#include "tutti/core/hash.h"
+
 namespace tutti::graph {
 namespace {
 
 uint64_t hash_of(const Node& node) {
   uint64_t h = reinterpret_cast<uintptr_t>(node.op) ^ node.origin.region;
-  const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull; h ^= h >> 29; };
+  const auto mix = [&](uint64_t v) { h = mix_hash(h, v); };
   mix(node.attrs.hash());
   for (const Value& v : node.inputs) {
     mix(static_cast<uint64_t>(v.buffer) << 32 | static_cast<uint64_t>(static_cast<uint32_t>(v.version)));
     mix(static_cast<uint64_t>(v.offset));
     for (const int64_t n : v.sizes) mix(static_cast<uint64_t>(n));
   }
-  return h;
+  return place_of(h);
 }
 
 bool is_same_call(const Node& a, const Node& b) {

@@ -56,14 +56,15 @@ struct AttrsType {
   std::string_view name() const;  // without namespaces
 };
 
-// The fields that a hash reads.
+// The fields that a hash or a comparison reads.
 enum class HashedFields : uint8_t {
   all,
   rules,   // rules and output dtypes: what the code of a kernel depends on
-  layout,  // all but random keys and floating numbers, which no sharding rule reads unless its op says so (OpDef::sharding_reads_numbers)
+  layout,  // all but random keys and the values of floating numbers and scalars, which no sharding rule reads unless its op says so
+           // (OpDef::sharding_reads_numbers). The kind of a scalar counts, because the dtype of a result follows from it.
 };
 uint64_t hash_fields(const AttrsType& type, const void* attrs, HashedFields which);
-bool equal_fields(const AttrsType& type, const void* a, const void* b);
+bool equal_fields(const AttrsType& type, const void* a, const void* b, HashedFields which = HashedFields::all);
 
 namespace attrs_detail {
 

@@ -62,9 +62,10 @@ struct FieldType {
   bool is_enum = false;  // parse() accepts a few values only
 };
 
+// The hash of a sequence whose hash is `h` and then `v`. An odd constant is added first, so that small numbers do not cancel each other.
 inline uint64_t mix_hash(uint64_t h, uint64_t v) {
-  h = (h ^ v) * 0x9E3779B97F4A7C15ull;
-  return h ^ h >> 29;
+  h = ((h + 0x9E3779B97F4A7C15ull) ^ v) * 0xD6E8FEB86659FD93ull;
+  return h ^ h >> 32;
 }
 
 template <class T>

@@ -1,6 +1,8 @@
 #include "tutti/ops/engine/attrs.h"
 
+#include "tutti/core/hash.h"
 #include "tutti/ops/random_key.h"
+#include "tutti/ops/scalar.h"
 
 namespace tutti {
 
@@ -100,27 +102,40 @@ void visit_keys_of(const AttrsType& type, void* attrs, FunctionRef<void(RandomKe
 
 }  // namespace
 
-static bool is_hashed(const FieldRecord& f, HashedFields which) {
+namespace {
+
+bool is_read(const FieldRecord& f, HashedFields which) {
   switch (which) {
     case HashedFields::all: return true;
     case HashedFields::rules: return f.kind == FieldKind::rule || f.kind == FieldKind::output_dtype;
-    case HashedFields::layout: return f.kind != FieldKind::random_key && f.type != &field_types::kDouble && f.type != &field_types::kScalar;
+    case HashedFields::layout: return f.kind != FieldKind::random_key && f.type != &field_types::kDouble;
   }
   return true;
 }
+
+// Whether no more than the kind of a scalar is read.
+bool reads_kind(const FieldRecord& f, HashedFields which) { return which == HashedFields::layout && f.type == &field_types::kScalar; }
+uint64_t kind_in(const FieldRecord& f, const void* attrs) { return static_cast<uint64_t>(static_cast<const Scalar*>(f.in(attrs))->kind()); }
+
+}  // namespace
 
 uint64_t hash_fields(const AttrsType& type, const void* attrs, HashedFields which) {
   uint64_t h = type.fields.size();
   for (const FieldRecord& f : type.fields) {
     if (f.kind == FieldKind::nested) h = mix_hash(h, hash_fields(*f.type->nested, f.in(attrs), which));
-    else if (is_hashed(f, which)) h = mix_hash(h, hash_value(*f.type, f.in(attrs)));
+    else if (reads_kind(f, which)) h = mix_hash(h, kind_in(f, attrs));
+    else if (is_read(f, which)) h = mix_hash(h, hash_value(*f.type, f.in(attrs)));
   }
   return h;
 }
 
-bool equal_fields(const AttrsType& type, const void* a, const void* b) {
+bool equal_fields(const AttrsType& type, const void* a, const void* b, HashedFields which) {
   for (const FieldRecord& f : type.fields) {
-    if (!equal_values(*f.type, f.in(a), f.in(b))) return false;
+    bool equal = true;
+    if (f.kind == FieldKind::nested) equal = equal_fields(*f.type->nested, f.in(a), f.in(b), which);
+    else if (reads_kind(f, which)) equal = kind_in(f, a) == kind_in(f, b);
+    else if (is_read(f, which)) equal = equal_values(*f.type, f.in(a), f.in(b));
+    if (!equal) return false;
   }
   return true;
 }
@@ -158,9 +173,10 @@ Attrs Attrs::from_text(const AttrsType& type, std::string_view text, std::string
 
 bool operator==(const Attrs& a, const Attrs& b) { return a.type_ == b.type_ && (a.type_ == nullptr || equal_fields(*a.type_, a.bytes_, b.bytes_)); }
 
-uint64_t Attrs::hash() const { return type_ == nullptr ? 0 : hash_fields(*type_, bytes_, HashedFields::all); }
-uint64_t Attrs::hash_of_layout() const { return type_ == nullptr ? 0 : hash_fields(*type_, bytes_, HashedFields::layout); }
-uint64_t Attrs::rules_hash() const { return hash_fields(*type_, bytes_, HashedFields::rules); }
+uint64_t Attrs::hash() const { return type_ == nullptr ? 0 : place_of(hash_fields(*type_, bytes_, HashedFields::all)); }
+uint64_t Attrs::hash_of_layout() const { return type_ == nullptr ? 0 : place_of(hash_fields(*type_, bytes_, HashedFields::layout)); }
+uint64_t Attrs::rules_hash() const { return place_of(hash_fields(*type_, bytes_, HashedFields::rules)); }
+bool Attrs::equal_in(const Attrs& other, HashedFields which) const { return equal_fields(*type_, bytes_, other.bytes_, which); }
 
 bool Attrs::set_output_dtype(DType dtype) {
   bool found = false;

@@ -56,9 +56,12 @@ class Attrs {
   uint64_t hash() const;
   // The hash of rules and output dtypes only (see Recipe::variant); 0 when there are none.
   uint64_t hash_of_rules() const { return type_ == nullptr || !type_->has_rules ? 0 : rules_hash(); }
+  // Whether rules and output dtypes are equal, in attrs of one type.
+  bool has_rules_of(const Attrs& other) const { return type_ == other.type_ && (type_ == nullptr || !type_->has_rules || equal_in(other, HashedFields::rules)); }
 
-  // The hash of what a sharding rule may depend on (HashedFields::layout).
+  // The hash of what a sharding rule may depend on (HashedFields::layout), and whether that is equal.
   uint64_t hash_of_layout() const;
+  bool has_layout_of(const Attrs& other) const { return type_ == other.type_ && (type_ == nullptr || equal_in(other, HashedFields::layout)); }
   // Sets the dtype of the results, in attrs that have one; returns whether they do.
   bool set_output_dtype(DType dtype);
 
@@ -69,6 +72,7 @@ class Attrs {
 
  private:
   uint64_t rules_hash() const;
+  bool equal_in(const Attrs& other, HashedFields which) const;
   void refuse(const AttrsType& expected) const;  // throws InternalError, as these attrs are of another type
 
   alignas(8) std::byte bytes_[kCapacity];

@@ -1,5 +1,8 @@
 #include "tutti/ops/engine/recipe_kernel.h"
 
+#include <memory>
+
+#include "tutti/core/hash.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/kernel_trace.h"
 
@@ -48,7 +51,7 @@ void RecipeBuilder::out(Expr value) { results.push_back(value); }
 size_t KernelKey::hash() const {
   uint64_t h = reinterpret_cast<uintptr_t>(op) ^ variant * 0x9E3779B97F4A7C15ull ^ static_cast<uint64_t>(kind);
   for (size_t i = 0; i < count; ++i) h = (h ^ operands[i]) * 0x9E3779B97F4A7C15ull;
-  return h >> 40;
+  return static_cast<size_t>(place_of(h >> 40));
 }
 
 KernelKey key_of(const OpCall& call, LoopKind kind) {
@@ -111,15 +114,21 @@ CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, con
 
 }  // namespace
 
-// A small table per thread answers without locks.
+// A small table per thread answers without locks. Where an op's own variant does not say it all, the key holds no more than a hash of the
+// attrs that are rules, so these are compared as well.
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
   struct Entry {
     KernelKey key{};
     CallKernel made{};
+    std::unique_ptr<const Attrs> attrs = nullptr;  // where they are part of the key
   };
   thread_local std::array<Entry, 1024> table;
   Entry& entry = table[key.hash() % table.size()];
-  if (entry.made.kernel == nullptr || !(entry.key == key)) entry = {key, build_kernel(call, outputs, key)};
+  if (entry.made.kernel == nullptr || !(entry.key == key) || (entry.attrs != nullptr && !call.attrs.has_rules_of(*entry.attrs))) {
+    entry = {key, build_kernel(call, outputs, key)};
+    const bool has_rules = call.attrs.type() != nullptr && call.attrs.type()->has_rules;
+    if (call.op.recipe.variant == nullptr && has_rules) entry.attrs = std::make_unique<const Attrs>(call.attrs);
+  }
   KernelTrace::note(*entry.made.trace);
   return *entry.made.kernel;
 }
