@@ -1,5 +1,7 @@
 // Sequences of calls that differ in one small argument. Plans, kernels and specs are kept by what a call is: a call that were taken for one like
 // it would have that one's result. The tests run while all hashes collide, so that only whole keys tell calls apart.
+#include <fmt/ranges.h>
+
 #include <random>
 
 #include "tests/dtensor/support/mesh_ranks.h"
@@ -183,19 +185,21 @@ TEST_P(NearCalls, HaveResultsOfTheirOwnInCompiledFunctions) {
   const CollidingHashesForTests colliding;
   on_mesh(GetParam(), [](const Mesh& mesh) {
     const Tensor plain = sample({4, 6});
-    const auto fn = compile([](const Tensor& t, int64_t dim, double factor, bool keepdim, const Dims& dims) {
-      return add(mul(softmax(t, dim), factor), sum(flip(t, dims), {.dims = {static_cast<int>(dim)}, .keepdim = keepdim}));
-    }, {.recompile_limit = 1000});
+    const auto eager = [](const Tensor& t, int64_t dim, double factor, bool keepdim, const std::vector<int64_t>& flipped) {
+      return add(mul(softmax(t, dim), factor), sum(flip(t, Dims(flipped)), {.dims = {dim}, .keepdim = keepdim}));
+    };
+    const auto fn = compile(eager, {.recompile_limit = 1000});
     const Tensor x = distribute_tensor(plain, mesh, {}, {.src_data_rank = -1});
-    const auto expected = [&](int64_t dim, double factor, bool keepdim, const Dims& dims) {
-      return add(mul(softmax(plain, dim), factor), sum(flip(plain, dims), {.dims = {static_cast<int>(dim)}, .keepdim = keepdim}));
+    const auto check = [&](int64_t dim, double factor, bool keepdim, const std::vector<int64_t>& flipped) {
+      require_none(difference(full_tensor(fn(x, dim, factor, keepdim, flipped)), eager(plain, dim, factor, keepdim, flipped)),
+                   fmt::format("dim {}, factor {}, kept {}, flipped [{}]", dim, factor, keepdim, fmt::join(flipped, ", ")));
     };
     for (int round = 0; round < 2; ++round) {
-      for (const Dims& dims : {Dims{}, Dims{1}, Dims{0, 1}, Dims{1, 0}, Dims{0}}) {
+      for (const std::vector<int64_t>& flipped : std::vector<std::vector<int64_t>>{{}, {1}, {0, 1}, {1, 0}, {0}}) {
         for (const double factor : {0.0, -0.0, 1.0, 2.0}) {
-          require_none(difference(full_tensor(fn(x, 0, factor, false, dims)), expected(0, factor, false, dims)), fmt::format("dim 0, {}, {}", factor, dims));
-          require_none(difference(full_tensor(fn(x, 0, factor, true, dims)), expected(0, factor, true, dims)), fmt::format("dim 0 kept, {}, {}", factor, dims));
-          require_none(difference(full_tensor(fn(x, 1, factor, true, dims)), expected(1, factor, true, dims)), fmt::format("dim 1 kept, {}, {}", factor, dims));
+          check(0, factor, false, flipped);
+          check(0, factor, true, flipped);
+          check(1, factor, true, flipped);
         }
       }
     }
