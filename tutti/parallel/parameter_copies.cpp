@@ -21,7 +21,7 @@ int64_t page_bytes_of(const ParameterCopies::Sizes& p) { return p.memory.defined
 }  // namespace
 
 bool shares_memory(const comm::ProcessGroup& group) {
-  const std::string_view transport = group.backend(DeviceKind::cpu).name();
+  const std::string transport = group.backend(DeviceKind::cpu).name();
   return group.size() > 1 && (transport == "shm" || transport == "threads");
 }
 

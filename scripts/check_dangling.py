@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Finds views, spans and references that outlive the temporary they were bound to, which g++ 12 does not report.
+
+Reads every file of the library and the program as clang 19 does (which CI installs, see packages.txt), with the options of a
+configured build, and exits with 1 if there is such a place or a file cannot be read. Takes some minutes.
+
+    cmake --preset release && scripts/check_dangling.py [build/release] [--tests]
+"""
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+CHECKS = ["dangling", "dangling-gsl", "dangling-field", "dangling-initializer-list", "dangling-assignment", "return-stack-address"]
+TAKES_A_VALUE = {"-I", "-isystem", "-D"}
+
+
+def options_of(entry):
+    """The options that decide what the file means: include folders and macros."""
+    words = shlex.split(entry["command"])
+    kept = []
+    for i, word in enumerate(words):
+        if word in TAKES_A_VALUE:
+            kept += [word, words[i + 1]]
+        elif word[:2] in ("-I", "-D"):
+            kept.append(word)
+    return kept
+
+
+def check(clang, entry):
+    """What clang says about the file; "" is nothing."""
+    command = [clang, "-std=c++20", "-fsyntax-only", "-march=x86-64-v3", "-Wno-everything", *(f"-Werror={name}" for name in CHECKS), *options_of(entry), entry["file"]]
+    done = subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True)
+    return done.stderr if done.returncode != 0 else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", nargs="?", default="build/release", help="folder of a configured build")
+    parser.add_argument("--tests", action="store_true", help="read the tests as well, which takes twice as long")
+    parser.add_argument("--clang", default="clang++-19", help="the compiler that reads")
+    arguments = parser.parse_args()
+    commands = Path(arguments.build) / "compile_commands.json"
+    if not commands.exists():
+        sys.exit(f"check_dangling: {commands} does not exist; configure the build first: cmake --preset release")
+    places = ("rooms/", "program/") + (("tests/",) if arguments.tests else ())
+    entries = [e for e in json.loads(commands.read_text()) if e["output"].startswith(places) and not e["file"].endswith(".hxx.cxx")]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        faults = [said for said in pool.map(lambda e: check(arguments.clang, e), entries) if said]
+    for said in faults:
+        print(said, file=sys.stderr)
+    if faults:
+        sys.exit(f"check_dangling: {len(faults)} of {len(entries)} files have faults")
+    print(f"check_dangling: no view outlives what it was bound to in {len(entries)} files")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except FileNotFoundError as error:
+        sys.exit(f"check_dangling: {error.filename} is not installed; apt-get install clang-19")
