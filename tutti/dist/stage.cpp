@@ -23,6 +23,7 @@
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/engine/indices.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/where.h"
@@ -215,6 +216,23 @@ Tensor local_indices(const Tensor& indices, const Range& range, int64_t rows, Te
   const Tensor before = bit_and(ge(indices, 0), lt(indices, range.begin)), behind = bit_and(ge(indices, range.end), lt(indices, rows));
   outside = bit_or(before, behind);
   return where(outside, 0, sub(indices, range.begin));
+}
+
+// UsageError for an index of no row. Its place, and how many rows there are, are those of the whole, as on one rank.
+void check_indices(const OpCall& call, const OpPlan& plan, const Tensor& indices, const DeviceMesh& mesh) {
+  if (indices.impl()->traced >= 0) return;
+  const DTensorSpec& spec = *plan.inputs[static_cast<size_t>(plan.masked_input)];
+  const std::vector<int64_t> values = facets::dense_indices(indices);
+  const auto wrong = std::find_if(values.begin(), values.end(), [&](int64_t v) { return v < 0 || v >= plan.index_values; });
+  if (wrong == values.end()) return;
+  Extents at = indices.extents();
+  int64_t rest = wrong - values.begin();
+  for (int d = at.ndim() - 1; d >= 0; --d) {
+    const int64_t extent = at[static_cast<size_t>(d)];
+    at[static_cast<size_t>(d)] = spec.indices(d, mesh.coordinate()).at(rest % extent);
+    rest /= extent;
+  }
+  throw UsageError(fmt::format("{}: index {} at position {} is out of range in {}; {}", call.op.name, *wrong, at, describe_call(call, mesh), facets::legal_indices(plan.index_values)));
 }
 
 Tensor without_foreign_rows(const Tensor& rows, const Tensor& outside, const std::vector<int>& dims) {
@@ -410,17 +428,24 @@ class DTensorStage final : public Stage {
       if (attrs != &own) own = *attrs, attrs = &own;
       own.set_output_dtype(plan.outputs[0]->local_dtype());
     }
-    Tensor outside;
+    Tensor outside, all_indices;
     if (plan.masked_input >= 0) {
       Tensor& indices = parts[static_cast<size_t>(plan.masked_input)];
+      all_indices = indices;
       if (plan.range.size() == 0) {
+        check_indices(call, plan, all_indices, operands.mesh());
         if (written.is_symbolic()) graph::refuse_symbols(fmt::format("a rank has no rows for {}", call.op.name));
         locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0, plan.outputs[0]->local_dtype());
         return;
       }
       indices = local_indices(indices, plan.range, plan.index_values, outside);
     }
-    compute(call.op, parts, *attrs, locals);
+    try {
+      compute(call.op, parts, *attrs, locals);
+    } catch (const UsageError&) {
+      if (outside.defined()) check_indices(call, plan, all_indices, operands.mesh());
+      throw;
+    }
     if (outside.defined()) locals[0] = without_foreign_rows(locals[0], outside, plan.index_dims);
     for (size_t k = 0; k < locals.size(); ++k) {
       if (locals[k].dtype() != plan.outputs[k]->local_dtype()) locals[k] = cast(locals[k], plan.outputs[k]->local_dtype());
