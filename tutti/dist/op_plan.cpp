@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/tree_cut.h"
 #include "tutti/dist/joined_steps.h"
+#include "tutti/dist/moves.h"
 
 namespace tutti::dist {
 namespace {
@@ -310,14 +311,12 @@ class Chooser {
     return "";
   }
 
+  // Any rank may be the one: of 7 elements over 2 x 3 ranks, the third has none and the last has one.
   bool has_empty(const Candidate& c, char factor) const {
+    const std::vector<std::vector<int64_t>> all = coordinates_of(shape_);
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const int d = dim_with(rule_.inputs()[i], factor);
-      if (d < 0) continue;
-      const std::vector<int> cutters = c.inputs[i]->axes_of(d);
-      std::vector<int64_t> last(axes_, 0);
-      for (const int axis : cutters) last[static_cast<size_t>(axis)] = shape_[static_cast<size_t>(axis)] - 1;
-      if (c.inputs[i]->indices(d, last).size() == 0) return true;
+      if (d >= 0 && std::any_of(all.begin(), all.end(), [&](const std::vector<int64_t>& at) { return c.inputs[i]->indices(d, at).size() == 0; })) return true;
     }
     return false;
   }
