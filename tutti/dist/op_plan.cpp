@@ -149,9 +149,9 @@ class Chooser {
     return count;
   }
 
-  std::tuple<double, double, int, int, int, int64_t> key(const Candidate& c) const {
+  std::tuple<double, double, int, int, int, int, int64_t> key(const Candidate& c) const {
     const bool is_wanted = query_.wanted != nullptr && !c.outputs.empty() && c.outputs[0]->placements() == query_.wanted->placements();
-    return {c.cost, c.bytes, c.collectives, c.moved, symbols_cut(c), query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
+    return {c.cost, c.bytes, c.collectives, c.moved, c.renamed, symbols_cut(c), query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
   }
 
   // The specs of all tensors. Factors that stand alone in their dims keep the pieces in which an input holds them; those inside merged
@@ -178,6 +178,25 @@ class Chooser {
     };
     for (size_t i = 0; i < inputs.size(); ++i) c.inputs.push_back(spec(inputs[i], input_sizes_[i], query_.inputs[i]->dtype()));
     for (size_t k = 0; k < outputs.size(); ++k) c.outputs.push_back(spec(outputs[k], output_sizes_[k], query_.outputs[k].dtype));
+    keep_names(c);
+  }
+
+  // An input whose parts are those that the rows want stays what it is, and so does what is written into it.
+  void keep_names(Candidate& c) const {
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      if (c.inputs[i] == query_.inputs[i] || !has_parts_of(query_.inputs[i], c.inputs[i])) continue;
+      c.inputs[i] = query_.inputs[i];
+      ++c.renamed;
+    }
+    for (size_t k = 0; k < c.outputs.size() && k < kMaxOutputs; ++k) {
+      const int written = query_.call.op.writes[k];
+      if (written >= 0 && has_parts_of(query_.inputs[static_cast<size_t>(written)], c.outputs[k])) c.outputs[k] = query_.inputs[static_cast<size_t>(written)];
+    }
+  }
+  bool has_parts_of(const DTensorSpec* a, const DTensorSpec* b) const {
+    const auto [it, is_new] = same_parts_.emplace(std::pair{a, b}, false);
+    if (is_new) it->second = a->has_parts_of(*b);
+    return it->second;
   }
 
   // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere. Trees and ranges of index
@@ -265,7 +284,11 @@ class Chooser {
       if (is_chunked && size % ranks != 0) return fmt::format("the sum over {} elements is a tree of halves, and torch.chunk cuts elsewhere", size);
     }
     for (const DTensorSpec* spec : c.inputs) {
-      if (!std::is_sorted(spec->order().begin(), spec->order().end())) return "the ranks of a tree are nested in ascending order of the mesh dims";
+      for (int d = 0; d < spec->sizes().ndim(); ++d) {
+        std::vector<int> axes = spec->axes_of(d);
+        std::erase_if(axes, [this](int axis) { return shape_[static_cast<size_t>(axis)] == 1; });
+        if (!std::is_sorted(axes.begin(), axes.end())) return "the ranks of a tree are nested in ascending order of the mesh dims";
+      }
     }
     return "";
   }
@@ -380,6 +403,7 @@ class Chooser {
   std::vector<int64_t> factor_sizes_;
   std::vector<std::vector<int>> orders_;
   std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, Price> prices_;
+  mutable std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, bool> same_parts_;
   Candidates result_;
 };
 

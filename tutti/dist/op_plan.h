@@ -21,6 +21,7 @@ struct Candidate {
   double cost = 0, bytes = 0;
   int collectives = 0;
   int moved = 0;         // inputs that change their layout
+  int renamed = 0;       // inputs that stay as they are under other placements than those of the rows
   int64_t shards = 0;    // parts of the first output
   // "shard m", "shard k, replicate".
   std::string name() const;
@@ -54,7 +55,7 @@ bool has_sharding(const OpDef& op);
 std::string sharding_of(const OpCall& call);
 
 // All combinations of rows with the one to take: the cheapest; of equally cheap ones that with the fewest bytes, collectives, moved
-// inputs, dims cut whose sizes are symbols, a first output placed as it is wanted or, where nobody says, the most parts of it, and the first rows. Inputs must be of one mesh.
+// inputs, renamed inputs, dims cut whose sizes are symbols, a first output placed as it is wanted or, where nobody says, the most parts of it, and the first rows. Inputs must be of one mesh.
 Candidates choose_layout(const LayoutQuery& query);
 
 // What a rank does for a call, remembered by the specs of its inputs.

@@ -11,6 +11,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/dist/moves.h"
 
 namespace tutti::dist {
 namespace {
@@ -163,6 +164,23 @@ Extents DTensorSpec::local_sizes(std::span<const int64_t> coordinate) const {
   Extents sizes = fields_.sizes;
   for (int d = 0; d < sizes.ndim(); ++d) sizes[static_cast<size_t>(d)] = indices(d, coordinate).size();
   return sizes;
+}
+
+bool DTensorSpec::has_parts_of(const DTensorSpec& other) const {
+  if (this == &other) return true;
+  const SpecFields &a = fields_, &b = other.fields_;
+  if (a.mesh_id != b.mesh_id || !(a.sizes == b.sizes) || a.dtype != b.dtype || local_dtype_ != other.local_dtype_) return false;
+  for (size_t axis = 0; axis < a.mesh_shape.size(); ++axis) {
+    const Placement &p = a.placements[axis], &q = b.placements[axis];
+    if (a.mesh_shape[axis] > 1 && (p.is_partial() || q.is_partial()) && !(p == q)) return false;
+  }
+  const std::vector<std::vector<int64_t>> all = coordinates_of(a.mesh_shape);
+  return std::all_of(all.begin(), all.end(), [&](const std::vector<int64_t>& at) {
+    for (int d = 0; d < a.sizes.ndim(); ++d) {
+      if (!(indices(d, at) == other.indices(d, at))) return false;
+    }
+    return true;
+  });
 }
 
 const DTensorSpec& DTensorSpec::with(Placements placements) const {

@@ -323,6 +323,9 @@ class DTensorStage final : public Stage {
       plans().put(hash, planned);
     }
     if (written.is_symbolic()) check_cut_dims(call, written, planned->plan);
+    for (const int8_t target : call.op.writes) {
+      if (target >= 0) operands.part(static_cast<size_t>(target)).check_writable(call.op.name);
+    }
     run(call, written, operands, planned->plan, outputs);
   }
 
@@ -343,14 +346,11 @@ class DTensorStage final : public Stage {
       redistribute_parts(parts, moves, mesh);
       for (size_t i = 0; i < parts.size(); ++i) operands.part(i).note_reduced(*plan.inputs[i], parts[i]);
     }
-    for (size_t i = 0; i < moves.size(); ++i) {
-      const Part& part = operands.part(i);
-      if (part.spec == plan.inputs[i]) continue;
-      // A dense part can be seen in every way. What is written into it would not reach the tensor that it was moved from.
-      if (call.op.view != nullptr) {
-        parts[i] = contiguous(parts[i]);
-        if (parts[i].storage().get() != part.local.storage().get()) parts[i].storage()->set_read_only();
-      }
+    const bool is_moved_view = call.op.view != nullptr && operands.part(0).spec != plan.inputs[0];
+    if (is_moved_view) {
+      parts[0] = contiguous(parts[0]);  // a dense part can be seen in every way
+      // What a rank cuts out of its part would be written on that rank only.
+      if (is_in_memory_of(parts[0], operands.part(0))) parts[0] = clone(parts[0]);
     }
     std::array<Tensor, kMaxOutputs> results;
     const std::span<Tensor> locals{results.data(), outputs.size()};
@@ -359,18 +359,27 @@ class DTensorStage final : public Stage {
     } else {
       run_here(call, written, operands, plan, parts, locals);
     }
+    const bool is_copy = is_moved_view || (call.op.view != nullptr && !is_in_memory_of(parts[0], operands.part(0)));
     for (size_t k = 0; k < outputs.size(); ++k) {
-      if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = written.inputs[static_cast<size_t>(call.op.writes[k])];
-      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = view_around(view_of_whole(call, written, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
-      else outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
+      if (k < kMaxOutputs && call.op.writes[k] >= 0) {
+        outputs[k] = written.inputs[static_cast<size_t>(call.op.writes[k])];
+      } else if (is_copy) {
+        outputs[k] = wrap_copy(std::move(locals[k]), *plan.outputs[k], mesh, operands.part(0));
+      } else if (call.op.view != nullptr) {
+        outputs[k] = view_around(view_of_whole(call, written, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
+      } else {
+        outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
+      }
     }
   }
+
+  static bool is_in_memory_of(const Tensor& local, const Part& part) { return local.storage().get() == part.local.storage().get(); }
 
   // A view of all elements of a dense tensor that is dense is so in any sizes.
   static Tensor view_around(Tensor view, Tensor local, const Part& of, const DTensorSpec& spec) {
     const auto elements = [](const Tensor& t) { return numel_of(t.sizes()).raw(); };
     const bool is_dense = local.impl()->traced >= 0 && of.is_dense && view.is_contiguous() && elements(local) == elements(of.local);
-    return wrap_view(std::move(view), std::move(local), spec, of.mesh, is_dense);
+    return wrap_view(std::move(view), std::move(local), spec, of.mesh, is_dense, of.copied);
   }
 
   // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this rank's part.
@@ -387,7 +396,6 @@ class DTensorStage final : public Stage {
       apply(op, parts, attrs, locals);
     } catch (const UsageError&) {
       parts[0] = contiguous(parts[0]);
-      parts[0].storage()->set_read_only();
       apply(op, parts, attrs, locals);
     }
   }
