@@ -49,18 +49,31 @@ class Chooser {
     std::set<std::vector<int>> orders;
     for (const DTensorSpec* spec : query.inputs) orders.insert(spec->order());
     orders_.assign(orders.begin(), orders.end());
+    for (const int8_t written : query.call.op.writes) {
+      if (written >= 0) written_.push_back(static_cast<size_t>(written));
+    }
   }
 
   Candidates run() {
-    size_t combinations = 1;
-    for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis) combinations *= result_.rows.size();
-    if (combinations > kMostCombinations) look_in_turn();
-    else look_at_all();
+    look();
+    const auto has_terms = [this](size_t i) { return query_.inputs[i]->has_partial(); };
+    if (result_.chosen < 0 && std::any_of(written_.begin(), written_.end(), has_terms)) {
+      may_write_back_ = true;
+      result_.all.clear();
+      look();
+    }
     keep_symbols();
     return std::move(result_);
   }
 
  private:
+  void look() {
+    size_t combinations = 1;
+    for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis) combinations *= result_.rows.size();
+    if (combinations > kMostCombinations) look_in_turn();
+    else look_at_all();
+  }
+
   // A size that is a symbol spares a trace per size, which is worth up to twice the price: a reduction of all in the place of one whose results are
   // scattered, but no gather in the place of an exchange.
   void keep_symbols() {
@@ -162,6 +175,10 @@ class Chooser {
     for (const DTensorSpec* spec : query_.inputs) {
       if (spec->cut() == Cut::chunk) cut = Cut::chunk;
     }
+    // What is written stays as it is cut.
+    for (const size_t i : written_) {
+      if (query_.inputs[i]->has_shard()) cut = query_.inputs[i]->cut();
+    }
     for (size_t axis = 0; axis < axes_; ++axis) {
       const ShardingRow& row = *c.rows[axis];
       const int64_t pieces = pieces_held(row, axis);
@@ -205,6 +222,7 @@ class Chooser {
     const char factor = factor_of(row);
     if (factor == '\0' || row.tree_factor != 0 || row.masked_factor != 0) return 1;
     int64_t pieces = 1;
+    bool is_written = false;
     const auto is_alone = [&](const RuleOperand& operand) {
       const int d = dim_with(operand, factor);
       return d < 0 || operand.dims[static_cast<size_t>(d)].size() == 1;
@@ -212,7 +230,9 @@ class Chooser {
     if (!std::all_of(rule_.inputs().begin(), rule_.inputs().end(), is_alone) || !std::all_of(rule_.outputs().begin(), rule_.outputs().end(), is_alone)) return 1;
     for (size_t i = 0; i < query_.inputs.size(); ++i) {
       const Placement& p = query_.inputs[i]->placements()[axis];
-      if (p.is_shard() && p.dim() == dim_with(rule_.inputs()[i], factor)) pieces = std::max(pieces, p.pieces());
+      if (!p.is_shard() || p.dim() != dim_with(rule_.inputs()[i], factor) || is_written) continue;
+      is_written = std::find(written_.begin(), written_.end(), i) != written_.end();
+      pieces = is_written ? p.pieces() : std::max(pieces, p.pieces());
     }
     return pieces;
   }
@@ -304,7 +324,8 @@ class Chooser {
       if (factor != '\0' && selects && ranks_of(c, factor) > size_of(factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
       if (factor != '\0' && selects && has_empty(c, factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
     }
-    for (size_t i = 0; i < c.inputs.size(); ++i) {
+    // What is written stays as it is, however small, and the others follow it.
+    for (size_t i = 0; i < c.inputs.size() && written_.empty(); ++i) {
       if (c.inputs[i] == query_.inputs[i]) continue;
       for (int d = 0; d < c.inputs[i]->sizes().ndim(); ++d) {
         int64_t ranks = 1;
@@ -344,14 +365,26 @@ class Chooser {
     return false;
   }
 
-  std::string why_not_in_place(const Candidate& c) const {
+  std::string why_not_in_place(Candidate& c) const {
     for (size_t k = 0; k < c.outputs.size() && k < kMaxOutputs; ++k) {
       const int written = query_.call.op.writes[k];
       if (written < 0) continue;
       const DTensorSpec* as_is = query_.inputs[static_cast<size_t>(written)];
-      if (c.inputs[static_cast<size_t>(written)] != as_is || c.outputs[k] != as_is) return fmt::format("input {} is written in place, so its layout {} must stay", written, to_string(as_is->placements()));
+      if (c.inputs[static_cast<size_t>(written)] == as_is && c.outputs[k] == as_is) continue;
+      if (may_write_back_ && adds_terms(*as_is, *c.inputs[static_cast<size_t>(written)]) && adds_terms(*as_is, *c.outputs[k])) c.writes_back = true;
+      else return fmt::format("input {} is written in place, so its layout {} must stay", written, to_string(as_is->placements()));
     }
     return "";
+  }
+
+  // Whether `spec` is `as_is` but for mesh dims along which terms are added.
+  static bool adds_terms(const DTensorSpec& as_is, const DTensorSpec& spec) {
+    Placements placements = spec.placements();
+    for (size_t axis = 0; axis < placements.size(); ++axis) {
+      if (as_is.placements()[axis].is_partial() && placements[axis].is_replicate()) placements[axis] = as_is.placements()[axis];
+      if (placements[axis].is_partial() && !(placements[axis] == as_is.placements()[axis])) return false;
+    }
+    return as_is.has_parts_of(spec.with(std::move(placements)));
   }
 
   // ---- what it costs ----
@@ -360,26 +393,14 @@ class Chooser {
     std::vector<const RedistributePlan*> plans;
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       if (c.inputs[i] == query_.inputs[i]) continue;
-      const std::pair key{query_.inputs[i], c.inputs[i]};
-      auto it = prices_.find(key);
-      if (it == prices_.end()) {
-        Price price;
-        try {
-          RedistributePlan plan = plan_redistribution(*query_.inputs[i], *c.inputs[i], query_.cost);
-          price = {std::move(plan), ""};
-        } catch (const UsageError& error) {
-          price.refusal = error.what();
-        }
-        it = prices_.emplace(key, price).first;
-      }
-      if (!it->second.refusal.empty()) {
-        c.refusal = it->second.refusal;
-        return;
-      }
-      const RedistributePlan& plan = it->second.plan;
-      c.cost += plan.cost, c.bytes += plan.bytes, c.collectives += plan.collectives();
-      plans.push_back(&plan);
+      const RedistributePlan* plan = add_price(c, query_.inputs[i], c.inputs[i]);
+      if (plan == nullptr) return;
+      plans.push_back(plan);
       ++c.moved;
+    }
+    for (size_t k = 0; k < c.outputs.size() && c.writes_back; ++k) {
+      const int written = k < kMaxOutputs ? query_.call.op.writes[k] : -1;
+      if (written >= 0 && add_price(c, c.outputs[k], query_.inputs[static_cast<size_t>(written)]) == nullptr) return;
     }
     if (plans.size() > 1) {
       const Saved saved = saved_by_joining(plans, query_.cost);
@@ -389,6 +410,27 @@ class Chooser {
     for (size_t axis = 0; axis < axes_ && !c.outputs.empty(); ++axis) {
       if (c.outputs[0]->placements()[axis].is_shard()) c.shards *= shape_[axis];
     }
+  }
+
+  // The plan from one layout to the other, whose price the candidate pays; null: there is none.
+  const RedistributePlan* add_price(Candidate& c, const DTensorSpec* from, const DTensorSpec* to) {
+    const std::pair key{from, to};
+    auto it = prices_.find(key);
+    if (it == prices_.end()) {
+      Price price;
+      try {
+        RedistributePlan plan = plan_redistribution(*from, *to, query_.cost);
+        price = {std::move(plan), ""};
+      } catch (const UsageError& error) {
+        price.refusal = error.what();
+      }
+      it = prices_.emplace(key, price).first;
+    }
+    c.refusal = it->second.refusal;
+    if (!c.refusal.empty()) return nullptr;
+    const RedistributePlan& plan = it->second.plan;
+    c.cost += plan.cost, c.bytes += plan.bytes, c.collectives += plan.collectives();
+    return &plan;
   }
 
   struct Price {
@@ -402,6 +444,8 @@ class Chooser {
   ShardingRule rule_;
   std::vector<int64_t> factor_sizes_;
   std::vector<std::vector<int>> orders_;
+  std::vector<size_t> written_;   // inputs that are written in place
+  bool may_write_back_ = false;  // see Candidate::writes_back
   std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, Price> prices_;
   mutable std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, bool> same_parts_;
   Candidates result_;
@@ -469,7 +513,7 @@ Candidates choose_layout(const LayoutQuery& query) { return Chooser(query).run()
 
 OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const DeviceMesh& mesh) {
   const Candidate& c = candidates.all.at(static_cast<size_t>(candidates.chosen));
-  OpPlan plan{.inputs = c.inputs, .outputs = c.outputs, .moves = c.moved > 0, .in_f32 = c.in_f32};
+  OpPlan plan{.inputs = c.inputs, .outputs = c.outputs, .moves = c.moved > 0, .in_f32 = c.in_f32, .writes_back = c.writes_back};
   if (!mesh.has_coordinate()) return plan;
   const std::vector<int64_t>& here = mesh.coordinate();
   if (query.call.op.local_attrs != nullptr) {

@@ -22,6 +22,7 @@ struct Candidate {
   int collectives = 0;
   int moved = 0;         // inputs that change their layout
   int renamed = 0;       // inputs that stay as they are under other placements than those of the rows
+  bool writes_back = false;  // terms that are written in place are added first, and what is written becomes terms again
   int64_t shards = 0;    // parts of the first output
   // "shard m", "shard k, replicate".
   std::string name() const;
@@ -63,6 +64,7 @@ struct OpPlan {
   std::vector<const DTensorSpec*> inputs, outputs;
   bool moves = false;   // some input changes its layout
   bool in_f32 = false;
+  bool writes_back = false;
   bool has_box = false;
   LocalBox box;         // the part of output 0, for ops whose attrs hold sizes
   // A row by a range of index values: which input holds them, that range, how many values there are, and the dims of the index in output 0.

@@ -16,6 +16,7 @@
 #include "tutti/core/hash.h"
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/joint_op.h"
+#include "tutti/dist/redistribute.h"
 #include "tutti/graph/held_wrappers.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
@@ -352,6 +353,7 @@ class DTensorStage final : public Stage {
       // What a rank cuts out of its part would be written on that rank only.
       if (is_in_memory_of(parts[0], operands.part(0))) parts[0] = clone(parts[0]);
     }
+    if (plan.writes_back) set_apart(call, operands, plan, parts);
     std::array<Tensor, kMaxOutputs> results;
     const std::span<Tensor> locals{results.data(), outputs.size()};
     if (!mesh->has_coordinate()) {
@@ -362,7 +364,9 @@ class DTensorStage final : public Stage {
     const bool is_copy = is_moved_view || (call.op.view != nullptr && !is_in_memory_of(parts[0], operands.part(0)));
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (k < kMaxOutputs && call.op.writes[k] >= 0) {
-        outputs[k] = written.inputs[static_cast<size_t>(call.op.writes[k])];
+        const auto target = static_cast<size_t>(call.op.writes[k]);
+        if (plan.writes_back) write_back(locals[k], *plan.outputs[k], operands.part(target), mesh);
+        outputs[k] = written.inputs[target];
       } else if (is_copy) {
         outputs[k] = wrap_copy(std::move(locals[k]), *plan.outputs[k], mesh, operands.part(0));
       } else if (call.op.view != nullptr) {
@@ -374,6 +378,21 @@ class DTensorStage final : public Stage {
   }
 
   static bool is_in_memory_of(const Tensor& local, const Part& part) { return local.storage().get() == part.local.storage().get(); }
+
+  // What the op writes in the place of terms that are added first: others may have the sum, too.
+  static void set_apart(const OpCall& call, const Operands& operands, const OpPlan& plan, std::span<Tensor> parts) {
+    for (const int8_t written : call.op.writes) {
+      if (written < 0) continue;
+      const auto i = static_cast<size_t>(written);
+      if (plan.inputs[i] != operands.part(i).spec) parts[i] = clone(parts[i]);
+    }
+  }
+
+  // Terms whose reduction is `value`, a part in the layout `spec`, in the memory of `target`.
+  static void write_back(const Tensor& value, const DTensorSpec& spec, const Part& target, const Mesh& mesh) {
+    const Tensor terms = redistributed_part(value, spec, *target.spec, mesh);
+    if (!terms.is_same(target.local)) copy_(target.local, terms);
+  }
 
   // A view of all elements of a dense tensor that is dense is so in any sizes.
   static Tensor view_around(Tensor view, Tensor local, const Part& of, const DTensorSpec& spec) {
