@@ -119,6 +119,28 @@ TEST(InPlaceOn, PartsThatAreEqualInTwoLayouts) {
   });
 }
 
+TEST(InPlaceOn, OperandsInOtherCutsPiecesAndOrders) {
+  on_mesh({2, 2}, [](const Mesh& mesh) {
+    const Tensor whole = sample({4, 5}), x = sample({4, 5}, DType::f32, 2);
+    const auto in = [&](const Tensor& t, const Placements& p, const std::vector<int>& order, Cut cut) { return distribute_tensor(t, mesh, p, {.layout = {.order = order, .cut = cut}, .src_data_rank = -1}); };
+    const std::vector<Placements> layouts = {{shard(0), shard(0)}, {shard(1), shard(1)}, {shard(0), shard(1)}, {Placement::shard(0, 2), shard(1)}, {replicate(), Placement::shard(0, 2)}};
+    for (const Placements& of_target : layouts) {
+      for (const Placements& of_x : layouts) {
+        for (const std::vector<int>& order : {std::vector<int>{0, 1}, std::vector<int>{1, 0}}) {
+          for (const Cut cut : {Cut::halving, Cut::chunk}) {
+            for (const Cut other_cut : {Cut::halving, Cut::chunk}) {
+              const Tensor t = clone(in(whole, of_target, order, cut)), dx = in(x, of_x, {0, 1}, other_cut);
+              const std::string about = fmt::format("add_ of {} and {}", spec_of(t).to_string(), spec_of(dx).to_string());
+              require_on_all(mesh, message_of([&] { add_(t, dx); }) == "no error" ? "" : message_of([&] { add_(t, dx); }), about);
+              require_on_all(mesh, difference_of_part(t, add_(clone(whole), x)), about);
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(InPlaceOn, TermsThatAreOverwrittenSendsNothing) {
   on_mesh({3}, [](const Mesh& mesh) {
     const Tensor t = from_local(sample({4}), mesh, {partial()});

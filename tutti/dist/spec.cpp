@@ -174,13 +174,16 @@ bool DTensorSpec::has_parts_of(const DTensorSpec& other) const {
     const Placement &p = a.placements[axis], &q = b.placements[axis];
     if (a.mesh_shape[axis] > 1 && (p.is_partial() || q.is_partial()) && !(p == q)) return false;
   }
-  const std::vector<std::vector<int64_t>> all = coordinates_of(a.mesh_shape);
-  return std::all_of(all.begin(), all.end(), [&](const std::vector<int64_t>& at) {
+  const auto are_equal = [&](const std::vector<int64_t>& at) {
     for (int d = 0; d < a.sizes.ndim(); ++d) {
       if (!(indices(d, at) == other.indices(d, at))) return false;
     }
     return true;
-  });
+  };
+  // Most layouts differ on the first rank already.
+  if (!are_equal(std::vector<int64_t>(a.mesh_shape.size(), 0))) return false;
+  const std::vector<std::vector<int64_t>> all = coordinates_of(a.mesh_shape);
+  return std::all_of(all.begin(), all.end(), are_equal);
 }
 
 const DTensorSpec& DTensorSpec::with(Placements placements) const {
