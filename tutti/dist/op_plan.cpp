@@ -271,6 +271,10 @@ class Chooser {
     }
     return ranks;
   }
+  // Whether the op makes the dim, as expand does.
+  bool is_new(char factor) const {
+    return std::all_of(rule_.inputs().begin(), rule_.inputs().end(), [factor](const RuleOperand& operand) { return dim_with(operand, factor) < 0; });
+  }
   int64_t size_of(char factor) const { return factor_sizes_[factor_index(factor)]; }
 
   std::string why_not_exact(Candidate& c) const {
@@ -321,6 +325,7 @@ class Chooser {
       }
       const char factor = factor_of(row);
       const bool selects = std::any_of(row.outputs.begin(), row.outputs.end(), [](const Placement& p) { return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min); });
+      if (factor != '\0' && is_new(factor) && ranks_of(c, factor) > size_of(factor)) return fmt::format("factor {} of {} elements, which no input has, would leave some of {} ranks without any", factor, size_of(factor), ranks_of(c, factor));
       if (factor != '\0' && selects && ranks_of(c, factor) > size_of(factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
       if (factor != '\0' && selects && has_empty(c, factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
     }

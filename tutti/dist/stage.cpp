@@ -30,6 +30,7 @@
 #include "tutti/ops/where.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/tensor/overlap.h"
 
 namespace tutti::dist {
 namespace {
@@ -325,7 +326,10 @@ class DTensorStage final : public Stage {
     }
     if (written.is_symbolic()) check_cut_dims(call, written, planned->plan);
     for (const int8_t target : call.op.writes) {
-      if (target >= 0) operands.part(static_cast<size_t>(target)).check_writable(call.op.name);
+      if (target < 0) continue;
+      operands.part(static_cast<size_t>(target)).check_writable(call.op.name);
+      // Of what overlaps in the whole, a rank may hold one copy.
+      refuse_overlap(call.op.name, as_called(operands.wrapper(static_cast<size_t>(target))));
     }
     run(call, written, operands, planned->plan, outputs);
   }

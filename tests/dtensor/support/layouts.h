@@ -31,11 +31,6 @@ inline std::vector<int> axes_of_mesh(const DeviceMesh& mesh) {
   return axes;
 }
 
-// Throws, on all ranks alike, what any rank has to say that is not "".
-inline void require_on_all(const Mesh& mesh, const std::string& said, const std::string& about) {
-  for (const std::string& other : mesh->group_over(axes_of_mesh(*mesh))->all_gather_bytes(said)) require_none(other, about);
-}
-
 // Whether `mine` is true on all ranks; throws where ranks differ.
 inline bool agreed(const Mesh& mesh, bool mine, const std::string& about) {
   const std::vector<std::string> all = mesh->group_over(axes_of_mesh(*mesh))->all_gather_bytes(mine ? "1" : "0");
