@@ -83,8 +83,6 @@ Extents strides_of_rows(const Tensor& output, const Extents& sizes, const Dims& 
 
 // Rows: kept dims in front, the row's dims behind and merged to one. An input that cannot be merged is packed first.
 void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
-  // Without rows there is nothing to do, and no order in which their dims can be merged: empty tensors look dense whatever their strides are.
-  if (std::all_of(outputs.begin(), outputs.end(), [](const Tensor& t) { return t.numel() == 0; })) return;
   const Extents sizes = iteration_sizes(call, outputs);
   const int ndim = sizes.ndim();
   const Recipe& recipe = call.op.recipe;
@@ -115,6 +113,8 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
   };
 
   LoopNest nest = build(call.inputs);
+  // Without rows there is nothing to do, and no order in which their dims can be merged: empty tensors look dense whatever their strides are.
+  if (std::all_of(outputs.begin(), outputs.end(), [](const Tensor& t) { return t.numel() == 0; })) return;
   int total = nest.collapse(kept.ndim(), ndim);
   std::vector<Tensor> packed;
   if (total - kept.ndim() > 1) {
