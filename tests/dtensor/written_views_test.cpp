@@ -2,7 +2,6 @@
 // element, or it is an error on all ranks; a view that is read has the elements that its tensor has, or reading it is an error on all ranks.
 #include "tests/dtensor/support/layouts.h"
 #include "tutti/dist/stage.h"
-#include "tutti/graph/compile.h"
 #include "tutti/ops/as_strided.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/copy.h"
@@ -214,42 +213,6 @@ TEST(WrittenViewsOf, AViewOfAViewThatCommunicated) {
     }
     require_none(difference(full_tensor(clone(narrow(t, 0, 1, 2))), mul_(narrow(clone(whole), 0, 1, 2), 2.0)), "after");
   });
-}
-
-TEST(WrittenViewsOf, CompiledFunctionsAreTheSame) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{2, 1}, std::vector<int64_t>{1, 3}}) {
-    on_mesh(shape, [](const Mesh& mesh) {
-      for (const Placements& placements : layouts_on(static_cast<size_t>(mesh->ndim()))) {
-        const Case c{mesh, placements, {}, sample({4, 6})};
-        const auto narrowed = [](const Tensor& x) { return narrow(x, 1, 1, 2); };
-        const NamedView named{"narrow", narrowed};
-        const bool is_copy = communicates(c.base(), named);
-        const std::string about = spec_of(c.base()).to_string() + " on " + mesh->to_string();
-        // What a function gives, what it writes, and what it is given.
-        const Tensor t = c.base();
-        const Tensor shown = compile(narrowed)(t);
-        const std::string of_result = message_of([&] { mul_(shown, 10.0); });
-        if (agreed(mesh, of_result != "no error", about)) require_none(is_copy ? "" : of_result, "the result for " + about);
-        const Tensor inside = c.base();
-        const auto write = compile([&](const Tensor& x) { return mul_(narrowed(x), 10.0); });
-        const std::string of_write = message_of([&] { write(inside); });
-        if (agreed(mesh, of_write != "no error", about)) require_none(is_copy ? "" : of_write, "the write for " + about);
-        const Tensor wanted = clone(c.whole);
-        if (of_write == "no error") mul_(narrowed(wanted), 10.0);
-        require_none(Case::fault(inside, wanted), "the write for " + about);
-        const Tensor given = c.base(), view = narrowed(given);
-        const auto double_it = compile([](const Tensor& x) { return mul_(x, 2.0); });
-        const std::string of_argument = message_of([&] { double_it(view); });
-        if (agreed(mesh, of_argument != "no error", about)) require_none(is_copy ? "" : of_argument, "the argument for " + about);
-        else require_none(is_copy ? "it was not refused" : "", "the argument for " + about);
-        if (!is_copy) continue;
-        const auto read = compile([](const Tensor& x) { return add(x, 1.0); });
-        read(view);
-        mul_(given, 2.0);
-        require_none(message_of([&] { read(view); }).find("has been written since") != std::string::npos ? "" : "it was read", "the argument for " + about);
-      }
-    });
-  }
 }
 
 // Only a part that lies otherwise than its whole must be copied for a view.

@@ -11,7 +11,6 @@
 
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
-#include "tutti/dist/moves.h"
 
 namespace tutti::dist {
 namespace {
@@ -174,16 +173,17 @@ bool DTensorSpec::has_parts_of(const DTensorSpec& other) const {
     const Placement &p = a.placements[axis], &q = b.placements[axis];
     if (a.mesh_shape[axis] > 1 && (p.is_partial() || q.is_partial()) && !(p == q)) return false;
   }
-  const auto are_equal = [&](const std::vector<int64_t>& at) {
+  int64_t ranks = 1;
+  for (const int64_t n : a.mesh_shape) ranks *= n;
+  std::vector<int64_t> at(a.mesh_shape.size(), 0);
+  for (int64_t r = 0; r < ranks; ++r) {
+    int64_t rest = r;
+    for (size_t axis = at.size(); axis-- > 0; rest /= a.mesh_shape[axis]) at[axis] = rest % a.mesh_shape[axis];
     for (int d = 0; d < a.sizes.ndim(); ++d) {
       if (!(indices(d, at) == other.indices(d, at))) return false;
     }
-    return true;
-  };
-  // Most layouts differ on the first rank already.
-  if (!are_equal(std::vector<int64_t>(a.mesh_shape.size(), 0))) return false;
-  const std::vector<std::vector<int64_t>> all = coordinates_of(a.mesh_shape);
-  return std::all_of(all.begin(), all.end(), are_equal);
+  }
+  return true;
 }
 
 const DTensorSpec& DTensorSpec::with(Placements placements) const {

@@ -328,7 +328,7 @@ class DTensorStage final : public Stage {
     for (const int8_t target : call.op.writes) {
       if (target < 0) continue;
       operands.part(static_cast<size_t>(target)).check_writable(call.op.name);
-      // Of what overlaps in the whole, a rank may hold one copy.
+      // What overlaps in the whole may not overlap in the part of a rank.
       refuse_overlap(call.op.name, as_called(operands.wrapper(static_cast<size_t>(target))));
     }
     run(call, written, operands, planned->plan, outputs);

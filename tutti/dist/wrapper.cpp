@@ -14,6 +14,12 @@
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
+
+struct CopiedPart {
+  Tensor local = {};     // undefined: it is not known, as for results of compiled functions
+  uint32_t version = 0;  // of local when it was copied
+};
+
 namespace {
 
 constexpr ExtensionKind kPart{"distributed"};

@@ -2,9 +2,6 @@
 // Library code passes it on like any other; ops on it go through the stage of stage.h.
 #pragma once
 
-#include <memory>
-#include <string_view>
-
 #include "tutti/dist/spec.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/runtime/free_list.h"
@@ -17,12 +14,7 @@ StageMask stage();
 
 inline bool is_dtensor(const Tensor& t) { return t.defined() && (t.stages() & stage()) != 0; }
 
-// The part of which a view is a copy, as when its elements had to be moved.
-struct CopiedPart {
-  Tensor local = {};     // undefined: it is not known, as for results of compiled functions
-  uint32_t version = 0;  // of local when it was copied
-};
-
+struct CopiedPart;  // the part of which a view is a copy
 // What is attached to a distributed tensor.
 struct Part final : WrapperExtension, FreeListed<Part> {
   Part(const DTensorSpec& spec, Mesh mesh, Tensor local, bool is_dense) : spec(&spec), mesh(std::move(mesh)), local(std::move(local)), is_dense(is_dense) {}
@@ -32,10 +24,7 @@ struct Part final : WrapperExtension, FreeListed<Part> {
   Tensor whole(const Tensor& t) const override;
   Tensor beside(const Tensor& plain) const override;
   Tensor arriving(const Tensor& cotangent) const override;
-  const Tensor& inside() const override {
-    check_read("a compiled function");
-    return local;
-  }
+  const Tensor& inside() const override { return check_read("a compiled function"), local; }
   std::shared_ptr<const WrapperForm> form(const Tensor& t) const override;
   bool has_whole(const Tensor& t, int dim) const override;
   bool has(const WrapperForm& form) const override;
@@ -45,13 +34,9 @@ struct Part final : WrapperExtension, FreeListed<Part> {
   // From now on reduced_to(wanted) is `part`. Does nothing where the tensor has no pending terms, or is older than a trace under way.
   void note_reduced(const DTensorSpec& wanted, const Tensor& part) const;
 
-  // A view that is a copy shows what its tensor had when it was taken, on all ranks alike: once that has been written, reading the view is a UsageError,
-  // and so is writing it at any time, which would not reach the tensor.
-  void check_read(std::string_view where) const {
-    if (copied != nullptr) [[unlikely]] refuse_old_copy(where);
-  }
+  // UsageErrors, on all ranks alike, where this is a view that had to be copied: for reading it once its tensor has been written, and for writing it.
+  void check_read(std::string_view where) const { if (copied != nullptr) [[unlikely]] refuse_old_copy(where); }
   void check_writable(std::string_view where) const;
-
   const DTensorSpec* spec;
   Mesh mesh;
   Tensor local;
