@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -95,6 +96,73 @@ TEST(Combine, AveragesProductsAndExtremesOfEveryNumberOfRanks) {
     check(ReduceKind::max, [](double a, double b) { return std::max(a, b); });
     const double sum = tree<double>(flat, [](double a, double b) { return a + b; }, 0, flat.size());
     EXPECT_EQ(combined(ReduceKind::avg, all)[0], sum / ranks) << ranks << " ranks";
+  }
+}
+
+// Values of all sizes: the sum of several of the largest is infinite.
+template <class T>
+std::vector<T> values_of_all_sizes(double largest, double smallest) {
+  std::vector<double> values{0.0, -0.0, largest, -largest, largest / 2, largest / 3, smallest, -smallest, 3 * smallest, INFINITY, -INFINITY};
+  for (int i = 0; i < 3000; ++i) values.push_back(std::sin(i + 0.5) * std::ldexp(1.0, i % 9));
+  std::vector<T> narrow;
+  for (const double v : values) {
+    if constexpr (std::is_same_v<T, bfloat16>) narrow.push_back(to_bfloat16(static_cast<float>(v)));
+    else narrow.push_back(static_cast<T>(v));
+  }
+  return narrow;
+}
+
+template <class T>
+void expect_averages_of_equals(const std::vector<T>& values) {
+  for (int ranks = 1; ranks <= kMaxShmRanks; ranks += ranks < 18 ? 1 : 13) {
+    const std::vector<T> average = combined(ReduceKind::avg, std::vector<std::vector<T>>(static_cast<size_t>(ranks), values));
+    EXPECT_EQ(std::memcmp(average.data(), values.data(), values.size() * sizeof(T)), 0) << ranks << " ranks of " << name_of(dtype_of<T>);
+  }
+}
+
+TEST(Combine, TheAverageOfEqualFloatsIsThatFloat) {
+  expect_averages_of_equals(values_of_all_sizes<float>(0x1.fffffep127, 0x1p-149));
+  expect_averages_of_equals(values_of_all_sizes<double>(0x1.fffffffffffffp1023, 0x1p-1074));
+  expect_averages_of_equals(values_of_all_sizes<bfloat16>(0x1.fep127, 0x1p-133));
+}
+
+TEST(Combine, AnAverageOfNanIsNan) {
+  for (const size_t ranks : {1u, 2u, 3u, 9u, 40u}) {
+    std::vector<std::vector<float>> all(ranks, {1.0f, NAN});
+    all[ranks / 2][0] = NAN;
+    EXPECT_TRUE(std::isnan(combined(ReduceKind::avg, all)[0]) && std::isnan(combined(ReduceKind::avg, all)[1])) << ranks << " ranks";
+  }
+}
+
+TEST(Combine, ZerosOfBothSignsAverageToTheSignOfTheirSum) {
+  for (const size_t ranks : {2u, 3u, 9u}) {
+    std::vector<std::vector<float>> all(ranks, {-0.0f});
+    all[1] = {0.0f};
+    EXPECT_FALSE(std::signbit(combined(ReduceKind::avg, all)[0])) << ranks << " ranks";
+  }
+}
+
+// What hosts reduce on their own and together is what all ranks reduce at once, whatever the nodes of the tree are.
+TEST(Combine, PartsOfHostsGiveWhatAllRanksGive) {
+  for (const auto& [hosts, per_host] : {std::pair{2, 3}, {2, 4}, {4, 2}, {2, 8}, {2, 11}, {8, 3}, {16, 2}, {16, 4}}) {
+    const int ranks = hosts * per_host;
+    for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::avg, ReduceKind::product, ReduceKind::max}) {
+      std::vector<std::vector<float>> all = values_of(ranks, 2100);
+      const std::vector<float> equal = values_of_all_sizes<float>(0x1.fffffep127, 0x1p-149);
+      for (auto& values : all) std::copy_n(equal.begin(), 1000, values.begin());
+      std::vector<std::vector<std::byte>> parts;
+      std::vector<const std::byte*> of_hosts;
+      for (int h = 0; h < hosts; ++h) {
+        std::vector<const std::byte*> inputs;
+        for (int j = 0; j < per_host; ++j) inputs.push_back(reinterpret_cast<const std::byte*>(all[static_cast<size_t>(h * per_host + j)].data()));
+        parts.emplace_back(static_cast<size_t>(2100 * part_bytes(kind, DType::f32)));
+        combine_part(kind, DType::f32, inputs, {}, 2100, parts.back().data());
+      }
+      for (const auto& part : parts) of_hosts.push_back(part.data());
+      std::vector<float> out(2100);
+      combine_parts(kind, DType::f32, of_hosts, ranks, 2100, reinterpret_cast<std::byte*>(out.data()));
+      EXPECT_TRUE(same_bits(out, combined(kind, all))) << name_of(kind) << " of " << hosts << " x " << per_host;
+    }
   }
 }
 

@@ -217,6 +217,28 @@ TEST(AnyLayout, EmbeddingRefusesIndicesOfNoRow) {
   });
 }
 
+// The error names the whole: its rows, and where the index stands in all of them.
+TEST(AnyLayout, EmbeddingNamesTheRowsAndPlacesOfTheWhole) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1}, std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{5}, std::vector<int64_t>{2, 2}}) {
+    on_mesh(shape, [](const Mesh& mesh) {
+      Placements rows(static_cast<size_t>(mesh->ndim()), shard(0)), columns(rows.size(), replicate());
+      const bool divides_indices = rows.size() > 1;
+      if (divides_indices) rows[0] = replicate(), columns[0] = shard(1);
+      for (const int64_t count : {3, 8}) {
+        const Tensor table = distribute_tensor(sample({count, 3}), mesh, rows, {.src_data_rank = -1});
+        for (const int64_t wrong : {count, int64_t{-1}, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}) {
+          const Tensor indices = Tensor::of<int64_t>({2, 1, 0, 2, 0, wrong, 1, wrong}, {2, 4});
+          const bool finds = !divides_indices || mesh->coordinate()[0] == 0;  // the first is at [1, 1], the second at [1, 3]
+          const std::string wanted = fmt::format("embedding: index {} at position [1, {}] is out of range", wrong, finds ? 1 : 3);
+          const std::string said = message_of([&] { static_cast<void>(to_local(embedding(table, distribute_tensor(indices, mesh, columns, {.src_data_rank = -1})))); });
+          EXPECT_NE(said.find(wanted), std::string::npos) << said;
+          EXPECT_NE(said.find(fmt::format("legal: 0 to {}", count - 1)), std::string::npos) << said;
+        }
+      }
+    });
+  }
+}
+
 TEST(AnyLayout, PartsWithOtherStridesOnOtherRanksMakeTheSameCalls) {
   on_mesh({2}, [](const Mesh& mesh) {
     const Tensor whole = sample({3, 4, 2});

@@ -1,6 +1,6 @@
 // Compiled functions over distributed tensors: arguments, results and what they hold. They have the bits, layouts and gradients of eager
 // calls, and are traced once per layout.
-#include "tests/dtensor/support/mesh_ranks.h"
+#include "tests/dtensor/support/layouts.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/contraction_tree.h"
@@ -507,6 +507,36 @@ TEST(CompiledDTensors, PlainArgumentsBesideThemMayHaveSymbolicSizes) {
     }
     require_equal(f.statistics().compiles, int64_t{2}, "compiles");
   });
+}
+
+// A view shares the memory of its tensor where it moves nothing, and is a copy where it does: as a result, inside, and as an argument.
+TEST(CompiledDTensors, ViewsAreWrittenWhereTheyShareMemoryOnAllRanks) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{2, 1}, std::vector<int64_t>{1, 3}}) {
+    on_mesh(shape, [](const Mesh& mesh) {
+      for (const Placements& p : choices_of({replicate(), shard(0), shard(1)}, static_cast<size_t>(mesh->ndim()))) {
+        const Tensor whole = sample({4, 6});
+        const auto base = [&] { return clone(distribute_tensor(whole, mesh, p, {.src_data_rank = -1})); };
+        const auto narrowed = [](const Tensor& x) { return narrow(x, 1, 1, 2); };
+        bool is_copy = false;
+        for (size_t axis = 0; axis < p.size(); ++axis) is_copy = is_copy || (p[axis] == shard(1) && mesh->shape()[axis] > 1);
+        const std::string about = spec_of(base()).to_string() + " on " + mesh->to_string();
+        const auto check = [&](const char* what, const std::string& said) { require_none((said != "no error") == is_copy ? "" : said, std::string(what) + " for " + about); };
+        const Tensor shown = compile(narrowed)(base()), inside = base(), given = base(), view = narrowed(given), wanted = clone(whole);
+        check("the result", message_of([&] { mul_(shown, 10.0); }));
+        const auto write = compile([&](const Tensor& x) { return mul_(narrowed(x), 10.0); });
+        check("the write", message_of([&] { write(inside); }));
+        if (!is_copy) mul_(narrowed(wanted), 10.0);
+        require_none(difference_of_part(inside, wanted), "the write for " + about);
+        const auto double_it = compile([](const Tensor& x) { return mul_(x, 2.0); });
+        check("the argument", message_of([&] { double_it(view); }));
+        if (!is_copy) continue;
+        const auto read = compile([](const Tensor& x) { return add(x, 1.0); });
+        read(view);
+        mul_(given, 2.0);
+        require_none(message_of([&] { read(view); }).find("has been written since") != std::string::npos ? "" : "it was read", "the argument for " + about);
+      }
+    });
+  }
 }
 
 }  // namespace

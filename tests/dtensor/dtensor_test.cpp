@@ -132,6 +132,11 @@ TEST(DTensor, ViewsFollowTheirTensor) {
 }
 
 TEST(DTensor, InPlaceKeepsTheLayout) {
+  static const OpDef whole_copy = [] {
+    OpDef without = find_op("copy_");
+    without.sharding = nullptr;  // all of its tensors are whole
+    return without;
+  }();
   on_mesh({2}, [](const Mesh& mesh) {
     const Tensor whole = sample({4, 3}), other = sample({4, 3}, DType::f32, 5);
     const Tensor t = on(mesh, whole, {shard(0)});
@@ -141,8 +146,11 @@ TEST(DTensor, InPlaceKeepsTheLayout) {
     EXPECT_GT(t.version(), version);
     EXPECT_EQ(difference(full_tensor(t), add(whole, other)), "");
     EXPECT_EQ(to_local(t).version(), t.version());
-    const Tensor pending = from_local(whole, mesh, {partial()});
-    EXPECT_USAGE_ERROR(add_(pending, on(mesh, other, {})), "is written in place, so its layout [P(sum)] must stay");
+    const Tensor pending = from_local(clone(whole), mesh, {partial()});
+    add_(pending, on(mesh, other, {}));
+    EXPECT_EQ(placements_of(pending), Placements{partial()});
+    EXPECT_EQ(difference(full_tensor(pending), add(add(whole, whole), other)), "");
+    EXPECT_USAGE_ERROR(call_op(whole_copy, Attrs(), t, t), "is written in place, so its layout [S(0)] must stay");
   });
 }
 

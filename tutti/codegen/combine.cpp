@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "tutti/codegen/kernel.h"
@@ -19,12 +20,21 @@ using codegen::KernelSpec;
 constexpr size_t kOperands = 8;
 // Elements per pass when partial results are kept: they stay in the first-level cache.
 constexpr int64_t kBlock = 1024;
+constexpr int64_t kMostPartBytes = 16;
 
 enum class Stage : uint8_t {
-  whole,   // storage values in, storage value out, average taken
-  lower,   // storage values in, compute-dtype partial out
-  upper,   // compute-dtype partials in, storage value out, average taken
+  whole,    // storage values in, storage value out, average taken
+  lower,    // storage values in, partial result out
+  between,  // partial results in, partial result out
+  upper,    // partial results in, storage value out, average taken
 };
+constexpr size_t kStages = 4;
+bool takes_values(Stage stage) { return stage == Stage::whole || stage == Stage::lower; }
+bool finishes(Stage stage) { return stage == Stage::whole || stage == Stage::upper; }
+
+// The average of equal floats is that float, which the quotient of their sum often is not: (x + x + x) / 3 rounds twice, and sums of large numbers are
+// infinite. So a partial result of an average is a pair in compute dtype: the sum, and the value that all terms have, or NaN.
+bool has_pairs(ReduceKind kind, DType dtype) { return kind == ReduceKind::avg && is_floating(dtype); }
 
 ScalarOp pairwise(ReduceKind kind, DType dtype) {
   const bool boolean = dtype == DType::boolean;
@@ -49,32 +59,49 @@ Expr tree(ScalarOp op, std::span<const Expr> values) {
 
 KernelSpec make_spec(ReduceKind kind, DType dtype, size_t width, Stage stage) {
   const DType compute = compute_dtype(dtype);
-  const DType in = stage == Stage::upper ? compute : dtype, out = stage == Stage::lower ? compute : dtype;
+  const DType in = takes_values(stage) ? dtype : compute, out = finishes(stage) ? dtype : compute;
+  const bool pairs = has_pairs(kind, dtype), takes_pairs = pairs && !takes_values(stage), gives_pairs = pairs && !finishes(stage);
   KernelSpec spec;
   spec.name = fmt::format("combine_{}_{}_{}", name_of(kind), name_of(dtype), width);
   ExprPool pool;
-  std::vector<Expr> values;
+  const auto input = [&] {
+    spec.inputs.push_back({in, takes_pairs ? codegen::StrideClass::strided : codegen::StrideClass::contiguous});
+    return pool.arg(static_cast<int>(spec.inputs.size()) - 1, in);
+  };
+  std::vector<Expr> values, terms;  // terms: those of each input, if they are equal
   for (size_t r = 0; r < width; ++r) {
-    spec.inputs.push_back({in, codegen::StrideClass::contiguous});
-    const Expr value = pool.arg(static_cast<int>(r), in);
-    const bool scale = kind == ReduceKind::premul_sum && stage != Stage::upper;
+    const Expr value = input();
+    const bool scale = kind == ReduceKind::premul_sum && takes_values(stage);
     values.push_back(scale ? value * pool.param(static_cast<int>(r), compute) : value);
+    terms.push_back(cast(takes_pairs ? input() : value, compute));
   }
   Expr result = tree(pairwise(kind, dtype), values);
-  if (kind == ReduceKind::avg && stage != Stage::lower) {
-    const Expr ranks = pool.param(0, compute);
-    result = apply_scalar(is_integral(compute) ? ScalarOp::truncdiv : ScalarOp::truediv, result, ranks);
+  std::vector<Expr> results = {result};
+  if (pairs) {
+    Expr are_equal = apply_scalar(ScalarOp::eq, terms[0], terms[0]);  // NaN equals nothing
+    for (size_t r = 1; r < width; ++r) are_equal = apply_scalar(ScalarOp::bit_and, are_equal, apply_scalar(ScalarOp::eq, terms[0], terms[r]));
+    if (gives_pairs) {
+      results.push_back(where(are_equal, terms[0], pool.constant(std::numeric_limits<double>::quiet_NaN(), compute)));
+    } else {
+      // Zeros of both signs are equal, and their sum has the sign of the average.
+      const Expr keeps = apply_scalar(ScalarOp::bit_and, are_equal, apply_scalar(ScalarOp::ne, terms[0], pool.constant(0, compute)));
+      results[0] = where(keeps, terms[0], apply_scalar(ScalarOp::truediv, result, pool.param(0, compute)));
+    }
+  } else if (kind == ReduceKind::avg && finishes(stage)) {
+    results[0] = apply_scalar(ScalarOp::truncdiv, result, pool.param(0, compute));
   }
-  spec.outputs = {{out, codegen::StrideClass::contiguous}};
+  for (const Expr& each : results) {
+    spec.outputs.push_back({out, gives_pairs ? codegen::StrideClass::strided : codegen::StrideClass::contiguous});
+    spec.results.push_back(each.id());
+  }
   spec.nodes = pool.nodes();
-  spec.results = {result.id()};
   return spec;
 }
 
 // A look at a table of pointers before the kernel cache, which hashes.
 const Kernel& kernel_of(ReduceKind kind, DType dtype, size_t width, Stage stage) {
-  static std::array<std::atomic<const Kernel*>, kNumReduceKinds * kNumDTypes * kOperands * 3> known;
-  const size_t at = ((static_cast<size_t>(kind) * kNumDTypes + static_cast<size_t>(dtype)) * kOperands + width - 1) * 3 +
+  static std::array<std::atomic<const Kernel*>, kNumReduceKinds * kNumDTypes * kOperands * kStages> known;
+  const size_t at = ((static_cast<size_t>(kind) * kNumDTypes + static_cast<size_t>(dtype)) * kOperands + width - 1) * kStages +
                     static_cast<size_t>(stage);
   const Kernel* kernel = known[at].load(std::memory_order_acquire);
   if (kernel == nullptr) {
@@ -90,14 +117,26 @@ struct Job {
   size_t ranks;
 };
 
-// At most kWidth inputs: what is set up for others takes longer than a few elements.
+int64_t bytes_in(const Job& job, Stage stage) { return takes_values(stage) ? itemsize(job.dtype) : part_bytes(job.kind, job.dtype); }
+int64_t bytes_out(const Job& job, Stage stage) { return finishes(stage) ? itemsize(job.dtype) : part_bytes(job.kind, job.dtype); }
+
+// How many inputs one kernel takes.
+size_t most_inputs(const Job& job, Stage stage) { return has_pairs(job.kind, job.dtype) && !takes_values(stage) ? kOperands / 2 : kOperands; }
+
+// At most kWidth operands that are read: what is set up for others takes longer than a few elements.
 template <size_t kWidth>
 void run_at_most(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
                  std::byte* out) {
-  codegen::OperandCall operands[kWidth + 1];
+  codegen::OperandCall operands[kWidth + 2];
   codegen::ParamValue params[kWidth];
-  for (size_t r = 0; r < inputs.size(); ++r) operands[r] = {.data = const_cast<std::byte*>(inputs[r])};
-  operands[inputs.size()] = {.data = out};
+  size_t n = 0;
+  const auto add = [&](std::byte* data, bool is_pair) {
+    operands[n++] = {.data = data, .inner = is_pair ? 2 : 1};
+    if (is_pair) operands[n++] = {.data = data + itemsize(compute_dtype(job.dtype)), .inner = 2};
+  };
+  const bool pairs = has_pairs(job.kind, job.dtype);
+  for (const std::byte* input : inputs) add(const_cast<std::byte*>(input), pairs && !takes_values(stage));
+  add(out, pairs && !finishes(stage));
   for (size_t r = 0; r < factors.size(); ++r) params[r].f = factors[r];
   if (job.kind == ReduceKind::avg) {
     if (is_integral(job.dtype)) params[0].i = static_cast<int64_t>(job.ranks);
@@ -110,39 +149,32 @@ void run_at_most(const Job& job, Stage stage, std::span<const std::byte* const> 
 
 void run(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
          std::byte* out) {
-  if (inputs.size() <= 2) run_at_most<2>(job, stage, inputs, factors, count, out);
+  if (inputs.size() <= 2 && takes_values(stage)) run_at_most<2>(job, stage, inputs, factors, count, out);
   else run_at_most<kOperands>(job, stage, inputs, factors, count, out);
 }
 
-// The reduction of partial results to another one.
-Job partial_job(const Job& job) {
-  const bool is_sum = job.kind == ReduceKind::avg || job.kind == ReduceKind::premul_sum;
-  return {is_sum ? ReduceKind::sum : job.kind, compute_dtype(job.dtype), 2};
-}
-
-// The partial results of at most kOperands subtrees that make up the tree over `inputs`, in compute dtype.
 void run_tree(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
               std::byte* out, Stage stage);
 
-void run_parts(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
-               std::byte* out, Stage top) {
-  const int64_t width = itemsize(compute_dtype(job.dtype));
-  std::array<std::byte, 2 * kBlock * 8> scratch;
+// More inputs than one kernel takes: both halves of the tree, then what they give.
+void run_halves(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
+                std::byte* out, Stage stage) {
+  std::array<std::byte, 2 * kBlock * kMostPartBytes> scratch;
   const size_t left = (inputs.size() + 1) / 2;
-  std::byte* const halves[] = {scratch.data(), scratch.data() + kBlock * width};
+  std::byte* const halves[] = {scratch.data(), scratch.data() + kBlock * kMostPartBytes};
   const auto sub = [&](size_t begin, size_t n, std::byte* to) {
-    run_tree(job, inputs.subspan(begin, n), factors.empty() ? factors : factors.subspan(begin, n), count, to, Stage::lower);
+    run_tree(job, inputs.subspan(begin, n), factors.empty() ? factors : factors.subspan(begin, n), count, to, takes_values(stage) ? Stage::lower : Stage::between);
   };
   sub(0, left, halves[0]);
   sub(left, inputs.size() - left, halves[1]);
   const std::byte* const both[] = {halves[0], halves[1]};
-  run(top == Stage::whole ? job : partial_job(job), Stage::upper, both, {}, count, out);
+  run(job, finishes(stage) ? Stage::upper : Stage::between, both, {}, count, out);
 }
 
 void run_tree(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
               std::byte* out, Stage stage) {
-  if (inputs.size() <= kOperands) run(job, stage, inputs, factors, count, out);
-  else run_parts(job, inputs, factors, count, out, stage);
+  if (inputs.size() <= most_inputs(job, stage)) run(job, stage, inputs, factors, count, out);
+  else run_halves(job, inputs, factors, count, out, stage);
 }
 
 // Calls run(inputs, count, out) for blocks whose partial results stay in the first-level cache.
@@ -155,19 +187,20 @@ void in_blocks(std::span<const std::byte* const> inputs, int64_t in_bytes, int64
   }
 }
 
-// Takes values in the dtype of the job.
 void run_stage(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count, std::byte* out, Stage stage) {
-  TUTTI_ASSERT(!inputs.empty() && (job.kind != ReduceKind::premul_sum || factors.size() == inputs.size()),
+  TUTTI_ASSERT(!inputs.empty() && (job.kind != ReduceKind::premul_sum || !takes_values(stage) || factors.size() == inputs.size()),
                "combine of {} inputs with {} factors", inputs.size(), factors.size());
-  if (inputs.size() <= kOperands) {
+  if (inputs.size() <= most_inputs(job, stage)) {
     if (count > 0) run(job, stage, inputs, factors, count, out);
     return;
   }
-  in_blocks(inputs, itemsize(job.dtype), itemsize(stage == Stage::lower ? compute_dtype(job.dtype) : job.dtype), count, out,
+  in_blocks(inputs, bytes_in(job, stage), bytes_out(job, stage), count, out,
             [&](std::span<const std::byte* const> at, int64_t block, std::byte* to) { run_tree(job, at, factors, block, to, stage); });
 }
 
 }  // namespace
+
+int64_t part_bytes(ReduceKind kind, DType dtype) { return itemsize(compute_dtype(dtype)) * (has_pairs(kind, dtype) ? 2 : 1); }
 
 void combine(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
              int64_t count, std::byte* out) {
@@ -180,20 +213,7 @@ void combine_part(ReduceKind kind, DType dtype, std::span<const std::byte* const
 }
 
 void combine_parts(ReduceKind kind, DType dtype, std::span<const std::byte* const> parts, int ranks, int64_t count, std::byte* out) {
-  const Job job{kind, dtype, static_cast<size_t>(ranks)}, partial = partial_job(job);
-  if (parts.size() <= kOperands) {
-    if (count > 0) run(job, Stage::upper, parts, {}, count, out);
-    return;
-  }
-  const int64_t wide = itemsize(partial.dtype);
-  const size_t left = (parts.size() + 1) / 2;
-  std::array<std::byte, 2 * kBlock * 8> scratch;
-  const std::byte* const both[] = {scratch.data(), scratch.data() + kBlock * wide};
-  in_blocks(parts, wide, itemsize(dtype), count, out, [&](std::span<const std::byte* const> at, int64_t block, std::byte* to) {
-    run_tree(partial, at.first(left), {}, block, scratch.data(), Stage::lower);
-    run_tree(partial, at.subspan(left), {}, block, scratch.data() + kBlock * wide, Stage::lower);
-    run(job, Stage::upper, both, {}, block, to);
-  });
+  run_stage({kind, dtype, static_cast<size_t>(ranks)}, parts, {}, count, out, Stage::upper);
 }
 
 }  // namespace tutti::comm

@@ -35,6 +35,12 @@ void IndexSet::add(Range range) {
   else ranges_.push_back(range);
 }
 
+int64_t IndexSet::at(int64_t position) const {
+  size_t k = 0;
+  while (position >= ranges_[k].size()) position -= ranges_[k++].size();
+  return ranges_[k].begin + position;
+}
+
 IndexSet IndexSet::cut(int64_t rank, int64_t ranks, int64_t pieces, Cut how) const {
   const int64_t n = size();
   TUTTI_CHECK(pieces >= 1 && n % pieces == 0, "a dim of {} elements cannot be cut in {} equal pieces", n, pieces);

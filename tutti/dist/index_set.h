@@ -28,6 +28,7 @@ class IndexSet {
   explicit IndexSet(int64_t size) { add({0, size}); }
   const std::vector<Range>& ranges() const { return ranges_; }
   int64_t size() const;
+  int64_t at(int64_t position) const;  // the index at a position in local order, which is less than size()
   bool is_range() const { return ranges_.size() <= 1; }
   // The part of each of `pieces` equal pieces that `rank` of `ranks` gets. UsageError unless `pieces` divides the size.
   IndexSet cut(int64_t rank, int64_t ranks, int64_t pieces, Cut how) const;

@@ -12,6 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/tree_cut.h"
 #include "tutti/dist/joined_steps.h"
+#include "tutti/dist/moves.h"
 
 namespace tutti::dist {
 namespace {
@@ -49,18 +50,31 @@ class Chooser {
     std::set<std::vector<int>> orders;
     for (const DTensorSpec* spec : query.inputs) orders.insert(spec->order());
     orders_.assign(orders.begin(), orders.end());
+    for (const int8_t written : query.call.op.writes) {
+      if (written >= 0) written_.push_back(static_cast<size_t>(written));
+    }
   }
 
   Candidates run() {
-    size_t combinations = 1;
-    for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis) combinations *= result_.rows.size();
-    if (combinations > kMostCombinations) look_in_turn();
-    else look_at_all();
+    look();
+    const auto has_terms = [this](size_t i) { return query_.inputs[i]->has_partial(); };
+    if (result_.chosen < 0 && std::any_of(written_.begin(), written_.end(), has_terms)) {
+      may_write_back_ = true;
+      result_.all.clear();
+      look();
+    }
     keep_symbols();
     return std::move(result_);
   }
 
  private:
+  void look() {
+    size_t combinations = 1;
+    for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis) combinations *= result_.rows.size();
+    if (combinations > kMostCombinations) look_in_turn();
+    else look_at_all();
+  }
+
   // A size that is a symbol spares a trace per size, which is worth up to twice the price: a reduction of all in the place of one whose results are
   // scattered, but no gather in the place of an exchange.
   void keep_symbols() {
@@ -149,9 +163,9 @@ class Chooser {
     return count;
   }
 
-  std::tuple<double, double, int, int, int, int64_t> key(const Candidate& c) const {
+  std::tuple<double, double, int, int, int, int, int64_t> key(const Candidate& c) const {
     const bool is_wanted = query_.wanted != nullptr && !c.outputs.empty() && c.outputs[0]->placements() == query_.wanted->placements();
-    return {c.cost, c.bytes, c.collectives, c.moved, symbols_cut(c), query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
+    return {c.cost, c.bytes, c.collectives, c.moved, c.renamed, symbols_cut(c), query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
   }
 
   // The specs of all tensors. Factors that stand alone in their dims keep the pieces in which an input holds them; those inside merged
@@ -161,6 +175,10 @@ class Chooser {
     Cut cut = Cut::halving;
     for (const DTensorSpec* spec : query_.inputs) {
       if (spec->cut() == Cut::chunk) cut = Cut::chunk;
+    }
+    // What is written stays as it is cut.
+    for (const size_t i : written_) {
+      if (query_.inputs[i]->has_shard()) cut = query_.inputs[i]->cut();
     }
     for (size_t axis = 0; axis < axes_; ++axis) {
       const ShardingRow& row = *c.rows[axis];
@@ -178,6 +196,25 @@ class Chooser {
     };
     for (size_t i = 0; i < inputs.size(); ++i) c.inputs.push_back(spec(inputs[i], input_sizes_[i], query_.inputs[i]->dtype()));
     for (size_t k = 0; k < outputs.size(); ++k) c.outputs.push_back(spec(outputs[k], output_sizes_[k], query_.outputs[k].dtype));
+    keep_names(c);
+  }
+
+  // An input whose parts are those that the rows want stays what it is, and so does what is written into it.
+  void keep_names(Candidate& c) const {
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      if (c.inputs[i] == query_.inputs[i] || !has_parts_of(query_.inputs[i], c.inputs[i])) continue;
+      c.inputs[i] = query_.inputs[i];
+      ++c.renamed;
+    }
+    for (size_t k = 0; k < c.outputs.size() && k < kMaxOutputs; ++k) {
+      const int written = query_.call.op.writes[k];
+      if (written >= 0 && has_parts_of(query_.inputs[static_cast<size_t>(written)], c.outputs[k])) c.outputs[k] = query_.inputs[static_cast<size_t>(written)];
+    }
+  }
+  bool has_parts_of(const DTensorSpec* a, const DTensorSpec* b) const {
+    const auto [it, is_new] = same_parts_.emplace(std::pair{a, b}, false);
+    if (is_new) it->second = a->has_parts_of(*b);
+    return it->second;
   }
 
   // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere. Trees and ranges of index
@@ -186,6 +223,7 @@ class Chooser {
     const char factor = factor_of(row);
     if (factor == '\0' || row.tree_factor != 0 || row.masked_factor != 0) return 1;
     int64_t pieces = 1;
+    bool is_written = false;
     const auto is_alone = [&](const RuleOperand& operand) {
       const int d = dim_with(operand, factor);
       return d < 0 || operand.dims[static_cast<size_t>(d)].size() == 1;
@@ -193,7 +231,9 @@ class Chooser {
     if (!std::all_of(rule_.inputs().begin(), rule_.inputs().end(), is_alone) || !std::all_of(rule_.outputs().begin(), rule_.outputs().end(), is_alone)) return 1;
     for (size_t i = 0; i < query_.inputs.size(); ++i) {
       const Placement& p = query_.inputs[i]->placements()[axis];
-      if (p.is_shard() && p.dim() == dim_with(rule_.inputs()[i], factor)) pieces = std::max(pieces, p.pieces());
+      if (!p.is_shard() || p.dim() != dim_with(rule_.inputs()[i], factor) || is_written) continue;
+      is_written = std::find(written_.begin(), written_.end(), i) != written_.end();
+      pieces = is_written ? p.pieces() : std::max(pieces, p.pieces());
     }
     return pieces;
   }
@@ -232,6 +272,10 @@ class Chooser {
     }
     return ranks;
   }
+  // Whether the op makes the dim, as expand does.
+  bool is_new(char factor) const {
+    return std::all_of(rule_.inputs().begin(), rule_.inputs().end(), [factor](const RuleOperand& operand) { return dim_with(operand, factor) < 0; });
+  }
   int64_t size_of(char factor) const { return factor_sizes_[factor_index(factor)]; }
 
   std::string why_not_exact(Candidate& c) const {
@@ -265,7 +309,11 @@ class Chooser {
       if (is_chunked && size % ranks != 0) return fmt::format("the sum over {} elements is a tree of halves, and torch.chunk cuts elsewhere", size);
     }
     for (const DTensorSpec* spec : c.inputs) {
-      if (!std::is_sorted(spec->order().begin(), spec->order().end())) return "the ranks of a tree are nested in ascending order of the mesh dims";
+      for (int d = 0; d < spec->sizes().ndim(); ++d) {
+        std::vector<int> axes = spec->axes_of(d);
+        std::erase_if(axes, [this](int axis) { return shape_[static_cast<size_t>(axis)] == 1; });
+        if (!std::is_sorted(axes.begin(), axes.end())) return "the ranks of a tree are nested in ascending order of the mesh dims";
+      }
     }
     return "";
   }
@@ -278,10 +326,12 @@ class Chooser {
       }
       const char factor = factor_of(row);
       const bool selects = std::any_of(row.outputs.begin(), row.outputs.end(), [](const Placement& p) { return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min); });
+      if (factor != '\0' && is_new(factor) && ranks_of(c, factor) > size_of(factor)) return fmt::format("factor {} of {} elements, which no input has, would leave some of {} ranks without any", factor, size_of(factor), ranks_of(c, factor));
       if (factor != '\0' && selects && ranks_of(c, factor) > size_of(factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
       if (factor != '\0' && selects && has_empty(c, factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
     }
-    for (size_t i = 0; i < c.inputs.size(); ++i) {
+    // What is written stays as it is, however small, and the others follow it.
+    for (size_t i = 0; i < c.inputs.size() && written_.empty(); ++i) {
       if (c.inputs[i] == query_.inputs[i]) continue;
       for (int d = 0; d < c.inputs[i]->sizes().ndim(); ++d) {
         int64_t ranks = 1;
@@ -311,26 +361,36 @@ class Chooser {
     return "";
   }
 
+  // Any rank may be the one: of 7 elements over 2 x 3 ranks, the third has none and the last has one.
   bool has_empty(const Candidate& c, char factor) const {
+    const std::vector<std::vector<int64_t>> all = coordinates_of(shape_);
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const int d = dim_with(rule_.inputs()[i], factor);
-      if (d < 0) continue;
-      const std::vector<int> cutters = c.inputs[i]->axes_of(d);
-      std::vector<int64_t> last(axes_, 0);
-      for (const int axis : cutters) last[static_cast<size_t>(axis)] = shape_[static_cast<size_t>(axis)] - 1;
-      if (c.inputs[i]->indices(d, last).size() == 0) return true;
+      if (d >= 0 && std::any_of(all.begin(), all.end(), [&](const std::vector<int64_t>& at) { return c.inputs[i]->indices(d, at).size() == 0; })) return true;
     }
     return false;
   }
 
-  std::string why_not_in_place(const Candidate& c) const {
+  std::string why_not_in_place(Candidate& c) const {
     for (size_t k = 0; k < c.outputs.size() && k < kMaxOutputs; ++k) {
       const int written = query_.call.op.writes[k];
       if (written < 0) continue;
       const DTensorSpec* as_is = query_.inputs[static_cast<size_t>(written)];
-      if (c.inputs[static_cast<size_t>(written)] != as_is || c.outputs[k] != as_is) return fmt::format("input {} is written in place, so its layout {} must stay", written, to_string(as_is->placements()));
+      if (c.inputs[static_cast<size_t>(written)] == as_is && c.outputs[k] == as_is) continue;
+      if (may_write_back_ && adds_terms(*as_is, *c.inputs[static_cast<size_t>(written)]) && adds_terms(*as_is, *c.outputs[k])) c.writes_back = true;
+      else return fmt::format("input {} is written in place, so its layout {} must stay", written, to_string(as_is->placements()));
     }
     return "";
+  }
+
+  // Whether `spec` is `as_is` but for mesh dims along which terms are added.
+  static bool adds_terms(const DTensorSpec& as_is, const DTensorSpec& spec) {
+    Placements placements = spec.placements();
+    for (size_t axis = 0; axis < placements.size(); ++axis) {
+      if (as_is.placements()[axis].is_partial() && placements[axis].is_replicate()) placements[axis] = as_is.placements()[axis];
+      if (placements[axis].is_partial() && !(placements[axis] == as_is.placements()[axis])) return false;
+    }
+    return as_is.has_parts_of(spec.with(std::move(placements)));
   }
 
   // ---- what it costs ----
@@ -339,26 +399,14 @@ class Chooser {
     std::vector<const RedistributePlan*> plans;
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       if (c.inputs[i] == query_.inputs[i]) continue;
-      const std::pair key{query_.inputs[i], c.inputs[i]};
-      auto it = prices_.find(key);
-      if (it == prices_.end()) {
-        Price price;
-        try {
-          RedistributePlan plan = plan_redistribution(*query_.inputs[i], *c.inputs[i], query_.cost);
-          price = {std::move(plan), ""};
-        } catch (const UsageError& error) {
-          price.refusal = error.what();
-        }
-        it = prices_.emplace(key, price).first;
-      }
-      if (!it->second.refusal.empty()) {
-        c.refusal = it->second.refusal;
-        return;
-      }
-      const RedistributePlan& plan = it->second.plan;
-      c.cost += plan.cost, c.bytes += plan.bytes, c.collectives += plan.collectives();
-      plans.push_back(&plan);
+      const RedistributePlan* plan = add_price(c, query_.inputs[i], c.inputs[i]);
+      if (plan == nullptr) return;
+      plans.push_back(plan);
       ++c.moved;
+    }
+    for (size_t k = 0; k < c.outputs.size() && c.writes_back; ++k) {
+      const int written = k < kMaxOutputs ? query_.call.op.writes[k] : -1;
+      if (written >= 0 && add_price(c, c.outputs[k], query_.inputs[static_cast<size_t>(written)]) == nullptr) return;
     }
     if (plans.size() > 1) {
       const Saved saved = saved_by_joining(plans, query_.cost);
@@ -368,6 +416,27 @@ class Chooser {
     for (size_t axis = 0; axis < axes_ && !c.outputs.empty(); ++axis) {
       if (c.outputs[0]->placements()[axis].is_shard()) c.shards *= shape_[axis];
     }
+  }
+
+  // The plan from one layout to the other, whose price the candidate pays; null: there is none.
+  const RedistributePlan* add_price(Candidate& c, const DTensorSpec* from, const DTensorSpec* to) {
+    const std::pair key{from, to};
+    auto it = prices_.find(key);
+    if (it == prices_.end()) {
+      Price price;
+      try {
+        RedistributePlan plan = plan_redistribution(*from, *to, query_.cost);
+        price = {std::move(plan), ""};
+      } catch (const UsageError& error) {
+        price.refusal = error.what();
+      }
+      it = prices_.emplace(key, price).first;
+    }
+    c.refusal = it->second.refusal;
+    if (!c.refusal.empty()) return nullptr;
+    const RedistributePlan& plan = it->second.plan;
+    c.cost += plan.cost, c.bytes += plan.bytes, c.collectives += plan.collectives();
+    return &plan;
   }
 
   struct Price {
@@ -381,7 +450,10 @@ class Chooser {
   ShardingRule rule_;
   std::vector<int64_t> factor_sizes_;
   std::vector<std::vector<int>> orders_;
+  std::vector<size_t> written_;   // inputs that are written in place
+  bool may_write_back_ = false;  // see Candidate::writes_back
   std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, Price> prices_;
+  mutable std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, bool> same_parts_;
   Candidates result_;
 };
 
@@ -451,7 +523,7 @@ Candidates choose_layout(const LayoutQuery& query) { return Chooser(query).run()
 
 OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const DeviceMesh& mesh) {
   const Candidate& c = candidates.all.at(static_cast<size_t>(candidates.chosen));
-  OpPlan plan{.inputs = c.inputs, .outputs = c.outputs, .moves = c.moved > 0, .in_f32 = c.in_f32};
+  OpPlan plan{.inputs = c.inputs, .outputs = c.outputs, .moves = c.moved > 0, .in_f32 = c.in_f32, .writes_back = c.writes_back};
   if (!mesh.has_coordinate()) return plan;
   const std::vector<int64_t>& here = mesh.coordinate();
   if (query.call.op.local_attrs != nullptr) {

@@ -21,6 +21,8 @@ struct Candidate {
   double cost = 0, bytes = 0;
   int collectives = 0;
   int moved = 0;         // inputs that change their layout
+  int renamed = 0;       // inputs that stay as they are under other placements than those of the rows
+  bool writes_back = false;  // terms that are written in place are added first, and what is written becomes terms again
   int64_t shards = 0;    // parts of the first output
   // "shard m", "shard k, replicate".
   std::string name() const;
@@ -56,7 +58,7 @@ bool has_sharding(const OpDef& op);
 std::string sharding_of(const OpCall& call);
 
 // All combinations of rows with the one to take: the cheapest; of equally cheap ones that with the fewest bytes, collectives, moved
-// inputs, dims cut whose sizes are symbols, a first output placed as it is wanted or, where nobody says, the most parts of it, and the first rows. Inputs must be of one mesh.
+// inputs, renamed inputs, dims cut whose sizes are symbols, a first output placed as it is wanted or, where nobody says, the most parts of it, and the first rows. Inputs must be of one mesh.
 Candidates choose_layout(const LayoutQuery& query);
 
 // What a rank does for a call, remembered by the specs of its inputs.
@@ -64,6 +66,7 @@ struct OpPlan {
   std::vector<const DTensorSpec*> inputs, outputs;
   bool moves = false;   // some input changes its layout
   bool in_f32 = false;
+  bool writes_back = false;
   bool has_box = false;
   LocalBox box;         // the part of output 0, for ops whose attrs hold sizes
   // A row by a range of index values: which input holds them, that range, how many values there are, and the dims of the index in output 0.

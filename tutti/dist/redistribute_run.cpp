@@ -17,9 +17,11 @@
 #include "tutti/ops/bitwise.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/cat.h"
+#include "tutti/ops/comparison.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/slice.h"
+#include "tutti/ops/where.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
@@ -44,9 +46,13 @@ Tensor halved(std::span<const Tensor> terms, PartialOp op) {
     default: return add(a, b);
   }
 }
+// The average of equal terms is the term, as in codegen/combine.h.
 Tensor combine(std::span<const Tensor> terms, PartialOp op) {
   const Tensor all = halved(terms, op);
-  return op == PartialOp::avg ? truediv(all, static_cast<double>(terms.size())) : all;
+  if (op != PartialOp::avg || terms.size() == 1) return all;
+  Tensor keeps = ne(terms[0], 0.0);
+  for (const Tensor& term : terms.subspan(1)) keeps = bit_and(keeps, eq(terms[0], term));
+  return where(keeps, terms[0], truediv(all, static_cast<double>(terms.size())));
 }
 
 // The tensors of `ranks` ranks, which stand one after another in dim 0, one after another in `dim`.

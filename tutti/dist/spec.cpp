@@ -165,6 +165,27 @@ Extents DTensorSpec::local_sizes(std::span<const int64_t> coordinate) const {
   return sizes;
 }
 
+bool DTensorSpec::has_parts_of(const DTensorSpec& other) const {
+  if (this == &other) return true;
+  const SpecFields &a = fields_, &b = other.fields_;
+  if (a.mesh_id != b.mesh_id || !(a.sizes == b.sizes) || a.dtype != b.dtype || local_dtype_ != other.local_dtype_) return false;
+  for (size_t axis = 0; axis < a.mesh_shape.size(); ++axis) {
+    const Placement &p = a.placements[axis], &q = b.placements[axis];
+    if (a.mesh_shape[axis] > 1 && (p.is_partial() || q.is_partial()) && !(p == q)) return false;
+  }
+  int64_t ranks = 1;
+  for (const int64_t n : a.mesh_shape) ranks *= n;
+  std::vector<int64_t> at(a.mesh_shape.size(), 0);
+  for (int64_t r = 0; r < ranks; ++r) {
+    int64_t rest = r;
+    for (size_t axis = at.size(); axis-- > 0; rest /= a.mesh_shape[axis]) at[axis] = rest % a.mesh_shape[axis];
+    for (int d = 0; d < a.sizes.ndim(); ++d) {
+      if (!(indices(d, at) == other.indices(d, at))) return false;
+    }
+  }
+  return true;
+}
+
 const DTensorSpec& DTensorSpec::with(Placements placements) const {
   SpecFields fields = fields_;
   fields.placements = std::move(placements);

@@ -58,6 +58,7 @@ class DTensorSpec {
   // What the rank at `coordinate` holds of dim `dim`.
   IndexSet indices(int dim, std::span<const int64_t> coordinate) const;
   Extents local_sizes(std::span<const int64_t> coordinate) const;
+  bool has_parts_of(const DTensorSpec& other) const;  // every rank's part is the same in both: an axis of one rank may say anything, and orders and cuts may make no difference
   // The same spec with other placements; an order is kept.
   const DTensorSpec& with(Placements placements) const;
 

@@ -14,6 +14,7 @@
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/joint_op.h"
 #include "tutti/dist/plan_table.h"
+#include "tutti/dist/redistribute.h"
 #include "tutti/graph/held_wrappers.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/bitwise.h"
@@ -21,12 +22,14 @@
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/engine/indices.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/ops/where.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/tensor/overlap.h"
 
 namespace tutti::dist {
 namespace {
@@ -161,6 +164,23 @@ Tensor local_indices(const Tensor& indices, const Range& range, int64_t rows, Te
   return where(outside, 0, sub(indices, range.begin));
 }
 
+// UsageError for an index of no row. Its place, and how many rows there are, are those of the whole, as on one rank.
+void check_indices(const OpCall& call, const OpPlan& plan, const Tensor& indices, const DeviceMesh& mesh) {
+  if (indices.impl()->traced >= 0) return;
+  const DTensorSpec& spec = *plan.inputs[static_cast<size_t>(plan.masked_input)];
+  const std::vector<int64_t> values = facets::dense_indices(indices);
+  const auto wrong = std::find_if(values.begin(), values.end(), [&](int64_t v) { return v < 0 || v >= plan.index_values; });
+  if (wrong == values.end()) return;
+  Extents at = indices.extents();
+  int64_t rest = wrong - values.begin();
+  for (int d = at.ndim() - 1; d >= 0; --d) {
+    const int64_t extent = at[static_cast<size_t>(d)];
+    at[static_cast<size_t>(d)] = spec.indices(d, mesh.coordinate()).at(rest % extent);
+    rest /= extent;
+  }
+  throw UsageError(fmt::format("{}: index {} at position {} is out of range in {}; {}", call.op.name, *wrong, at, describe_call(call, mesh), facets::legal_indices(plan.index_values)));
+}
+
 Tensor without_foreign_rows(const Tensor& rows, const Tensor& outside, const std::vector<int>& dims) {
   Shape sizes(static_cast<size_t>(rows.ndim()), 1);
   for (size_t d = 0; d < dims.size(); ++d) sizes[static_cast<size_t>(dims[d])] = outside.size(static_cast<int64_t>(d));
@@ -245,6 +265,12 @@ class DTensorStage final : public Stage {
       plans().put(query, planned);
     }
     if (written.is_symbolic()) check_cut_dims(call, written, planned->plan);
+    for (const int8_t target : call.op.writes) {
+      if (target < 0) continue;
+      operands.part(static_cast<size_t>(target)).check_writable(call.op.name);
+      // What overlaps in the whole may not overlap in the part of a rank.
+      refuse_overlap(call.op.name, as_called(operands.wrapper(static_cast<size_t>(target))));
+    }
     run(call, written, operands, planned->plan, outputs);
   }
 
@@ -265,15 +291,13 @@ class DTensorStage final : public Stage {
       redistribute_parts(parts, moves, mesh);
       for (size_t i = 0; i < parts.size(); ++i) operands.part(i).note_reduced(*plan.inputs[i], parts[i]);
     }
-    for (size_t i = 0; i < moves.size(); ++i) {
-      const Part& part = operands.part(i);
-      if (part.spec == plan.inputs[i]) continue;
-      // A dense part can be seen in every way. What is written into it would not reach the tensor that it was moved from.
-      if (call.op.view != nullptr) {
-        parts[i] = contiguous(parts[i]);
-        if (parts[i].storage().get() != part.local.storage().get()) parts[i].storage()->set_read_only();
-      }
+    const bool is_moved_view = call.op.view != nullptr && operands.part(0).spec != plan.inputs[0];
+    if (is_moved_view) {
+      parts[0] = contiguous(parts[0]);  // a dense part can be seen in every way
+      // What a rank cuts out of its part would be written on that rank only.
+      if (is_in_memory_of(parts[0], operands.part(0))) parts[0] = clone(parts[0]);
     }
+    if (plan.writes_back) set_apart(call, operands, plan, parts);
     std::array<Tensor, kMaxOutputs> results;
     const std::span<Tensor> locals{results.data(), outputs.size()};
     if (!mesh->has_coordinate()) {
@@ -281,18 +305,44 @@ class DTensorStage final : public Stage {
     } else {
       run_here(call, written, operands, plan, parts, locals);
     }
+    const bool is_copy = is_moved_view || (call.op.view != nullptr && !is_in_memory_of(parts[0], operands.part(0)));
     for (size_t k = 0; k < outputs.size(); ++k) {
-      if (k < kMaxOutputs && call.op.writes[k] >= 0) outputs[k] = written.inputs[static_cast<size_t>(call.op.writes[k])];
-      else if (call.op.view != nullptr && operands.part(0).spec == plan.inputs[0]) outputs[k] = view_around(view_of_whole(call, written, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
-      else outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
+      if (k < kMaxOutputs && call.op.writes[k] >= 0) {
+        const auto target = static_cast<size_t>(call.op.writes[k]);
+        if (plan.writes_back) write_back(locals[k], *plan.outputs[k], operands.part(target), mesh);
+        outputs[k] = written.inputs[target];
+      } else if (is_copy) {
+        outputs[k] = wrap_copy(std::move(locals[k]), *plan.outputs[k], mesh, operands.part(0));
+      } else if (call.op.view != nullptr) {
+        outputs[k] = view_around(view_of_whole(call, written, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
+      } else {
+        outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
+      }
     }
+  }
+
+  static bool is_in_memory_of(const Tensor& local, const Part& part) { return local.storage().get() == part.local.storage().get(); }
+
+  // What the op writes in the place of terms that are added first: others may have the sum, too.
+  static void set_apart(const OpCall& call, const Operands& operands, const OpPlan& plan, std::span<Tensor> parts) {
+    for (const int8_t written : call.op.writes) {
+      if (written < 0) continue;
+      const auto i = static_cast<size_t>(written);
+      if (plan.inputs[i] != operands.part(i).spec) parts[i] = clone(parts[i]);
+    }
+  }
+
+  // Terms whose reduction is `value`, a part in the layout `spec`, in the memory of `target`.
+  static void write_back(const Tensor& value, const DTensorSpec& spec, const Part& target, const Mesh& mesh) {
+    const Tensor terms = redistributed_part(value, spec, *target.spec, mesh);
+    if (!terms.is_same(target.local)) copy_(target.local, terms);
   }
 
   // A view of all elements of a dense tensor that is dense is so in any sizes.
   static Tensor view_around(Tensor view, Tensor local, const Part& of, const DTensorSpec& spec) {
     const auto elements = [](const Tensor& t) { return numel_of(t.sizes()).raw(); };
     const bool is_dense = local.impl()->traced >= 0 && of.is_dense && view.is_contiguous() && elements(local) == elements(of.local);
-    return wrap_view(std::move(view), std::move(local), spec, of.mesh, is_dense);
+    return wrap_view(std::move(view), std::move(local), spec, of.mesh, is_dense, of.copied);
   }
 
   // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this rank's part.
@@ -309,7 +359,6 @@ class DTensorStage final : public Stage {
       apply(op, parts, attrs, locals);
     } catch (const UsageError&) {
       parts[0] = contiguous(parts[0]);
-      parts[0].storage()->set_read_only();
       apply(op, parts, attrs, locals);
     }
   }
@@ -350,17 +399,24 @@ class DTensorStage final : public Stage {
       if (attrs != &own) own = *attrs, attrs = &own;
       own.set_output_dtype(plan.outputs[0]->local_dtype());
     }
-    Tensor outside;
+    Tensor outside, all_indices;
     if (plan.masked_input >= 0) {
       Tensor& indices = parts[static_cast<size_t>(plan.masked_input)];
+      all_indices = indices;
       if (plan.range.size() == 0) {
+        check_indices(call, plan, all_indices, operands.mesh());
         if (written.is_symbolic()) graph::refuse_symbols(fmt::format("a rank has no rows for {}", call.op.name));
         locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0, plan.outputs[0]->local_dtype());
         return;
       }
       indices = local_indices(indices, plan.range, plan.index_values, outside);
     }
-    compute(call.op, parts, *attrs, locals);
+    try {
+      compute(call.op, parts, *attrs, locals);
+    } catch (const UsageError&) {
+      if (outside.defined()) check_indices(call, plan, all_indices, operands.mesh());
+      throw;
+    }
     if (outside.defined()) locals[0] = without_foreign_rows(locals[0], outside, plan.index_dims);
     for (size_t k = 0; k < locals.size(); ++k) {
       if (locals[k].dtype() != plan.outputs[k]->local_dtype()) locals[k] = cast(locals[k], plan.outputs[k]->local_dtype());

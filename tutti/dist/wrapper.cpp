@@ -14,6 +14,12 @@
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
+
+struct CopiedPart {
+  Tensor local = {};     // undefined: it is not known, as for results of compiled functions
+  uint32_t version = 0;  // of local when it was copied
+};
+
 namespace {
 
 constexpr ExtensionKind kPart{"distributed"};
@@ -52,26 +58,36 @@ Extents sizes_around(const DTensorSpec& spec, const Tensor& local) {
   return sizes;
 }
 
+Tensor wrap_dense(Tensor local, const DTensorSpec& spec, const Mesh& mesh, std::shared_ptr<const CopiedPart> copied) {
+  Extents of_trace;
+  if (local.impl()->traced >= 0) of_trace = sizes_around(spec, local);
+  const Extents& sizes = local.impl()->traced < 0 ? spec.sizes() : of_trace;
+  StorageRef storage = elsewhere(local, spec, numel_of(sizes));
+  return wrap_view(Tensor::over(std::move(storage), sizes, contiguous_strides(sizes), 0, spec.dtype()), std::move(local), spec, mesh, true, std::move(copied));
+}
+
 // What compiled functions keep of a distributed tensor: its layout, and of its mesh no more than how to find it.
 class PartForm final : public WrapperForm {
  public:
   // strides: of the whole; empty: dense.
-  PartForm(const DTensorSpec& spec, std::weak_ptr<const DeviceMesh> mesh, std::string mesh_name, Extents strides)
-      : spec_(spec), mesh_(std::move(mesh)), mesh_name_(std::move(mesh_name)), strides_(strides) {}
+  // is_copy: a view that does not share the memory of its tensor.
+  PartForm(const DTensorSpec& spec, std::weak_ptr<const DeviceMesh> mesh, std::string mesh_name, Extents strides, bool is_copy)
+      : spec_(spec), mesh_(std::move(mesh)), mesh_name_(std::move(mesh_name)), strides_(strides), is_copy_(is_copy) {}
 
   // Ranks that are threads may share a compiled function, and what was traced on one is of no use to another.
-  bool is_of(const DTensorSpec& spec) const { return &spec == &spec_ && rank_ == &RankContext::current() && !mesh_.expired(); }
+  bool is_of(const Part& part) const { return part.spec == &spec_ && (part.copied != nullptr) == is_copy_ && rank_ == &RankContext::current() && !mesh_.expired(); }
 
   Tensor around(Tensor inside) const override {
     const Mesh mesh = mesh_.lock();
     TUTTI_CHECK(mesh != nullptr, "a compiled function makes the distributed tensor {}, and {} no longer exists on this rank; keep a handle of it as long as the function is called", spec_.to_string(),
                 mesh_name_);
-    if (strides_.empty()) return wrap(std::move(inside), spec_, mesh);
+    const std::shared_ptr<const CopiedPart> copied = is_copy_ ? std::make_shared<CopiedPart>() : nullptr;
+    if (strides_.empty()) return wrap_dense(std::move(inside), spec_, mesh, copied);
     // A view may reach further than it has elements.
     int64_t reach = numel_of(spec_.sizes()) == 0 ? 0 : 1;
     for (size_t d = 0; d < strides_.size() && reach > 0; ++d) reach += (spec_.sizes()[d] - 1) * strides_[d];
     StorageRef storage = elsewhere(inside, spec_, reach);
-    return wrap_view(Tensor::over(std::move(storage), spec_.sizes(), strides_, 0, spec_.dtype()), std::move(inside), spec_, mesh);
+    return wrap_view(Tensor::over(std::move(storage), spec_.sizes(), strides_, 0, spec_.dtype()), std::move(inside), spec_, mesh, false, copied);
   }
 
   Tensor elements_of(const Tensor& t) const override {
@@ -89,10 +105,10 @@ class PartForm final : public WrapperForm {
       const auto at = static_cast<size_t>(d);
       if (spec_.axes_of(d).empty()) fields.sizes[at] = sizes[at];
     }
-    return std::make_shared<PartForm>(DTensorSpec::of(std::move(fields), "compile"), mesh_, mesh_name_, strides_);
+    return std::make_shared<PartForm>(DTensorSpec::of(std::move(fields), "compile"), mesh_, mesh_name_, strides_, is_copy_);
   }
 
-  std::shared_ptr<const WrapperForm> of_cotangent() const override { return std::make_shared<PartForm>(cotangent_spec(spec_), mesh_, mesh_name_, Extents()); }
+  std::shared_ptr<const WrapperForm> of_cotangent() const override { return std::make_shared<PartForm>(cotangent_spec(spec_), mesh_, mesh_name_, Extents(), false); }
   std::string description() const override { return fmt::format("{} on {}", spec_.to_string(), mesh_name_); }
 
  private:
@@ -100,6 +116,7 @@ class PartForm final : public WrapperForm {
   const std::weak_ptr<const DeviceMesh> mesh_;
   const std::string mesh_name_;
   const Extents strides_;
+  const bool is_copy_;
   const RankContext* const rank_ = &RankContext::current();
 };
 
@@ -108,6 +125,7 @@ class PartForm final : public WrapperForm {
 const Part& part_of(const Tensor& t, const char* where) {
   const Part* part = t.extensions().find<Part>(kPart);
   TUTTI_CHECK(part != nullptr, "{}: the tensor {} is not distributed; make it so with distribute_tensor() or from_local()", where, describe(t));
+  part->check_read(where);
   return *part;
 }
 
@@ -122,15 +140,16 @@ Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<con
   return whole.view_as(spec.local_sizes(coordinate), strides, offset);
 }
 
-Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh) {
-  Extents of_trace;
-  if (local.impl()->traced >= 0) of_trace = sizes_around(spec, local);
-  const Extents& sizes = local.impl()->traced < 0 ? spec.sizes() : of_trace;
-  StorageRef storage = elsewhere(local, spec, numel_of(sizes));
-  return wrap_view(Tensor::over(std::move(storage), sizes, contiguous_strides(sizes), 0, spec.dtype()), std::move(local), spec, mesh, true);
+Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh) { return wrap_dense(std::move(local), spec, mesh, nullptr); }
+
+Tensor wrap_copy(Tensor local, const DTensorSpec& spec, const Mesh& mesh, const Part& of) {
+  local.storage()->set_read_only();
+  // A copy of a copy shows what that one does.
+  const auto copied = of.copied != nullptr ? of.copied : std::make_shared<const CopiedPart>(of.local, of.local.version());
+  return wrap_dense(std::move(local), spec, mesh, copied);
 }
 
-Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh, bool is_dense) {
+Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh, bool is_dense, std::shared_ptr<const CopiedPart> copied) {
   view.impl()->stages = static_cast<StageMask>(view.impl()->stages | stage());
   const DTensorSpec* own = &spec;
   if (local.impl()->traced >= 0) {
@@ -147,7 +166,9 @@ Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh&
     view.impl()->traced = 0;  // no tensor of the trace: its part is
     own = &DTensorSpec::of(std::move(fields), "compile");
   }
-  view.extensions().put(kPart, std::make_unique<Part>(*own, mesh, std::move(local), is_dense));
+  auto part = std::make_unique<Part>(*own, mesh, std::move(local), is_dense);
+  part->copied = std::move(copied);
+  view.extensions().put(kPart, std::move(part));
   return view;
 }
 
@@ -175,6 +196,23 @@ Tensor as_called(const Tensor& wrapper) {
   t.impl()->sizes = to_shape(t.impl()->extents);
   t.impl()->traced = -1;
   return t;
+}
+
+std::unique_ptr<TensorExtension> Part::for_alias() const {
+  auto part = std::make_unique<Part>(*spec, mesh, local, is_dense);
+  part->copied = copied;
+  return part;
+}
+
+void Part::refuse_old_copy(std::string_view where) const {
+  TUTTI_CHECK(!copied->local.defined() || copied->local.version() == copied->version,
+              "{}: the view {} is a copy, because the elements that it shows had to be moved, and the tensor that it shows has been written since; take the view again after the write", where,
+              spec->to_string());
+}
+
+void Part::check_writable(std::string_view where) const {
+  TUTTI_CHECK(copied == nullptr, "{}: the view {} is a copy, because the elements that it shows had to be moved: it is read-only memory and cannot be written; clone() it, or redistribute() the tensor "
+              "that it shows before the view is taken", where, spec->to_string());
 }
 
 std::string Part::description() const { return fmt::format("{} on {}", to_string(spec->placements()), mesh->to_string()); }
@@ -208,14 +246,14 @@ Tensor Part::beside(const Tensor& plain) const {
 }
 
 std::shared_ptr<const WrapperForm> Part::form(const Tensor& t) const {
-  return std::make_shared<PartForm>(spec_as_called(t), mesh, mesh->to_string(), t.is_contiguous() ? Extents() : t.strides());
+  return std::make_shared<PartForm>(spec_as_called(t), mesh, mesh->to_string(), t.is_contiguous() ? Extents() : t.strides(), copied != nullptr);
 }
 
 bool Part::has_whole(const Tensor& t, int dim) const { return t.is_contiguous() && mesh->has_coordinate() && spec->axes_of(dim).empty(); }
 
 bool Part::has(const WrapperForm& form) const {
   const auto* of_part = dynamic_cast<const PartForm*>(&form);
-  return of_part != nullptr && of_part->is_of(*spec);
+  return of_part != nullptr && of_part->is_of(*this);
 }
 
 // A gradient lies as its leaf does; one that is still to be added is added first, and the leaf has no pending parts.

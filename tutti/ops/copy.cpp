@@ -57,7 +57,11 @@ const OpDef kCopyInto{
     .reference = copy_into_reference,
     .gradient = {.vjp = copy_into_vjp},
     .recipe = {.build = [](RecipeBuilder& b) { b.out(cast(b.in(1), compute_dtype(b.output_dtypes[0]))); }},
-    .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, ""); },
+    // Terms are copied as they are; a conversion rounds their sum, and the terms that it overwrites are not read.
+    .sharding =
+        [](const OpCall& call) {
+          return call[0].dtype() == call[1].dtype() ? facets::pointwise_sharding(call, "| id") : facets::pointwise_sharding(call, "| zap", 2);
+        },
     .samples =
         [] {
           const Tensor a = facets::sample_tensor(1, {3, 5}), b = facets::sample_tensor(2, {3, 5});

@@ -70,6 +70,11 @@ int params(const OpCall& call, codegen::ParamValue* values) {
   return 1;
 }
 
+// What fill_ overwrites may be terms: it does not read them.
+std::string sharding(const OpCall& call) {
+  return row_of(call.op).scalar == kTakeOperand ? facets::pointwise_sharding(call, "| zap") : facets::pointwise_sharding(call, "|", 3);
+}
+
 std::vector<Sample> tensor_samples() {
   constexpr DType dtypes[] = {DType::f32, DType::f64, DType::bf16, DType::i64};
   constexpr pointwise::Range ranges[] = {{-3, 3}, {-3, 3}}, integers[] = {{-9, 9}, {-9, 9}};
@@ -95,7 +100,7 @@ InplaceRow make_row(const char* name, ScalarOp scalar, int num_inputs) {
            .reference = reference,
            .gradient = {.none = kNoGradient},
            .recipe = {.build = build, .params = params},
-           .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, "|", 3); },
+           .sharding = sharding,
            .samples = num_inputs == 2 ? tensor_samples : scalar_samples,
            .tolerance = {0, 0}},
           scalar};

@@ -119,7 +119,7 @@ std::string view_sharding(const OpCall& call) {
   if (call[0].numel() == 0) {
     for (int d = 0; d < from.ndim(); ++d) in += static_cast<char>(letter++ - 'a' + 'A');
     for (int d = 0; d < to.ndim(); ++d) out += static_cast<char>(letter++ - 'a' + 'A');
-    return fmt::format("x[{}] -> y[{}]", in, out);
+    return fmt::format("x[{}] -> y[{}] | | id", in, out);
   }
   size_t i = 0, j = 0;
   while (i < from.size() || j < to.size()) {

@@ -7,7 +7,7 @@
 namespace tutti::comm {
 
 HostReduction::HostReduction(const CallRecord& call, const Seat& seat, const HostLayout& layout, DType dtype, const ReduceOp& op)
-    : OverHosts(call, seat, layout), dtype_(dtype), op_(op), narrow_(itemsize(dtype)), wide_(itemsize(compute_dtype(dtype))), own_factor_(op.factor()) {}
+    : OverHosts(call, seat, layout), dtype_(dtype), op_(op), narrow_(itemsize(dtype)), wide_(part_bytes(op.kind(), dtype)), own_factor_(op.factor()) {}
 
 void HostReduction::exchange_factors(Exchange& exchange) {
   begin();

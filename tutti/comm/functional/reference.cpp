@@ -75,7 +75,9 @@ void reduce_element(ReduceKind kind, const Source& source, const std::vector<Ten
       if constexpr (std::is_floating_point_v<T>) values.back() *= factors.empty() ? 1.0 : factors[rank];
     }
     const T value = tree<T>(kind, values);
-    write(out, i, kind == ReduceKind::avg ? value / static_cast<T>(values.size()) : value);
+    const bool are_equal = std::is_floating_point_v<T> && values[0] != 0 && std::all_of(values.begin(), values.end(), [&](T v) { return v == values[0]; });
+    if (kind != ReduceKind::avg) write(out, i, value);
+    else write(out, i, are_equal ? values[0] : value / static_cast<T>(values.size()));
   };
   if (is_floating(out.dtype())) reduce(facets::read_double, facets::write_double);
   else reduce(facets::read_int64, facets::write_int64);

@@ -113,6 +113,8 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
   };
 
   LoopNest nest = build(call.inputs);
+  // Without rows there is nothing to do, and no order in which their dims can be merged: empty tensors look dense whatever their strides are.
+  if (std::all_of(outputs.begin(), outputs.end(), [](const Tensor& t) { return t.numel() == 0; })) return;
   int total = nest.collapse(kept.ndim(), ndim);
   std::vector<Tensor> packed;
   if (total - kept.ndim() > 1) {

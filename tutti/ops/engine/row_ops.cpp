@@ -139,6 +139,7 @@ std::vector<Sample> reduction_samples(std::span<const DType> dtypes, double lo, 
   add("one_element", make({1, 1}), {1}, false);
   add("scalar", make({}), {}, false);
   add("no_rows", make({0, 4}), {1}, false);
+  add("no_rows_of_dims_apart", make({0, 2, 3, 4}), {1, 3}, false);
   if (with_empty_rows) add("empty_rows", make({3, 0}), {1}, false);
   return samples;
 }
