@@ -316,7 +316,8 @@ void Trainer::load() {
   } else if (start_.continues()) {
     state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_, group_);
   } else if (!config_.checkpoint.initial_load_path.empty()) {
-    load_model(config_.checkpoint.initial_load_path, *model_);
+    const std::string note = load_first_weights(config_.checkpoint.initial_load_path, *model_);
+    if (!note.empty()) start_.notes.push_back(note);
   }
   state_.inputs = std::move(inputs_);
   if (lasting_ && !goes_on()) {
