@@ -54,8 +54,7 @@ class Module {
   // All parameters of this module and its submodules in registration order. One that is registered twice (a tied weight) appears
   // once, under its first name.
   std::vector<NamedParameter> named_parameters(const std::string& prefix = "") const;
-  // The further names of parameters: those under which they are registered again, and those of register_alias(). A source of values may hold a parameter
-  // under any of its names, and under several if the values are equal.
+  // The further names of parameters: those under which they are registered again, and those of register_alias(). Values may be loaded under any of them, and under several if they are equal.
   std::vector<NamedParameter> parameter_aliases() const;
   // Whether values of that name are passed over when they are loaded: see ignore_on_load().
   bool ignores_on_load(std::string_view name) const;
@@ -120,7 +119,7 @@ class Module {
     Module* module;
   };
   void check_new(const std::string& name) const;
-  // Calls `visit` with every way to this module and those below it, each before its children: the module and its path with a dot at the end.
+  // Calls `visit` with this module and those below it, each before its children, and their paths.
   void visit_paths(const std::string& path, FunctionRef<void(const Module&, const std::string&)> visit) const;
   // All entries of a list of this module and those below it, under full names, each thing once.
   template <class Named>
@@ -128,8 +127,8 @@ class Module {
 
   std::vector<NamedParameter> parameters_;
   std::vector<NamedParameter> aliases_;
-  std::vector<std::string> ignored_;  // endings of names
   std::vector<NamedBuffer> buffers_;
+  std::vector<std::string> ignored_;  // endings of names
   std::vector<Member> children_;
   std::shared_ptr<Mode> mode_;
   std::unique_ptr<ForwardHooks> hooks_;

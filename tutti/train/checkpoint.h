@@ -11,12 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "tutti/models/language_model.h"
 #include "tutti/nn/module.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/train/checkpoint_folder.h"
 #include "tutti/train/checkpoint_state.h"
 #include "tutti/train/checkpoint_tensors.h"
+
+namespace tutti::models {
+class LanguageModel;
+}
 
 namespace tutti::train {
 

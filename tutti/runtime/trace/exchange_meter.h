@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/runtime/trace/trace_recorder.h"
+#include "tutti/runtime/trace/trace_event.h"
 
 namespace tutti {
 
