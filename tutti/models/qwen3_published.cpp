@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "tutti/core/error.h"
 
 namespace tutti::models {
 namespace {
