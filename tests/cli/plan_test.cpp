@@ -92,6 +92,48 @@ constexpr Case kCases[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });
 
+struct SentCase : Plan, testing::WithParamInterface<Case> {};
+
+// Of rank 0, where it is the one that sends the most.
+TEST_P(SentCase, TakesTheBytesThatArePlanned) {
+  const nlohmann::json planned = plan(GetParam().flags);
+  ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --runtime.threads=1 --run.name=run " + GetParam().flags).status, 0) << work.read("err.txt");
+  double expected = 0;
+  for (const char* what : {"sent_gradient_bytes", "sent_parameter_bytes", "sent_activation_bytes"}) expected += planned[what].get<double>();
+  const double measured = std::stod(work.metric("run", "sent_bytes").back());
+  EXPECT_NEAR(measured, expected, 0.04 * expected) << planned.dump();
+}
+
+#define GLOO " --runtime.transport=gloo"
+#define FSDP(n) " --parallelism.data_parallel_shard_degree=" #n
+#define AGAIN(how) " --parallelism.fsdp_reshard_after_forward=" #how
+#define COMPILED " --training.compile=true"
+#define EXPERTS " --model.flavor=tiny_moe-tp4 --parallelism.data_parallel_schedule=every_round --data.sequence_length=256 --numerics.token_grain=64"
+#define EP(n) " --parallelism.expert_parallel_degree=" #n
+#define TP(n) " --parallelism.tensor_parallel_degree=" #n
+constexpr Case kSentCases[] = {
+    {"Fsdp2", "-n 2" FSDP(2) GLOO},
+    {"Fsdp2Compiled", "-n 2" FSDP(2) GLOO COMPILED},
+    {"Fsdp2Always", "-n 2" FSDP(2) GLOO AGAIN(always)},
+    {"Fsdp2AlwaysCompiled", "-n 2" FSDP(2) GLOO AGAIN(always) COMPILED},
+    {"Fsdp2AlwaysRecomputed", "-n 2" FSDP(2) GLOO AGAIN(always) " --activation_checkpoint.mode=full"},
+    {"Fsdp4KeptByTwo", "-n 4" FSDP(4) GLOO AGAIN(2)},
+    {"Fsdp4Never", "-n 4" FSDP(4) GLOO AGAIN(never)},
+    {"Hsdp2x2Always", "-n 4" FSDP(2) GLOO AGAIN(always)},
+    {"ExpertsFsdp2", "-n 2" EXPERTS FSDP(2) GLOO},
+    {"ExpertsFsdp4Ep2", "-n 4" EXPERTS FSDP(4) EP(2) GLOO},
+    {"ExpertsFsdp4Ep2Compiled", "-n 4" EXPERTS FSDP(4) EP(2) GLOO COMPILED},
+    {"ExpertsFsdp4Ep2Always", "-n 4" EXPERTS FSDP(4) EP(2) GLOO AGAIN(always)},
+    {"ExpertsFsdp4Ep2AlwaysCompiled", "-n 4" EXPERTS FSDP(4) EP(2) GLOO AGAIN(always) COMPILED},
+    {"ExpertsFsdp4Ep2Never", "-n 4" EXPERTS FSDP(4) EP(2) GLOO AGAIN(never)},
+    {"ExpertsFsdp4Ep2KeptByTwo", "-n 4" EXPERTS FSDP(4) EP(2) GLOO AGAIN(2)},
+    {"ExpertsFsdp4Ep4", "-n 4" EXPERTS FSDP(4) EP(4) GLOO},
+    {"ExpertsFsdp2Tp2", "-n 4" EXPERTS FSDP(2) TP(2) GLOO},
+    {"ExpertsFsdp2Tp2Compiled", "-n 4" EXPERTS FSDP(2) TP(2) GLOO COMPILED},
+    {"ExpertsFsdp2Tp2Never", "-n 4" EXPERTS FSDP(2) TP(2) GLOO AGAIN(never)},
+};
+INSTANTIATE_TEST_SUITE_P(Of, SentCase, testing::ValuesIn(kSentCases), [](const auto& param) { return std::string(param.param.name); });
+
 // Dispatchers that share memory keep what validation needed: the step after it is that much larger.
 TEST_F(Plan, CountsWhatRowsTakeBetweenSteps) {
   for (const char* exchange : {"direct_store", "gather_on_read"}) {

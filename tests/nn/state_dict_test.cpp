@@ -5,10 +5,11 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
-#include "tutti/io/safetensors.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/linear.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/copy.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::nn {
@@ -70,6 +71,90 @@ TEST(StateDict, MayExchangeTwoParametersOfTheModuleItLoadsInto) {
   EXPECT_EQ(pair.p.master().item(), 1.0);
   EXPECT_EQ(pair.q.master().item(), 0.0);
   EXPECT_NE(message_of([&] { pair.load_state_dict({{"count", Tensor::of<float>({1.5, 2.7})}}, {.strict = false}); }).find("the module needs [2] of integers"), std::string::npos);
+}
+
+// A tied parameter has several names, and a source may use any of them, or several with equal values.
+struct TiedNet final : Module {
+  TiedNet() { register_alias("head.weight", first->weight); }
+  Child<Linear> first{this, "first", 3, 4};
+  Parameter again = register_parameter("again", first->weight);
+  struct Table : Module {
+    Table() { ignore_on_load(".angles"); }
+  };
+  Child<Table> table{this, "table"};
+};
+
+TEST(StateDict, ATiedParameterIsTakenUnderAnyOfItsNames) {
+  const tutti::testing::TemporaryFolder folder;
+  const std::string path = folder / "net.safetensors";
+  const std::vector<std::string> names = {"again", "head.weight", "first.weight"};  // in the order in which the module has them
+  TiedNet from;
+  initialize(from);
+  const Tensor weight = clone(from.again.master()), bias = from.first->bias.master();
+  EXPECT_EQ(from.named_parameters()[0].name, names[0]);
+  ASSERT_EQ(from.parameter_aliases().size(), 2u);
+  Tensor other = clone(weight);
+  other.data<float>()[0] += 1;
+  for (size_t subset = 0; subset < 8; ++subset) {
+    for (int differs = -1; differs < 3; ++differs) {
+      StateDict state{{"first.bias", bias}};
+      std::vector<std::string> held;
+      for (size_t n = 0; n < 3; ++n) {
+        if ((subset >> n & 1) == 0) continue;
+        state.emplace_back(names[n], differs == static_cast<int>(n) ? other : clone(weight));
+        held.push_back(names[n]);
+      }
+      const bool is_held = differs >= 0 && (subset >> differs & 1) != 0;
+      for (const bool is_file : {false, true}) {
+        TiedNet to;
+        if (is_file) write_safetensors(path, state);
+        const std::string message = message_of([&] { is_file ? load(to, path) : to.load_state_dict(state); });
+        const std::string what = fmt::format("names {}, other values under {}, from a file: {}", subset, differs, is_file);
+        EXPECT_EQ(to.again.is_materialized(), message == "no error") << what;
+        const bool is_refused = is_held && held.size() > 1;
+        const std::string expected = held.empty() ? "missing: again" : is_refused ? ": the source holds other values than for " + held[0] + ", and the module has one tensor for both" : "no error";
+        EXPECT_NE(message.find(expected), std::string::npos) << what << message;
+        if (message == "no error") {
+          EXPECT_EQ(values(to.again.master()), values(is_held ? other : weight)) << what;
+        }
+      }
+    }
+  }
+  // Equal after conversion: the same numbers in a narrow and a wide float.
+  const Tensor narrow = cast(weight, DType::bf16);
+  TiedNet to;
+  EXPECT_TRUE(to.load_state_dict({{"again", narrow}, {"head.weight", cast(narrow, DType::f32)}, {"first.bias", bias}}).empty());
+}
+
+TEST(StateDict, WhatAModuleComputesItselfIsPassedOver) {
+  TiedNet net;
+  initialize(net);
+  StateDict state = net.state_dict();
+  state.emplace_back("table.0.angles", Tensor::of<float>({1}));
+  EXPECT_TRUE(net.load_state_dict(state).empty());
+  state.emplace_back("other.angles", Tensor::of<float>({1}));
+  state.emplace_back("table.angles.weight", Tensor::of<float>({1}));
+  EXPECT_EQ(net.load_state_dict(state, {.strict = false}).unexpected, (std::vector<std::string>{"other.angles", "table.angles.weight"}));
+}
+
+TEST(StateDict, FoldersAndIndexesAreLoaded) {
+  const tutti::testing::TemporaryFolder folder;
+  Net from;
+  initialize(from);
+  write_safetensors_shards(folder / "model.safetensors", from.state_dict(), {}, 3);
+  for (const char* place : {"", "model.safetensors", "model.safetensors.index.json"}) {
+    Net to;
+    EXPECT_TRUE(load(to, folder / place).empty());
+    EXPECT_EQ(values(to.second->weight), values(from.second->weight)) << place;
+  }
+  const tutti::testing::TemporaryFolder empty;
+  Net net;
+  EXPECT_EQ(message_of([&] { load(net, empty.path()); }), "the folder " + empty.path() + " holds neither model.safetensors nor model.safetensors.index.json");
+  save(from, empty / "model.safetensors");
+  EXPECT_TRUE(load(net, empty.path()).empty());
+  Linear other(3, 4);
+  const std::string message = message_of([&] { load(other, folder.path()); });
+  EXPECT_NE(message.find(folder / "model.safetensors.index.json" + " does not fit the module"), std::string::npos) << message;
 }
 
 TEST(StateDict, SafetensorsAreWrittenAndLoadedAgainInAnyFloat) {

@@ -39,13 +39,13 @@ TEST(RankCharts, ShowTheFirstRanksOfMany) {
 
 TEST(RankCharts, ShowAStepOfEachRankAsATimeline) {
   const StepTimeline timeline{.step = 7, .ranks = 2, .spans = {
-      {0, StepSpanKind::forward_backward, 0, 40}, {0, StepSpanKind::reduce, 40, 55}, {0, StepSpanKind::unshard, 1, 3}, {0, StepSpanKind::wait, 41, 52.5},
+      {0, StepSpanKind::forward_backward, 0, 40}, {0, StepSpanKind::reduce, 40, 55}, {0, StepSpanKind::unshard, 1, 3}, {0, StepSpanKind::wait, 41, 52.5}, {0, StepSpanKind::exchange, 20, 21},
       {1, StepSpanKind::forward_backward, 0.5, 50}, {1, StepSpanKind::optimizer, 56, 60}}, .dropped = 3};
   const std::string svg = render_timeline(timeline);
   EXPECT_NE(svg.find("Timeline of step 7"), std::string::npos);
-  EXPECT_EQ(count_of(svg, "<rect "), 6U);
+  EXPECT_EQ(count_of(svg, "<rect "), 7U);
   EXPECT_NE(svg.find("rank 0: waiting, 11.50 ms from 41.00 ms on"), std::string::npos) << svg;
-  EXPECT_NE(svg.find("<tr><th>rank 0</th><td>40.00</td><td>15.00</td><td>0.00</td><td>2.00</td><td>11.50</td></tr>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<tr><th>rank 0</th><td>40.00</td><td>15.00</td><td>0.00</td><td>2.00</td><td>11.50</td><td>1.00</td></tr>"), std::string::npos) << svg;
   EXPECT_NE(svg.find("3 short spans are not shown"), std::string::npos) << svg;
 }
 

@@ -8,6 +8,7 @@
 
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/trace/exchange_meter.h"
 #include "tutti/runtime/trace/trace_span.h"
 
 namespace tutti::train {
@@ -41,6 +42,37 @@ TEST(StepTimeline, IsOfTheSecondStepOfAllRanks) {
       TUTTI_CHECK(wait.rank == 1 && wait.kind == StepSpanKind::wait && wait.end_ms - wait.begin_ms >= 8 && wait.begin_ms >= timeline->spans[1].end_ms, "from {} to {}", wait.begin_ms, wait.end_ms);
     }
   });
+}
+
+// Calls between ranks, but for those that an unshard or a wait is made of.
+TEST(StepTimeline, HasTheCallsBetweenRanksThatNoOtherSpanIsMadeOf) {
+  StepTimelineRecorder alone(true, nullptr);
+  const auto call = [] {
+    const ExchangeSpan span;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  };
+  for (int64_t s = 1; s <= 2; ++s) {
+    alone.before_step();
+    {
+      const TraceSpan span(TraceCategory::annotation, "virtual shard");
+      call();
+    }
+    {
+      const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
+      call();
+    }
+    call();
+    const auto timeline = alone.after_step(s);
+    if (s == 1) continue;
+    ASSERT_TRUE(timeline.has_value());
+    ASSERT_EQ(timeline->spans.size(), 4U);
+    for (const size_t i : {2U, 3U}) {
+      EXPECT_EQ(timeline->spans[i].kind, StepSpanKind::exchange);
+      EXPECT_GE(timeline->spans[i].end_ms - timeline->spans[i].begin_ms, 2);
+    }
+    EXPECT_LE(timeline->spans[2].end_ms, timeline->spans[1].begin_ms) << "the call in the shard, before the wait";
+    EXPECT_GE(timeline->spans[3].begin_ms, timeline->spans[1].end_ms);
+  }
 }
 
 TEST(StepTimeline, IsNotRecordedUnasked) {

@@ -10,8 +10,7 @@
 
 namespace tutti::codegen {
 
-// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so in: the folder of this library, the folder of the program, lib/ next to it, the
-// dynamic linker's search path. EnvironmentError listing the places when there is none.
+// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so that find_plugin_file() finds (codegen/plugin_file.h). EnvironmentError listing the places when there is none.
 std::string compiler_plugin_path();
 
 // Hash of the plugin's bytes: code made by another build of the generator is not taken from the cache.

@@ -12,7 +12,8 @@ struct PluginSearch {
   std::string places;  // the places that were searched, for messages
 };
 
-// The first file of that name in: the folder of this library, the folder of the program, lib/ next to it, the dynamic linker's search path.
+// The first file of that name in: the folder that the library with this code was loaded from, whatever the working folder is now, the folder that a link there leads to, the folder of the
+// program; lib/ next to these; where the dynamic linker looks for what that library needs (its run path), and for what the program needs.
 PluginSearch find_plugin_file(const char* file_name);
 
 }  // namespace tutti::codegen

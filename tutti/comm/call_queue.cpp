@@ -9,6 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/exchange_meter.h"
 
 namespace tutti::comm {
 namespace {
@@ -108,6 +109,7 @@ void CallQueue::push(Call& call) {
 }
 
 void CallQueue::run(Call& call) {
+  const ExchangeSpan span;
   {
     const Hold hold(*this);
     push(call);
@@ -122,6 +124,7 @@ void CallQueue::run(Call& call) {
 }
 
 void CallQueue::submit(std::shared_ptr<Call> call) {
+  const ExchangeSpan span;
   {
     const Hold hold(*this);
     push(*call);
@@ -133,6 +136,7 @@ void CallQueue::submit(std::shared_ptr<Call> call) {
 }
 
 void CallQueue::submit(std::shared_ptr<MessageCall> call) {
+  const ExchangeSpan span;
   {
     const Hold hold(*this);
     call->record.sequence = ++message_sequence_;

@@ -5,6 +5,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/job/deadline.h"
+#include "tutti/runtime/trace/exchange_meter.h"
 
 namespace tutti::comm {
 namespace {
@@ -84,6 +85,7 @@ void Work::wait() const {
 
 bool Work::wait_for(std::chrono::milliseconds limit) const {
   if (!state_) return true;
+  const ExchangeSpan span;
   if (!state_->wait_for(limit)) return false;
   if (const auto failure = state_->exception()) std::rethrow_exception(failure);
   return true;

@@ -14,7 +14,11 @@ namespace fs = std::filesystem;
 constexpr size_t kLargestIndex = size_t{1} << 28;
 constexpr int64_t kMostFiles = 99'999;
 
-fs::path index_of(const fs::path& path) { return path.string() + ".index.json"; }
+constexpr const char* kFileInFolder = "model.safetensors";
+constexpr const char* kIndex = ".index.json";
+
+fs::path index_of(const fs::path& path) { return path.string() + kIndex; }
+bool is_index(const fs::path& path) { return path.string().ends_with(kIndex); }
 
 std::string file_name(const fs::path& path, int64_t i, int64_t count) {
   return fmt::format("{}-{:05}-of-{:05}{}", path.stem().string(), i + 1, count, path.extension().string());
@@ -32,12 +36,17 @@ std::string json_text(std::string_view text) {
 
 }  // namespace
 
-fs::path safetensors_place(const fs::path& path) { return fs::exists(path) || !fs::exists(index_of(path)) ? path : index_of(path); }
+fs::path safetensors_place(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / kFileInFolder : path;
+  return fs::exists(file) || !fs::exists(index_of(file)) ? file : index_of(file);
+}
 
-SafetensorsShards::SafetensorsShards(const fs::path& path) : path_(path.string()) {
+SafetensorsShards::SafetensorsShards(const fs::path& path) {
   const fs::path index = safetensors_place(path);
-  if (index == path) {
-    files_.emplace_back(path.string());
+  path_ = index.string();
+  if (!is_index(index)) {
+    TUTTI_CHECK(!fs::is_directory(path) || fs::exists(index), "the folder {} holds neither {} nor {}{}", path.string(), kFileInFolder, kFileInFolder, kIndex);
+    files_.emplace_back(path_);
     entries_ = files_[0].entries();
     for (const io::SafetensorsEntry& entry : entries_) file_of_.emplace(entry.name, 0);
     return;
@@ -48,7 +57,7 @@ SafetensorsShards::SafetensorsShards(const fs::path& path) : path_(path.string()
     const std::string file_name = file.string();
     if (file_name.empty() || fs::path(file_name).filename() != file_name || file_name == "..") file.fail("expected the name of a file in the folder of the index, found '{}'", file_name);
     const auto [at, is_new] = opened.emplace(file_name, files_.size());
-    if (is_new) files_.emplace_back((path.parent_path() / file_name).string());
+    if (is_new) files_.emplace_back((index.parent_path() / file_name).string());
     TUTTI_CHECK_ENV(files_[at->second].contains(name), "{} says that the tensor '{}' is in {}, which does not hold it; put back the files that were written together", index.string(), name, file_name);
     file_of_.emplace(name, at->second);
   }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "tutti/autograd/checkpoint.h"
+#include "tutti/models/qwen3_published.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/dropout.h"
 #include "tutti/nn/embedding.h"
@@ -165,9 +166,16 @@ Qwen3::Qwen3(const Qwen3Config& config, const ModelOptions& options) : config_(c
   decoder_ = std::make_unique<nn::Child<Decoder>>(this, "model", config, options);
   if (!config.tied_embeddings) lm_head_ = std::make_unique<nn::Child<nn::Linear>>(this, "lm_head", config.dim, config.vocab, nn::LinearOptions{.bias = false, .init = nn::Init::normal(config.init_std)});
   head_VD_ = config.tied_embeddings ? (*decoder_)->embed_tokens->weight : (*lm_head_)->weight;
+  if (config.tied_embeddings) register_alias("lm_head.weight", head_VD_);  // published files often hold it once more
+  ignore_on_load(".rotary_emb.inv_freq");  // older files hold the frequencies of the angles
 }
 
 Qwen3::~Qwen3() = default;
+
+std::string Qwen3::compare_published(PublishedConfig& published) const {
+  models::compare_published(config_, published);
+  return fmt::format("qwen3 {}", config_.flavor);
+}
 
 Tensor Qwen3::forward(const TokenBatch& batch, const ForwardOptions& options) const {
   const Tensor x_TD = (*decoder_)(batch, options);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tutti/models/language_model.h"
@@ -26,6 +27,9 @@ class Qwen3 final : public LanguageModel {
   Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const override;
   int64_t vocab_size() const override { return config_.vocab; }
   double training_flops_per_token(int64_t sequence_length) const override { return models::training_flops_per_token(config_, sequence_length); }
+
+  // As qwen3_published.h says.
+  std::string compare_published(PublishedConfig& published) const override;
 
   // As qwen3_plan.h says.
   std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const override;

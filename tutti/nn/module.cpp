@@ -42,23 +42,47 @@ const void* identity_of(const NamedBuffer& b) { return b.buffer.identity(); }
 
 }  // namespace
 
+void Module::visit_paths(const std::string& path, FunctionRef<void(const Module&, const std::string&)> visit) const {
+  visit(*this, path);
+  for (const Member& child : children_) child.module->visit_paths(path + child.name + ".", visit);
+}
+
 template <class Named>
 std::vector<Named> Module::collect(const std::string& prefix, const std::vector<Named> Module::* list) const {
   std::vector<Named> out;
   std::unordered_set<const void*> seen;
-  const auto walk = [&](const auto& self, const Module& module, const std::string& path) -> void {
+  visit_paths(prefix, [&](const Module& module, const std::string& path) {
     for (const Named& own : module.*list) {
       if (!seen.insert(identity_of(own)).second) continue;
       out.push_back(own);
       out.back().name = path + own.name;
     }
-    for (const Member& child : module.children_) self(self, *child.module, path + child.name + ".");
-  };
-  walk(walk, *this, prefix);
+  });
   return out;
 }
 
 std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) const { return collect(prefix, &Module::parameters_); }
+std::vector<NamedParameter> Module::parameter_aliases() const {
+  std::vector<NamedParameter> out;
+  std::unordered_set<const void*> seen;
+  visit_paths("", [&](const Module& module, const std::string& path) {
+    for (const NamedParameter& own : module.parameters_) {
+      if (!seen.insert(identity_of(own)).second) out.push_back({path + own.name, own.parameter});
+    }
+    for (const NamedParameter& own : module.aliases_) out.push_back({path + own.name, own.parameter});
+  });
+  return out;
+}
+
+bool Module::ignores_on_load(std::string_view name) const {
+  bool ignores = false;
+  visit_paths("", [&](const Module& module, const std::string& path) {
+    const auto is_end = [&](const std::string& suffix) { return name.starts_with(path) && name.substr(path.size()).ends_with(suffix); };
+    ignores = ignores || std::any_of(module.ignored_.begin(), module.ignored_.end(), is_end);
+  });
+  return ignores;
+}
+
 std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const { return collect(prefix, &Module::buffers_); }
 
 std::vector<NamedModule> Module::named_modules(const std::string& prefix) {
@@ -132,6 +156,9 @@ Parameter Module::register_parameter(std::string name, const Parameter& paramete
   parameters_.push_back({std::move(name), parameter});
   return parameter;
 }
+
+void Module::register_alias(std::string name, const Parameter& parameter) { aliases_.push_back({std::move(name), parameter}); }
+void Module::ignore_on_load(std::string suffix) { ignored_.push_back(std::move(suffix)); }
 
 Buffer Module::register_buffer(std::string name, Tensor value, bool persistent) {
   check_new(name);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/nn/parameter.h"
@@ -53,6 +54,10 @@ class Module {
   // All parameters of this module and its submodules in registration order. One that is registered twice (a tied weight) appears
   // once, under its first name.
   std::vector<NamedParameter> named_parameters(const std::string& prefix = "") const;
+  // The further names of parameters: those under which they are registered again, and those of register_alias(). Values may be loaded under any of them, and under several if they are equal.
+  std::vector<NamedParameter> parameter_aliases() const;
+  // Whether values of that name are passed over when they are loaded: see ignore_on_load().
+  bool ignores_on_load(std::string_view name) const;
   // All buffers, likewise. They are not trained and not counted as parameters.
   std::vector<NamedBuffer> named_buffers(const std::string& prefix = "") const;
   // This module and all below it, each before its children.
@@ -91,6 +96,10 @@ class Module {
   Parameter register_parameter(std::string name, const Extents& sizes, const Init& init, DType dtype = DType::f32);
   // A parameter that belongs to another module as well. An undefined one registers nothing.
   Parameter register_parameter(std::string name, const Parameter& parameter);
+  // Another name for `parameter`, a path from this module: files may hold the parameter under it, too, as many hold a tied head.
+  void register_alias(std::string name, const Parameter& parameter);
+  // Names below this module that end with `suffix` are passed over in sources of values: files hold what this module computes itself.
+  void ignore_on_load(std::string suffix);
   Buffer register_buffer(std::string name, Tensor value, bool persistent = true);
   // A buffer that is a function of the module's configuration, such as a table of angles. It is computed when it is first read, and
   // is not part of the state dict.
@@ -110,12 +119,16 @@ class Module {
     Module* module;
   };
   void check_new(const std::string& name) const;
+  // Calls `visit` with this module and those below it, each before its children, and their paths.
+  void visit_paths(const std::string& path, FunctionRef<void(const Module&, const std::string&)> visit) const;
   // All entries of a list of this module and those below it, under full names, each thing once.
   template <class Named>
   std::vector<Named> collect(const std::string& prefix, const std::vector<Named> Module::* list) const;
 
   std::vector<NamedParameter> parameters_;
+  std::vector<NamedParameter> aliases_;
   std::vector<NamedBuffer> buffers_;
+  std::vector<std::string> ignored_;  // endings of names
   std::vector<Member> children_;
   std::shared_ptr<Mode> mode_;
   std::unique_ptr<ForwardHooks> hooks_;

@@ -1,9 +1,10 @@
 #include "tutti/nn/state_dict.h"
 
 #include <algorithm>
+#include <cstring>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
-#include <string_view>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
@@ -11,6 +12,7 @@
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/published_experts.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 
 namespace tutti::nn {
@@ -18,7 +20,7 @@ namespace {
 
 // Something that takes a value by name: a parameter or a persistent buffer.
 struct Target {
-  std::string name;
+  std::vector<std::string> names;  // the first one, and those of a parameter that has several
   Extents sizes;
   bool holds_floats;
   Parameter parameter;  // undefined: a buffer
@@ -27,9 +29,13 @@ struct Target {
 
 std::vector<Target> targets_of(const Module& module) {
   std::vector<Target> targets;
-  for (NamedParameter& p : module.named_parameters()) targets.push_back({std::move(p.name), p.parameter.sizes(), true, p.parameter, {}});
+  for (NamedParameter& p : module.named_parameters()) targets.push_back({{std::move(p.name)}, p.parameter.sizes(), true, p.parameter, {}});
+  for (NamedParameter& alias : module.parameter_aliases()) {
+    const auto same = std::find_if(targets.begin(), targets.end(), [&](const Target& t) { return t.parameter.is_same(alias.parameter); });
+    if (same != targets.end()) same->names.push_back(std::move(alias.name));
+  }
   for (NamedBuffer& b : module.named_buffers()) {
-    if (b.persistent) targets.push_back({std::move(b.name), b.buffer.use().extents(), is_floating(b.buffer.use().dtype()), {}, b.buffer});
+    if (b.persistent) targets.push_back({{std::move(b.name)}, b.buffer.use().extents(), is_floating(b.buffer.use().dtype()), {}, b.buffer});
   }
   return targets;
 }
@@ -42,25 +48,54 @@ struct Offer {
   std::string text;  // for messages
 };
 
-LoadReport compare(const std::vector<Target>& targets, const std::vector<Offer>& offers, const LoadOptions& options, const std::string& source) {
+// The value of a name that is offered.
+using ValueOf = FunctionRef<Tensor(const std::string& name)>;
+
+// Whether two sources would give a parameter of `dtype` the same bits.
+bool give_same_bits(const Tensor& a, const Tensor& b, DType dtype) {
+  const auto whole = [&](const Tensor& t) {
+    const Tensor all = dist::is_dtensor(t) ? dist::full_tensor(detach(t)) : detach(t);
+    return to_contiguous(a.dtype() == b.dtype() ? all : cast(all, dtype));
+  };
+  if (a.is_same(b)) return true;
+  const Tensor x = whole(a), y = whole(b);
+  return x.nbytes() == 0 || std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
+}
+
+// Compares what is offered with what the module takes, before anything is copied. Where a parameter is offered under several of its names, `value_of` says whether they agree.
+LoadReport compare(const Module& module, const std::vector<Target>& targets, const std::vector<Offer>& offers, ValueOf value_of, const LoadOptions& options, const std::string& source) {
   LoadReport report;
   std::unordered_map<std::string_view, const Offer*> by_name;
   for (const Offer& offer : offers) by_name.emplace(offer.name, &offer);
   std::unordered_set<std::string_view> wanted;
+  NoGradScope no_grad;
   for (const Target& target : targets) {
-    wanted.insert(target.name);
-    const auto it = by_name.find(target.name);
-    if (it == by_name.end()) report.missing.push_back(target.name);
-    else if (it->second->sizes != target.sizes || is_floating(it->second->dtype) != target.holds_floats)
-      report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {}", target.name, it->second->text,
-                                              fmt::format("{} {}", target.sizes, target.holds_floats ? "of floats" : "of integers")));
+    const std::string* first = nullptr;  // the name whose value is taken
+    for (const std::string& name : target.names) {
+      wanted.insert(name);
+      const auto it = by_name.find(name);
+      if (it == by_name.end()) continue;
+      if (it->second->sizes != target.sizes || is_floating(it->second->dtype) != target.holds_floats) {
+        report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {} {}", name, it->second->text, target.sizes, target.holds_floats ? "of floats" : "of integers"));
+      } else if (first != nullptr && !give_same_bits(value_of(*first), value_of(name), target.parameter.dtype())) {
+        report.mismatched.push_back(fmt::format("{}: the source holds other values than for {}, and the module has one tensor for both", name, *first));
+      }
+      if (first == nullptr) first = &name;
+    }
+    if (first == nullptr) report.missing.push_back(target.names[0]);
   }
   for (const Offer& offer : offers) {
-    if (!wanted.contains(offer.name)) report.unexpected.emplace_back(offer.name);
+    if (!wanted.contains(offer.name) && !module.ignores_on_load(offer.name)) report.unexpected.emplace_back(offer.name);
   }
   const bool is_wrong = !report.mismatched.empty() || (options.strict && !report.empty());
   TUTTI_CHECK(!is_wrong, "{} does not fit the module, which is unchanged:{}", source, report.to_string());
   return report;
+}
+
+// The first of the target's names that is offered; nullptr: none is.
+const std::string* name_among(const Target& target, FunctionRef<bool(const std::string& name)> is_offered) {
+  const auto found = std::find_if(target.names.begin(), target.names.end(), is_offered);
+  return found == target.names.end() ? nullptr : &*found;
 }
 
 void take(const Target& target, const Tensor& values) {
@@ -102,7 +137,7 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
     offers.push_back({name, tensor.extents(), tensor.dtype(), describe(tensor)});
   }
   const std::vector<Target> targets = targets_of(*this);
-  LoadReport report = compare(targets, offers, options, "the state dict");
+  LoadReport report = compare(*this, targets, offers, [&](const std::string& name) { return *values.at(name); }, options, "the state dict");
   NoGradScope no_grad;
   // A source may share memory with another target, as in a dict that exchanges two parameters: those are copied before any is written.
   std::unordered_set<const Storage*> written;
@@ -112,10 +147,11 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
   }
   std::vector<std::pair<const Target*, Tensor>> taken;
   for (const Target& target : targets) {
-    const auto it = values.find(target.name);
-    if (it == values.end()) continue;
-    const bool is_shared = written.contains(it->second->storage().get());
-    taken.emplace_back(&target, is_shared ? clone(detach(*it->second)) : *it->second);
+    const std::string* name = name_among(target, [&](const std::string& n) { return values.contains(n); });
+    if (name == nullptr) continue;
+    const Tensor& value = *values.at(*name);
+    const bool is_shared = written.contains(value.storage().get());
+    taken.emplace_back(&target, is_shared ? clone(detach(value)) : value);
   }
   for (const auto& [target, value] : taken) take(*target, value);
   return report;
@@ -124,13 +160,16 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
   const SafetensorsShards file(path);
   const std::vector<Target> targets = targets_of(module);
-  const GroupedTensors tensors(file, [&](const std::string& name) { return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return t.name == name; }); });
+  const GroupedTensors tensors(file, [&](const std::string& name) {
+    return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return std::find(t.names.begin(), t.names.end(), name) != t.names.end(); });
+  });
   std::vector<Offer> offers;
   for (const GroupedTensors::Entry& entry : tensors.entries()) offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text});
-  LoadReport report = compare(targets, offers, options, path);
+  LoadReport report = compare(module, targets, offers, [&](const std::string& name) { return tensors.tensor(name); }, options, file.path());
   NoGradScope no_grad;
   for (const Target& target : targets) {
-    if (tensors.contains(target.name)) take(target, tensors.tensor(target.name));
+    const std::string* name = name_among(target, [&](const std::string& n) { return tensors.contains(n); });
+    if (name != nullptr) take(target, tensors.tensor(*name));
   }
   return report;
 }

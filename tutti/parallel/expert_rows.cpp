@@ -16,6 +16,7 @@
 #include "tutti/parallel/token_places.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
+#include "tutti/runtime/trace/exchange_meter.h"
 #include "tutti/symm/rendezvous.h"
 
 namespace tutti::parallel::expert_rows {
@@ -144,6 +145,7 @@ void infer_tokens(const OpCall& call, OutputMetas& out) {
 }
 
 void store_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
+  const ExchangeSpan span;
   const Meeting m(call, false);
   const RowMap map(m.counts, m.ranks, m.parts.capacity);
   m.write_ends(map);
@@ -171,6 +173,7 @@ void store_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
 }
 
 void publish_tokens_kernel(const OpCall& call, std::span<const Tensor>) {
+  const ExchangeSpan span;
   const Meeting m(call, true);
   const RowMap map(m.counts, m.ranks, m.parts.capacity);
   m.write_ends(map);
@@ -198,6 +201,7 @@ void infer_rows(const OpCall& call, OutputMetas& out) {
 // visit(map, rank, ranks, move) calls move(to, row there, row here, count) for each segment of which this rank has the rows.
 template <class Visit>
 void move_rows(const OpCall& call, const Visit& visit) {
+  const ExchangeSpan span;
   const std::shared_ptr<comm::ProcessGroup> group = attrs_of(call).group.resolve(call.op.name);
   const Shared target(call, group, call[0]);
   const Tensor rows = to_contiguous(call[2]), counts = to_contiguous(call[3]);

@@ -8,6 +8,7 @@
 #include "tutti/runtime/futex.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/exchange_meter.h"
 
 namespace tutti::comm::symm {
 namespace {
@@ -89,6 +90,7 @@ std::string SignalPads::on_channel(std::string_view call, int channel) const { r
 
 void SignalPads::wait(FunctionRef<std::string()> what, Moment deadline, FunctionRef<bool()> is_met,
                       FunctionRef<std::vector<int>()> culprits) {
+  const ExchangeSpan span;
   const int spins = RankContext::current().live_threads() <= most_threads_ ? kSpins : 0;
   for (int i = 0; i < spins; ++i) {
     if (is_met()) return;

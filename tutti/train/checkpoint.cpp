@@ -5,6 +5,8 @@
 
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/job/errors.h"
+#include "tutti/models/language_model.h"
+#include "tutti/models/published_config.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/train/agreement.h"
@@ -121,6 +123,14 @@ TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model,
 
 void load_model(const fs::path& path, nn::Module& model) {
   nn::load(model, (fs::is_regular_file(path) ? path : resolve_checkpoint(path) / kModelFile).string());
+}
+
+std::string load_first_weights(const fs::path& path, models::LanguageModel& model) {
+  const fs::path place = fs::is_regular_file(path) ? path : resolve_checkpoint(path);
+  const bool is_compared = models::load_published(model, place);
+  const bool is_of_run = fs::exists((fs::is_directory(place) ? place : place.parent_path()) / kStateFile);
+  if (is_compared || is_of_run) return "";
+  return fmt::format("{} has no config.json beside its weights: only names and sizes of tensors were compared with the model, not what is computed with them", place.string());
 }
 
 void export_model(const fs::path& path, const fs::path& file) {

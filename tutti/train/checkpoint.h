@@ -17,6 +17,10 @@
 #include "tutti/train/checkpoint_state.h"
 #include "tutti/train/checkpoint_tensors.h"
 
+namespace tutti::models {
+class LanguageModel;
+}
+
 namespace tutti::train {
 
 // Writes step-<state.step> and deletes all but the `keep_latest` newest checkpoints (0 keeps all). The ranks of `group`, all of which must call it,
@@ -35,6 +39,9 @@ SavedState read_state(const std::filesystem::path& step_folder);
 TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer, comm::ProcessGroup* group = nullptr);
 // Loads only the parameters, from a step folder or a .safetensors file, whose dtypes may be others than f32. Errors as nn::load().
 void load_model(const std::filesystem::path& path, nn::Module& model);
+// Loads the weights that a run starts from: those of a run's newest checkpoint or of a step folder, or those of a published model (models/published_config.h), whose config.json must describe
+// `model`. Returns what the user should know of it, "" when there is nothing. Errors as nn::load(), and UsageError listing what config.json says otherwise; the model is then unchanged.
+std::string load_first_weights(const std::filesystem::path& path, models::LanguageModel& model);
 // Writes the model of a run folder's newest checkpoint, or of a step folder, as a .safetensors file with the names of published models: those of the
 // checkpoint, but for experts (nn/published_experts.h).
 void export_model(const std::filesystem::path& path, const std::filesystem::path& file);

@@ -216,7 +216,7 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(checkpoint, async),
        .doc = "write checkpoints while training continues, from a copy of weights and optimizer state that takes as much memory again", .unit = ""},
       {TUTTI_KEY(checkpoint, initial_load_path),
-       .doc = "weights to start from: a checkpoint folder or a .safetensors file", .unit = "", .resuming = kTold},
+       .doc = "weights to start from: a run, a checkpoint folder, the folder of a published model, or a .safetensors file or index", .unit = "", .resuming = kTold},
 
       {TUTTI_KEY(metrics, tensorboard), .doc = "write a TensorBoard event file", .unit = ""},
       {TUTTI_KEY(metrics, report), .doc = "write report.html", .unit = ""},

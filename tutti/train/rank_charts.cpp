@@ -104,7 +104,7 @@ std::string render_timeline(const StepTimeline& timeline) {
       const auto kind = static_cast<int>(s.kind);
       ms[static_cast<size_t>(kind)] += s.end_ms - s.begin_ms;
       // What happens inside of something else is drawn over its lower half.
-      const bool is_inside = s.kind == StepSpanKind::unshard || s.kind == StepSpanKind::wait;
+      const bool is_inside = s.kind >= StepSpanKind::unshard;
       rows.bar(s.begin_ms, s.end_ms, rows.top() + (is_inside ? kChartBar : 0), is_inside ? kChartBar : 2 * kChartBar, fmt::format("span{}", kind),
                fmt::format("rank {}: {}, {:.2f} ms from {:.2f} ms on", r, name_of(s.kind), s.end_ms - s.begin_ms, s.begin_ms));
     }
@@ -119,8 +119,8 @@ std::string render_timeline(const StepTimeline& timeline) {
     heads += fmt::format("<th>{}</th>", name_of(static_cast<StepSpanKind>(k)));
   }
   const std::string dropped = timeline.dropped > 0 ? fmt::format("; {} short spans are not shown", timeline.dropped) : "";
-  return fmt::format("<h2>Timeline of step {}</h2><figure class=\"ranks\"><figcaption>what each rank does, in milliseconds; below, what of it is unshard and waiting, for other ranks and for "
-                     "buffers{}</figcaption>{}<p class=\"scale\">{}</p><table><tr><th>ms</th>{}</tr>{}</table></figure>",
+  return fmt::format("<h2>Timeline of step {}</h2><figure class=\"ranks\"><figcaption>what each rank does, in milliseconds; below, what of it is unshard, waiting for other ranks and "
+                     "for buffers, and exchange between ranks{}</figcaption>{}<p class=\"scale\">{}</p><table><tr><th>ms</th>{}</tr>{}</table></figure>",
                      timeline.step, dropped, rows.finish("timeline of a step"), legend, heads, facts);
 }
 

@@ -415,22 +415,28 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
   return bytes;
 }
 
-// Blocks that a rank gives back between forward and backward are gathered twice for each shard, other parameters once a step. For backward they come
-// from those among which they were kept. Once a step replicas that store pieces of a part bring them to each other.
+// Blocks that a rank gives back between forward and backward are gathered twice for each shard. For backward they come from those among which they were kept. What is in no block is read first and
+// last in forward, so it is gathered once: a step, or with `always` a shard. Experts that ranks divide already are groups of their own, of fewer ranks, which keep them whole or not at all
+// (shard_model.cpp). Once a step replicas that store pieces of a part bring them to each other.
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
   const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
-  const bool keeps_all = keepers == 1;
-  int last = -1;  // the block that a compiled step does not give back before its backward, which follows
+  const bool gives_root_back = config.parallelism.fsdp_reshard_after_forward == "always";
+  // The last group that is read before backward, which a compiled step does not give back: the last block, or its experts where they are a group.
+  int last = -1;
   for (const PlannedParameter& p : parameters) last = config.training.compile ? std::max(last, p.block) : last;
+  const bool ends_with_experts = std::any_of(parameters.begin(), parameters.end(), [&](const PlannedParameter& p) { return p.block == last && p.is_expert && division_of(p, plan, 0).parts > 1; });
   const auto rounds = static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
   const auto of_others = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
   double bytes = 0;
   for (const PlannedParameter& p : parameters) {
     const auto whole = static_cast<double>(numel_of(p.sizes) * itemsize(p.use_dtype));
-    const double forward = whole * of_others(plan.degrees.shard), backward = whole * of_others(keepers);
-    bytes += keeps_all || p.block < 0 ? forward : rounds * (forward + (p.block == last ? 0 : backward));
     const Division division = division_of(p, plan, 0);
+    const int64_t kept_by = p.is_expert && keepers > 1 ? division.parts : keepers;
+    const double forward = whole * of_others(division.parts), backward = whole * of_others(kept_by);
+    const bool is_last = p.block == last && p.is_expert == ends_with_experts, is_block = p.block >= 0;
+    if (kept_by > 1 && is_block) bytes += rounds * (forward + (is_last ? 0 : backward));
+    else bytes += !is_block && gives_root_back ? rounds * forward : forward;
     bytes += whole / static_cast<double>(division.parts) * of_others(division.replicas);
   }
   return bytes;

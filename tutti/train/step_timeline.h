@@ -1,4 +1,4 @@
-// One step of a run on every rank: forward and backward, unshards, reductions and waits, for the report.
+// One step of a run on every rank: forward and backward, unshards, reductions, waits and exchanges, for the report.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 
 namespace tutti::train {
 
-// What a rank does for a while. Later kinds lie inside earlier ones.
-enum class StepSpanKind : uint8_t { forward_backward, reduce, optimizer, unshard, wait };
-inline constexpr int kNumStepSpanKinds = 5;
+// What a rank does for a while. Later kinds lie inside earlier ones. `exchange` is the time in calls that bring data from rank to rank or wait for other ranks
+// (runtime/trace/exchange_meter.h), but for what lies inside unshards and waits.
+enum class StepSpanKind : uint8_t { forward_backward, reduce, optimizer, unshard, wait, exchange };
+inline constexpr int kNumStepSpanKinds = 6;
 std::string_view name_of(StepSpanKind kind);
 
 struct StepSpan {

@@ -24,8 +24,8 @@ const std::map<std::string_view, StepSpanKind>& span_kinds() {
   return all;
 }
 
-// What this rank tells the others of its trace.
-std::array<int64_t, kTimelineWords> timeline_words(const Trace& trace) {
+// What this rank tells the others of its trace, and of its exchanges.
+std::array<int64_t, kTimelineWords> timeline_words(const Trace& trace, const ExchangeMeter& exchanges) {
   std::vector<std::array<int64_t, 3>> spans;
   int64_t begin = 0;
   for (const TraceHarvest::Thread& thread : trace.threads) {
@@ -36,6 +36,11 @@ std::array<int64_t, kTimelineWords> timeline_words(const Trace& trace) {
       if (std::string_view(event.name).starts_with("step ")) begin = event.begin_ns;
       if (kind != span_kinds().end()) spans.push_back({static_cast<int64_t>(kind->second), event.begin_ns, event.end_ns});
     }
+  }
+  const auto named = spans;
+  for (const auto& [from, to] : exchanges.spans()) {
+    const auto has_it = [&, from = from, to = to](const auto& span) { return span[0] >= static_cast<int64_t>(StepSpanKind::unshard) && span[1] <= from && to <= span[2]; };
+    if (std::ranges::none_of(named, has_it)) spans.push_back({static_cast<int64_t>(StepSpanKind::exchange), from, to});
   }
   // The longest ones, if there is too little room.
   std::stable_sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a[2] - a[1] > b[2] - b[1]; });
@@ -48,13 +53,14 @@ std::array<int64_t, kTimelineWords> timeline_words(const Trace& trace) {
 }  // namespace
 
 std::string_view name_of(StepSpanKind kind) {
-  static constexpr std::array<std::string_view, kNumStepSpanKinds> kNames{"forward and backward", "reduction of gradients", "optimizer", "unshard", "waiting"};
+  static constexpr std::array<std::string_view, kNumStepSpanKinds> kNames{"forward and backward", "reduction of gradients", "optimizer", "unshard", "waiting", "exchange"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 void StepTimelineRecorder::before_step() noexcept {
   if (!is_on_ || ++steps_begun_ != kTimelineStep || (group_ != nullptr && group_->rank() >= kTimelineRanks)) return;
   profiler_.start({.name = "the step of the report", .filter = TraceFilter::this_rank, .memory = false, .spans_only = true});
+  exchanges_.emplace(true);
 }
 
 std::optional<StepTimeline> StepTimelineRecorder::after_step(int64_t step) {
@@ -64,8 +70,9 @@ std::optional<StepTimeline> StepTimelineRecorder::after_step(int64_t step) {
   std::vector<int64_t> words(static_cast<size_t>(ranks * kTimelineWords), 0);
   if (profiler_.is_running()) {
     profiler_.stop();
-    std::ranges::copy(timeline_words(profiler_.trace()), words.begin() + rank * kTimelineWords);
+    std::ranges::copy(timeline_words(profiler_.trace(), *exchanges_), words.begin() + rank * kTimelineWords);
   }
+  exchanges_.reset();
   if (group_ != nullptr && group_->size() > 1) group_->all_reduce_values<int64_t>(words);  // each place has one summand that is not 0
   const auto word = [&](int64_t r, int64_t i) { return words[static_cast<size_t>(r * kTimelineWords + i)]; };
   StepTimeline timeline{.step = step, .ranks = ranks};

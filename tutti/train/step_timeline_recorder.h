@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tutti/comm/process_group.h"
+#include "tutti/runtime/trace/exchange_meter.h"
 #include "tutti/runtime/trace/profiler.h"
 #include "tutti/train/step_timeline.h"
 
@@ -16,7 +17,7 @@ class StepTimelineRecorder {
   // `is_on` is the same on all ranks. Null: one rank.
   StepTimelineRecorder(bool is_on, comm::ProcessGroup* group) : group_(group), is_on_(is_on) {}
 
-  // Call these around every step that is computed, on all ranks. after_step() gives the timeline after the recorded step, to all ranks; collective then.
+  // Call these around every step that is computed, on all ranks and on the thread that computes it. after_step() gives the timeline after the recorded step, to all ranks; collective then.
   void before_step() noexcept;
   std::optional<StepTimeline> after_step(int64_t step);
 
@@ -25,6 +26,7 @@ class StepTimelineRecorder {
   const bool is_on_;
   int64_t steps_begun_ = 0;
   Profiler profiler_;
+  std::optional<ExchangeMeter> exchanges_;  // of the step that is recorded
 };
 
 }  // namespace tutti::train

@@ -17,6 +17,7 @@
 #include "tutti/parallel/parameter_copies.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/exchange_meter.h"
 #include "tutti/runtime/trace/trace_span.h"
 #include "tutti/train/agreement.h"
 #include "tutti/train/background_saver.h"
@@ -191,11 +192,11 @@ StepRecord Trainer::train_step() {
   const TraceSpan span(TraceCategory::annotation, TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
   const RankContext& rank = RankContext::current();
   RankContext::current().allocator().reset_peak();
+  const ExchangeMeter exchanges;
   const int64_t flops_before = rank.product_flops, sent_before = rank.sent_bytes;
   experts_.begin_step();
   const int64_t valid = run_shards(state_.next_row, &record.data_ms);
 
-  const auto reduce = Clock::now();
   const parallel::ShardSums sums = [&] {
     const TraceSpan reducing(TraceCategory::annotation, "reduce gradients");
     const PhaseScope phase(TracePhase::backward);
@@ -204,7 +205,7 @@ StepRecord Trainer::train_step() {
   }();
   if (saver_) saver_->before_change();
   const auto loss = static_cast<float>(sums.loss / static_cast<double>(valid));
-  record.comm_ms = ranks_ > 1 ? milliseconds(Clock::now() - reduce) : 0.0;
+  record.comm_ms = milliseconds(exchanges.total());
 
   const PhaseScope phase(TracePhase::optimizer);
   const float norm = optim::norm_of(sums.squares);
@@ -226,6 +227,7 @@ StepRecord Trainer::train_step() {
   } else {
     const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
     optimizer_->step(sums.gradients, record.lr, grad_scale);
+    record.comm_ms = milliseconds(exchanges.total());
   }
   state_.step += 1;
   state_.next_row += rows;
@@ -316,7 +318,8 @@ void Trainer::load() {
   } else if (start_.continues()) {
     state_ = load_checkpoint(*start_.checkpoint, *model_, *optimizer_, group_);
   } else if (!config_.checkpoint.initial_load_path.empty()) {
-    load_model(config_.checkpoint.initial_load_path, *model_);
+    const std::string note = load_first_weights(config_.checkpoint.initial_load_path, *model_);
+    if (!note.empty()) start_.notes.push_back(note);
   }
   state_.inputs = std::move(inputs_);
   if (lasting_ && !goes_on()) {

@@ -1,0 +1,101 @@
+// The time in calls between ranks (runtime/trace/exchange_meter.h): of every collective and message, of waits for those that run on, and of waits in symmetric memory.
+#include "tutti/runtime/trace/exchange_meter.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/comm/support/sample_calls.h"
+#include "tutti/comm/run_ranks.h"
+#include "tutti/comm/symmetric_buffer.h"
+#include "tutti/core/error.h"
+#include "tutti/ops/creation.h"
+#include "tutti/symm/allocation.h"
+#include "tutti/symm/rendezvous.h"
+
+namespace tutti::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLate{15};
+
+// How long rank 0 is in the call when rank 1 makes it that much later, and how long rank 1 is.
+struct InCall {
+  std::chrono::nanoseconds early{}, late{};
+};
+
+InCall time_of(const std::function<std::function<void()>(ProcessGroup&)>& prepare) {
+  InCall times;
+  run_ranks(2, [&](ProcessGroup& group) {
+    const std::function<void()> call = prepare(group);
+    group.barrier();
+    if (group.rank() == 1) std::this_thread::sleep_for(kLate);
+    const ExchangeMeter meter;
+    call();
+    (group.rank() == 0 ? times.early : times.late) = meter.total();
+  });
+  return times;
+}
+
+TEST(ExchangeMeter, CountsEveryCollectiveAndMessageWithItsWaits) {
+  int waits = 0;
+  for (const CollectiveKind kind : all_kinds()) {
+    const InCall times = time_of([&](ProcessGroup& group) { return [call = std::make_shared<SampleCall>(sample_call(group, kind))] { call->make(); }; });
+    const std::string name(name_of(kind));
+    EXPECT_GT(times.early.count(), 0) << name;
+    EXPECT_GT(times.late.count(), 0) << name;
+    const bool needs_the_other = name.starts_with("all_") || name.starts_with("reduce_scatter") || name.ends_with("barrier");
+    if (!needs_the_other) continue;
+    ++waits;
+    EXPECT_GE(times.early, kLate - milliseconds(3)) << name;
+  }
+  EXPECT_GE(waits, 6);
+}
+
+TEST(ExchangeMeter, CountsWaitsForCallsThatRunOnButNotTheTimeBetween) {
+  const InCall times = time_of([](ProcessGroup& group) {
+    return [&group, x = ones({8})] {
+      const Work work = group.all_reduce(x, {}, {.async = true});
+      std::this_thread::sleep_for(kLate / 3);
+      work.wait();
+    };
+  });
+  EXPECT_GE(times.early, kLate / 2);
+  EXPECT_LT(times.early, kLate * 20);
+  EXPECT_LT(times.late, times.early);
+}
+
+TEST(ExchangeMeter, CountsWaitsInSymmetricMemory) {
+  const InCall times = time_of([](ProcessGroup& group) {
+    const Tensor own = symm::empty_symm({16}, DType::f32, kCpu, {.group = symm_group(group)});
+    return [own, handle = symm::rendezvous(own, symm_group(group))] { handle->barrier(); };
+  });
+  EXPECT_GE(times.early, kLate - milliseconds(3));
+  EXPECT_LT(times.late, times.early);
+}
+
+TEST(ExchangeMeter, CountsCallsInsideOfCallsOnceAndNestedMetersAlike) {
+  const ExchangeMeter outer(true);
+  {
+    const ExchangeMeter inner;
+    {
+      const ExchangeSpan call;
+      const ExchangeSpan inside;
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    EXPECT_EQ(inner.total(), outer.total());
+    EXPECT_GE(inner.total(), milliseconds(2));
+    EXPECT_TRUE(inner.spans().empty());
+  }
+  { const ExchangeSpan call; }
+  ASSERT_EQ(outer.spans().size(), 2U);
+  EXPECT_LE(outer.spans()[0].second, outer.spans()[1].first);
+  EXPECT_EQ(outer.spans()[0].second - outer.spans()[0].first + outer.spans()[1].second - outer.spans()[1].first, outer.total().count());
+  std::thread([&] { const ExchangeSpan call; }).join();
+  EXPECT_EQ(outer.spans().size(), 2U) << "another thread's call";
+}
+
+}  // namespace
+}  // namespace tutti::comm

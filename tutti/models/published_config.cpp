@@ -1,0 +1,84 @@
+#include "tutti/models/published_config.h"
+
+#include <fmt/ranges.h>
+
+#include "tutti/core/error.h"
+#include "tutti/models/language_model.h"
+#include "tutti/nn/state_dict.h"
+
+namespace tutti::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+
+std::string text_of(const PublishedConfig::Value& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::string>) return fmt::format("\"{}\"", v);
+        else return fmt::format("{}", v);
+      },
+      value);
+}
+
+// The JSON value as one of the kind that is expected. UsageError, naming the key, when it is none.
+PublishedConfig::Value value_as(const JsonValue& json, const PublishedConfig::Value& kind) {
+  if (std::holds_alternative<bool>(kind)) return json.boolean();
+  if (std::holds_alternative<int64_t>(kind)) return json.whole();
+  if (std::holds_alternative<double>(kind)) return json.number();
+  return json.string();
+}
+
+}  // namespace
+
+PublishedConfig::PublishedConfig(const fs::path& file) : path_(file.string()), document_(JsonDocument::read(path_)), text_(document_.top().find_set("text_config")) {
+  if (text_ && !text_->is_object()) text_->fail("is {}, expected an object", text_->shown());
+}
+
+std::optional<JsonValue> PublishedConfig::find(std::string_view key) {
+  keys_.emplace(key);
+  const std::optional<JsonValue> in_text = text_ ? text_->find_set(key) : std::nullopt;
+  return in_text ? in_text : document_.top().find_set(key);
+}
+
+bool PublishedConfig::is_null(std::string_view key) const {
+  const std::optional<JsonValue> at_top = document_.top().find(key), in_text = text_ ? text_->find(key) : std::nullopt;
+  return in_text ? in_text->is_null() : at_top && at_top->is_null();
+}
+
+void PublishedConfig::expect(std::string_view key, const Value& of_model, const Value& by_default) { expect_found(std::string(key), find(key), of_model, by_default); }
+
+void PublishedConfig::expect_found(const std::string& key, const std::optional<JsonValue>& found, const Value& of_model, const Value& by_default) {
+  const Value of_file = found ? value_as(*found, of_model) : by_default;
+  if (of_file == of_model) return;
+  differences_.push_back(fmt::format("{}: {}, the model has {}", key, found ? text_of(of_file) : fmt::format("not given, which means {}", text_of(of_file)), text_of(of_model)));
+}
+
+void PublishedConfig::refuse(const std::string& key, const std::string& of_file, const std::string& of_model) {
+  differences_.push_back(fmt::format("{}: {}, the model has {}", key, of_file, of_model));
+}
+
+void PublishedConfig::check(std::string_view model) const {
+  TUTTI_CHECK(differences_.empty(), "{} describes another model than {}, which is unchanged:\n  {}\nload the weights into a flavor that computes what the file says (model.flavor)", path_, model,
+              fmt::join(differences_, "\n  "));
+}
+
+std::string shown_list(const JsonValue& array) {
+  std::vector<std::string> entries;
+  for (const auto& [_, entry] : array) entries.push_back(entry.shown());
+  return fmt::format("[{}]", fmt::join(entries, ", "));
+}
+
+bool load_published(LanguageModel& model, const fs::path& path) {
+  const fs::path config = (fs::is_directory(path) ? path : path.parent_path()) / kConfigFile;
+  const bool is_compared = fs::exists(config);
+  if (is_compared) {
+    PublishedConfig published(config);
+    published.check(model.compare_published(published));
+  }
+  nn::load(model, path.string());
+  return is_compared;
+}
+
+}  // namespace tutti::models
