@@ -11,7 +11,6 @@
 #include "tutti/graph/held_wrappers.h"
 #include "tutti/graph/trace.h"
 #include "tutti/ops/cast.h"
-#include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
 namespace {
@@ -59,8 +58,12 @@ class PartForm final : public WrapperForm {
   PartForm(const DTensorSpec& spec, std::weak_ptr<const DeviceMesh> mesh, std::string mesh_name, Extents strides)
       : spec_(spec), mesh_(std::move(mesh)), mesh_name_(std::move(mesh_name)), strides_(strides) {}
 
-  // Ranks that are threads may share a compiled function, and what was traced on one is of no use to another.
-  bool is_of(const DTensorSpec& spec) const { return &spec == &spec_ && rank_ == &RankContext::current() && !mesh_.expired(); }
+  // Meshes that were made one by one of equal ranks have one id, and so one spec, but not the same groups.
+  bool is_of(const Part& part) const {
+    if (part.spec != &spec_) return false;
+    const Mesh mesh = mesh_.lock();
+    return mesh != nullptr && mesh->has_groups_of(*part.mesh);
+  }
 
   Tensor around(Tensor inside) const override {
     const Mesh mesh = mesh_.lock();
@@ -100,7 +103,6 @@ class PartForm final : public WrapperForm {
   const std::weak_ptr<const DeviceMesh> mesh_;
   const std::string mesh_name_;
   const Extents strides_;
-  const RankContext* const rank_ = &RankContext::current();
 };
 
 }  // namespace
@@ -215,7 +217,7 @@ bool Part::has_whole(const Tensor& t, int dim) const { return t.is_contiguous() 
 
 bool Part::has(const WrapperForm& form) const {
   const auto* of_part = dynamic_cast<const PartForm*>(&form);
-  return of_part != nullptr && of_part->is_of(*spec);
+  return of_part != nullptr && of_part->is_of(*this);
 }
 
 // A gradient lies as its leaf does; one that is still to be added is added first, and the leaf has no pending parts.

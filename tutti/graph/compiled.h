@@ -1,4 +1,4 @@
-// The options and statistics of compile(), and its implementation: the specializations of one function.
+// The options and statistics of compile(), and its implementation on one rank: the specializations of one function.
 #pragma once
 
 #include <atomic>
@@ -99,6 +99,7 @@ class BackgroundBuilds;
 using Rerun = std::function<void(std::vector<Tensor>&)>;
 using Build = std::function<std::shared_ptr<const Specialization>()>;
 
+// What one rank has compiled of a function; see compiled_function.h.
 class CompiledCore {
  public:
   // may_hold: the function object has state, so the tensors it reads may be replaced.
@@ -110,7 +111,7 @@ class CompiledCore {
     std::shared_ptr<const void> structure;
     std::vector<Tensor> results;
   };
-  // May be called by any thread. One thread at a time compiles or checks; others that need the same result wait. A failed
+  // May be called by any thread of the rank. One thread at a time compiles or checks; others that need the same result wait. A failed
   // compilation leaves nothing behind.
   Outcome call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun);
   // Whether a trace is running, of which a call of this function becomes a part.
