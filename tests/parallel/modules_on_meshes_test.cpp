@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -152,16 +151,19 @@ TEST(ModulesOnMeshes, NoneIsMissing) {
     std::istringstream words(c.name);
     for (std::string word; words >> word;) called.insert(word);
   }
-  const std::regex declaration(R"((?:class|struct) (\w+)(?: final)? : (?:public )?(?:Module|Table|Conv) \{)");
   int found = 0;
   for (const auto& file : std::filesystem::directory_iterator(TUTTI_SOURCE_DIR "/tutti/nn")) {
     if (file.path().extension() != ".h") continue;
     std::ifstream text(file.path());
     for (std::string line; std::getline(text, line);) {
-      std::smatch match;
-      if (!std::regex_search(line, match, declaration)) continue;
+      // "class Linear : public Module {"
+      std::istringstream words(line);
+      std::string kind, name, colon, base;
+      words >> kind >> name >> colon >> base;
+      if (base == "public") words >> base;
+      if ((kind != "class" && kind != "struct") || colon != ":" || (base != "Module" && base != "Table" && base != "Conv")) continue;
       ++found;
-      EXPECT_TRUE(called.contains(match[1])) << match[1] << " is a module of tutti/nn; add a case of it";
+      EXPECT_TRUE(called.contains(name)) << name << " is a module of tutti/nn; add a case of it";
     }
   }
   EXPECT_GT(found, 15);

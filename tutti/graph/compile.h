@@ -35,7 +35,7 @@ class Compiled {
   template <class... Args>
   auto operator()(const Args&... args) const {
     using Result = std::decay_t<std::invoke_result_t<Fn&, const Args&...>>;
-    if (graph::CompiledCore::calls_inline()) return (*fn_)(args...);
+    if (graph::CompiledFunction::calls_inline()) return (*fn_)(args...);
     graph::Leaves arguments;
     graph::Flattener flatten(arguments);
     (flatten(args), ...);
@@ -70,15 +70,14 @@ class Compiled {
         }
       };
     };
-    const graph::CompiledCore::Outcome outcome = function_->here().call(arguments, trace, rerun);
+    const graph::CallOutcome outcome = function_->call(arguments, trace, rerun);
     if (outcome.eager) return (*fn_)(args...);
     if constexpr (!std::is_void_v<Result>) return graph::rebuilt(*static_cast<const Result*>(outcome.structure.get()), outcome.results);
   }
 
-  // Of the rank that asks, as is explain().
-  CompileStatistics statistics() const { return function_->here().statistics(); }
-  // A readable description of what was compiled, with the reason for each recompilation.
-  std::string explain() const { return function_->here().explain(); }
+  // Both tell what the rank that asks has compiled; explain() is a readable description, with the reason for each recompilation.
+  CompileStatistics statistics() const { return function_->statistics(); }
+  std::string explain() const { return function_->explain(); }
 
  private:
   std::shared_ptr<Fn> fn_;

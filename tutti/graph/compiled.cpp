@@ -1,4 +1,4 @@
-#include "tutti/graph/compiled.h"
+#include "tutti/graph/compiled_core.h"
 
 #include <algorithm>
 
@@ -26,8 +26,6 @@ CompiledCore::CompiledCore(CompileOptions options, bool may_hold)
     : options_(std::move(options)), may_hold_(may_hold), background_(std::make_unique<BackgroundBuilds>()) {}
 
 CompiledCore::~CompiledCore() = default;
-
-bool CompiledCore::calls_inline() { return Trace::current() != nullptr; }
 
 std::shared_ptr<const Specialization> CompiledCore::find(const Leaves& arguments) const {
   std::shared_lock lock(mutex_);

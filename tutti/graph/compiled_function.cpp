@@ -1,3 +1,7 @@
+// What a trace records is what the function did on one rank: it may ask for the rank, the mesh or the groups of a rank, and with a
+// distributed argument the graph has the sizes of the part of that rank. So ranks that are threads share kernels, but neither
+// traces nor what decides about them (which sizes vary, how many kinds there are, when a call is verified): as in processes of their
+// own, these follow from the calls of the rank alone, and ranks that make the same calls make the same decisions.
 #include "tutti/graph/compiled_function.h"
 
 #include <algorithm>
@@ -6,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/graph/compiled_core.h"
+#include "tutti/graph/trace.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::graph {
@@ -83,6 +89,12 @@ class CompiledFunction::RankOfCores {
 CompiledFunction::CompiledFunction(CompileOptions options, bool may_hold) : options_(std::move(options)), may_hold_(may_hold), cores_(std::make_shared<Cores>()) { check(options_); }
 CompiledFunction::~CompiledFunction() = default;
 
+CallOutcome CompiledFunction::call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun) const { return here().call(arguments, trace, rerun); }
+CompileStatistics CompiledFunction::statistics() const { return here().statistics(); }
+std::string CompiledFunction::explain() const { return here().explain(); }
+bool CompiledFunction::calls_inline() { return Trace::current() != nullptr; }
+
+// It lives as long as both the function and the rank.
 CompiledCore& CompiledFunction::here() const {
   auto& rank = RankContext::current().slot<RankOfCores>();
   if (CompiledCore* core = cores_->find(rank)) return *core;

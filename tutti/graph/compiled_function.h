@@ -1,19 +1,27 @@
-// A compiled function as all threads of the process see it: per rank, the kinds of calls that were compiled there.
-//
-// What a trace records is what the function did on one rank: it may ask for the rank, the mesh or the groups of a rank, and with a
-// distributed argument the graph has the sizes of the part of that rank. So ranks that are threads share kernels, but neither
-// traces nor what decides about them (which sizes vary, how many kinds there are, when a call is verified): as in processes of their
-// own, these follow from the calls of the rank alone, and ranks that make the same calls make the same decisions.
+// A compiled function as all threads of the process see it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tutti/graph/compiled.h"
+#include "tutti/graph/tree.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::graph {
 
-// May be used by any thread.
+class CompiledCore;
+using Rerun = std::function<void(std::vector<Tensor>&)>;
+
+struct CallOutcome {
+  bool eager = false;  // the caller must run the function eagerly
+  std::shared_ptr<const void> structure;
+  std::vector<Tensor> results;
+};
+
+// What was compiled belongs to the ranks that called, each of which has a CompiledCore. May be used by any thread.
 class CompiledFunction {
  public:
   // may_hold: the function object has state, so the tensors it reads may be replaced. UsageError for options out of range.
@@ -22,12 +30,17 @@ class CompiledFunction {
   CompiledFunction(const CompiledFunction&) = delete;
   CompiledFunction& operator=(const CompiledFunction&) = delete;
 
-  // What the rank of this thread has compiled. It lives as long as both the function and the rank.
-  CompiledCore& here() const;
+  CallOutcome call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun) const;
+  // Whether a trace is running, of which a call of this function becomes a part.
+  static bool calls_inline();
+  // Both tell what the rank of this thread has compiled.
+  CompileStatistics statistics() const;
+  std::string explain() const;
 
  private:
   class Cores;
   class RankOfCores;
+  CompiledCore& here() const;
   const CompileOptions options_;
   const bool may_hold_;
   const std::shared_ptr<Cores> cores_;
