@@ -31,7 +31,7 @@ struct MeshOptions {
   std::vector<std::string> names = {};  // one per dim, distinct; empty: dims have no names
   // The transport of the groups of single dims, by name or by number as text ("0"); the others have the job's default.
   std::map<std::string, std::string> transports = {};
-  // Of the calls of the groups that are made for the mesh. Without one, groups have the timeout of the world, and a dim over all its ranks has its group.
+  // Ends calls of the groups, which are then made for the mesh. Without one, groups have the timeout of the world, and a dim over all its ranks uses its group.
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
 
