@@ -397,8 +397,8 @@ TEST(CompiledDTensors, RanksThatAreThreadsMayShareAFunction) {
       const Tensor x = on(mesh, sample({5, 3}, DType::f32, static_cast<uint64_t>(call)), {shard(0)});
       require_alike(f(x), mul(x, 2.0), "parts of other sizes");
     }
+    require_equal(f.statistics().compiles, int64_t{1}, "compiles of a rank");
   });
-  EXPECT_EQ(f.statistics().compiles, 4);
 }
 
 TEST(CompiledDTensors, ViewsAndArgumentsAsResultsShareMemory) {

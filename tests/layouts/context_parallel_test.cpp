@@ -21,6 +21,17 @@ TEST(ContextParallel, KeysThatVisitInARing) {
   for (const int ranks : {2, 4}) check_layout(dense_config(DType::f32), run, {.cp = ranks, .ring = true}, {.flops = 1.0 / ranks});
 }
 
+// Chunks of 3, 5 and 6 blocks of keys, which are no nodes of the aligned tree: of S = 768 in chunks of 192, say.
+TEST(ContextParallel, ChunksInARingConsistOfAlignedNodes) {
+  const TinyLeaves leaves;
+  for (const int64_t blocks : {3, 5, 6}) {
+    const RunConfig run{.tokens = 4 * blocks * key_block()};
+    check_layout(dense_config(DType::f32), run, {.cp = 2, .ring = true}, {.flops = 0.5});
+  }
+  const RunConfig run{.tokens = 8 * 3 * key_block(), .balance = 4};
+  for (const int ranks : {2, 4}) check_layout(dense_config(DType::f32), run, {.cp = ranks, .ring = true}, {.flops = 1.0 / ranks});
+}
+
 TEST(ContextParallel, KeysThatVisitInARingOfTensorParallelRanks) {
   const TinyLeaves leaves;
   check_layout(dense_config(DType::f32), {.tokens = 32}, {.cp = 2, .tp = 2, .sequence = true, .ring = true}, {.flops = 0.26, .parameters = 0.52});

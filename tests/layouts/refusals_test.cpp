@@ -56,6 +56,14 @@ TEST(Refusals, MoreContextParallelRanksThanTheTokenOrderIsConfiguredFor) {
   expect_refusal(refusal(dense_config(DType::f32), {}, {.cp = 4}), "context parallelism over 4 ranks", "this run has 2");
 }
 
+TEST(Refusals, ChunksOfARingThatBlocksOfKeysDoNotDivide) {
+  const TinyLeaves leaves;
+  for (const int64_t tokens : {8, 24, 40}) {
+    const std::string chunk = fmt::format("{} keys in chunks of {}, and blocks have 4", tokens, tokens / 4);
+    expect_refusal(refusal(dense_config(DType::f32), {.tokens = tokens}, {.cp = 2, .ring = true}), "keys over chunks of a ring", chunk);
+  }
+}
+
 TEST(Refusals, MoreDataParallelRanksThanVirtualShards) {
   const TinyLeaves leaves;
   expect_refusal(refusal(dense_config(DType::f32), {}, {.dp = 8}), "8 data-parallel ranks", "at most 4 ranks");

@@ -21,7 +21,7 @@ using comm::ProcessGroup;
 struct DeviceMesh::Root {
   std::string device_type;
   std::vector<int> ranks;  // world ranks, by position
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
   int64_t position = -1;  // this rank's; -1: it is outside
   MeshLayout layout;      // of the first mesh
   std::vector<std::string> names;
@@ -101,7 +101,9 @@ std::vector<int> line_of(const DeviceMesh::Root& root, const MeshDim& dim, int64
 std::shared_ptr<ProcessGroup> group_of(DeviceMesh::Root& root, const std::vector<int>& line, const std::string& name, const std::string& transport) {
   if (const auto it = root.groups.find(line); it != root.groups.end() && transport.empty()) return it->second;
   std::shared_ptr<ProcessGroup> group = comm::world();
-  if (line != group->world_ranks() || !transport.empty()) group = comm::new_group(line, {.description = "mesh_" + name, .transport = transport, .timeout = root.timeout});
+  if (line != group->world_ranks() || !transport.empty() || root.timeout) {
+    group = comm::new_group(line, {.description = "mesh_" + name, .transport = transport, .timeout = root.timeout.value_or(group->timeout())});
+  }
   root.groups[line] = group;
   return group;
 }

@@ -31,7 +31,8 @@ struct MeshOptions {
   std::vector<std::string> names = {};  // one per dim, distinct; empty: dims have no names
   // The transport of the groups of single dims, by name or by number as text ("0"); the others have the job's default.
   std::map<std::string, std::string> transports = {};
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Ends calls of the groups, which are then made for the mesh. Without one, groups have the timeout of the world, and a dim over all its ranks uses its group.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
 
 // The first ranks of the world, row by row. Starts the world where there is none. UsageError for a product of sizes that is larger than
@@ -89,6 +90,9 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   Mesh unflatten(std::string_view dim, const std::vector<int64_t>& sizes, const std::vector<std::string>& names) const { return unflatten(dim_of(dim), sizes, names); }
   // The group of the ranks that differ from this one in the given dims only. Collective on its first use.
   std::shared_ptr<comm::ProcessGroup> group_over(const std::vector<int>& dims) const;
+
+  // Whether the calls of both go over the same groups: one was derived from the other, or both from a third.
+  bool has_groups_of(const DeviceMesh& other) const { return root_ == other.root_; }
 
   // The group of the ranks of this mesh and of `other`, in ascending order; null on other ranks. Collective on its first use.
   std::shared_ptr<comm::ProcessGroup> group_with(const DeviceMesh& other) const;

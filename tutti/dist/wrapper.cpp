@@ -11,7 +11,6 @@
 #include "tutti/graph/held_wrappers.h"
 #include "tutti/graph/trace.h"
 #include "tutti/ops/cast.h"
-#include "tutti/runtime/rank_context.h"
 
 namespace tutti::dist {
 
@@ -74,8 +73,12 @@ class PartForm final : public WrapperForm {
   PartForm(const DTensorSpec& spec, std::weak_ptr<const DeviceMesh> mesh, std::string mesh_name, Extents strides, bool is_copy)
       : spec_(spec), mesh_(std::move(mesh)), mesh_name_(std::move(mesh_name)), strides_(strides), is_copy_(is_copy) {}
 
-  // Ranks that are threads may share a compiled function, and what was traced on one is of no use to another.
-  bool is_of(const Part& part) const { return part.spec == &spec_ && (part.copied != nullptr) == is_copy_ && rank_ == &RankContext::current() && !mesh_.expired(); }
+  // Meshes that were made one by one of equal ranks have one id, and so one spec, but not the same groups.
+  bool is_of(const Part& part) const {
+    if (part.spec != &spec_ || (part.copied != nullptr) != is_copy_) return false;
+    const Mesh mesh = mesh_.lock();
+    return mesh != nullptr && mesh->has_groups_of(*part.mesh);
+  }
 
   Tensor around(Tensor inside) const override {
     const Mesh mesh = mesh_.lock();
@@ -117,7 +120,6 @@ class PartForm final : public WrapperForm {
   const std::string mesh_name_;
   const Extents strides_;
   const bool is_copy_;
-  const RankContext* const rank_ = &RankContext::current();
 };
 
 }  // namespace

@@ -19,22 +19,23 @@
 #include <string>
 #include <type_traits>
 
-#include "tutti/graph/compiled.h"
+#include "tutti/graph/compiled_function.h"
 #include "tutti/tensor/handle_watch.h"
 
 namespace tutti {
 
-// A compiled function. Copies share the compiled code. Any number of threads may call it concurrently.
+// A compiled function. Copies share the compiled code. Any number of threads may call it concurrently; ranks that are threads share
+// its kernels, and each traces its own calls.
 template <class Fn>
 class Compiled {
  public:
-  Compiled(Fn fn, CompileOptions options) : fn_(std::make_shared<Fn>(std::move(fn))), core_(std::make_shared<graph::CompiledCore>(std::move(options), !std::is_empty_v<Fn>)) {}
+  Compiled(Fn fn, CompileOptions options) : fn_(std::make_shared<Fn>(std::move(fn))), function_(std::make_shared<graph::CompiledFunction>(std::move(options), !std::is_empty_v<Fn>)) {}
 
   // Calls the function. Throws what `fn` throws, CaptureError when it cannot be captured, and RecompileLimit.
   template <class... Args>
   auto operator()(const Args&... args) const {
     using Result = std::decay_t<std::invoke_result_t<Fn&, const Args&...>>;
-    if (graph::CompiledCore::calls_inline()) return (*fn_)(args...);
+    if (graph::CompiledFunction::calls_inline()) return (*fn_)(args...);
     graph::Leaves arguments;
     graph::Flattener flatten(arguments);
     (flatten(args), ...);
@@ -69,18 +70,18 @@ class Compiled {
         }
       };
     };
-    const graph::CompiledCore::Outcome outcome = core_->call(arguments, trace, rerun);
+    const graph::CallOutcome outcome = function_->call(arguments, trace, rerun);
     if (outcome.eager) return (*fn_)(args...);
     if constexpr (!std::is_void_v<Result>) return graph::rebuilt(*static_cast<const Result*>(outcome.structure.get()), outcome.results);
   }
 
-  CompileStatistics statistics() const { return core_->statistics(); }
-  // A readable description of what was compiled, with the reason for each recompilation.
-  std::string explain() const { return core_->explain(); }
+  // Both tell what the rank that asks has compiled; explain() is a readable description, with the reason for each recompilation.
+  CompileStatistics statistics() const { return function_->statistics(); }
+  std::string explain() const { return function_->explain(); }
 
  private:
   std::shared_ptr<Fn> fn_;
-  std::shared_ptr<graph::CompiledCore> core_;
+  std::shared_ptr<graph::CompiledFunction> function_;
 };
 
 template <class Fn>

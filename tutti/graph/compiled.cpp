@@ -1,4 +1,4 @@
-#include "tutti/graph/compiled.h"
+#include "tutti/graph/compiled_core.h"
 
 #include <algorithm>
 
@@ -23,20 +23,9 @@ void keep_newest(std::vector<T>& list, size_t count) {
 }
 
 CompiledCore::CompiledCore(CompileOptions options, bool may_hold)
-    : options_(std::move(options)), may_hold_(may_hold), background_(std::make_unique<BackgroundBuilds>()) {
-  TUTTI_CHECK(options_.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1", options_.recompile_limit);
-  TUTTI_CHECK(options_.activation_memory_budget >= 0 && options_.activation_memory_budget <= 1,
-              "compile: activation_memory_budget is {}; expected 0 (compute again what may be) to 1 (keep what costs time)", options_.activation_memory_budget);
-  TUTTI_CHECK(options_.verify >= 0, "compile: verify is {}; expected 0 (never) or n (every n-th call)", options_.verify);
-  TUTTI_CHECK(options_.collectives.under_way_bytes >= 0 && options_.collectives.bucket_bytes >= 0,
-              "compile: collectives.under_way_bytes is {}, bucket_bytes {}; expected 0 (off) or more", options_.collectives.under_way_bytes,
-              options_.collectives.bucket_bytes);
-  TUTTI_CHECK(options_.jobs >= 0, "compile: jobs is {}; expected 0 (all cores) or more", options_.jobs);
-}
+    : options_(std::move(options)), may_hold_(may_hold), background_(std::make_unique<BackgroundBuilds>()) {}
 
 CompiledCore::~CompiledCore() = default;
-
-bool CompiledCore::calls_inline() { return Trace::current() != nullptr; }
 
 std::shared_ptr<const Specialization> CompiledCore::find(const Leaves& arguments) const {
   std::shared_lock lock(mutex_);
@@ -190,7 +179,9 @@ bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments,
 
 std::shared_ptr<const Specialization> CompiledCore::finish(const Leaves& arguments, const Build& build, std::shared_ptr<const Family> family,
                                                            double trace_ms) {
-  if (options_.first_call == CompileOptions::FirstCall::waits) {
+  // Meanwhile calls would choose the layouts of distributed tensors by their own sizes, and this family has chosen them for all sizes: a rank that is still
+  // waiting would send other messages than one that is ready.
+  if (options_.first_call == CompileOptions::FirstCall::waits || (family && family->meets_wrappers())) {
     auto made = build();
     add(made, std::move(family), trace_ms);
     return made;

@@ -1,5 +1,5 @@
 // Looking whether a compiled function still reads the tensors that it was traced with.
-#include "tutti/graph/compiled.h"
+#include "tutti/graph/compiled_core.h"
 #include "tutti/graph/family.h"
 
 namespace tutti::graph {

@@ -1,7 +1,7 @@
 // Calls of functions that read elements: segment by segment.
 #include <algorithm>
 
-#include "tutti/graph/compiled.h"
+#include "tutti/graph/compiled_core.h"
 #include "tutti/graph/specialization.h"
 
 namespace tutti::graph {

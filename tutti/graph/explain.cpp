@@ -1,7 +1,7 @@
 // What was compiled, in words.
 #include <algorithm>
 
-#include "tutti/graph/compiled.h"
+#include "tutti/graph/compiled_core.h"
 #include "tutti/graph/family.h"
 
 namespace tutti::graph {

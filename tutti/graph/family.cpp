@@ -74,6 +74,8 @@ Build Family::member(const Leaves& arguments, const BuildOptions& options, doubl
   return [specializer] { return specializer->build(); };
 }
 
+bool Family::meets_wrappers() const { return recording_->outcome.mode.has_value(); }
+
 std::string Family::what_fixes(size_t symbol) const { return recording_->program.what_fixes(static_cast<int64_t>(symbol)); }
 
 std::string Family::to_string() const {

@@ -23,6 +23,8 @@ class Family {
 
   const Symbols& symbols() const { return symbols_; }
   HeldWatch& watch() const { return *watch_; }
+  // Whether the function has to do with wrappers.
+  bool meets_wrappers() const;
   // Why symbol `index` can have only one value; empty when it can have others.
   std::string what_fixes(size_t index) const;
   // A readable list of symbols and guards.

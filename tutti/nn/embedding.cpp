@@ -58,7 +58,7 @@ Tensor EmbeddingBag::forward(const Tensor& indices, const Tensor& offsets, const
 Tensor EmbeddingBag::forward(const Tensor& indices_BL) const {
   TUTTI_CHECK(indices_BL.ndim() == 2, "EmbeddingBag: without offsets the indices are [bags, length]; got {}", describe(indices_BL));
   const int64_t last = include_last_offset_ ? 1 : 0;
-  const Tensor offsets = mul(arange(indices_BL.size(0) + last), Scalar(indices_BL.size(1).guard_int()));
+  const Tensor offsets = beside(indices_BL, mul(arange(indices_BL.size(0) + last), Scalar(indices_BL.size(1).guard_int())));
   return forward(reshape(indices_BL, {-1}), offsets);
 }
 

@@ -162,7 +162,7 @@ void backward_vjp(const VjpCall& c, std::span<Tensor> grads) {
     left_out = left_out.defined() ? bit_or(left_out, outside) : outside;
     rows = masked_fill(sub(rows, a.first), outside, 0);
   }
-  grads[0] = a.rows == 0 ? full(c.input_metas[0].sizes, facets::kSumIdentity, c.grads[0].dtype()) : embedding(c.grads[0], rows);
+  grads[0] = a.rows == 0 ? full_beside(c.grads[0], c.input_metas[0].sizes, facets::kSumIdentity, c.grads[0].dtype()) : embedding(c.grads[0], rows);
   if (left_out.defined()) grads[0] = masked_fill(grads[0], unsqueeze(left_out, -1), facets::kSumIdentity);
 }
 

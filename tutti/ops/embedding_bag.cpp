@@ -282,7 +282,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& indices_BL, const BagOp
                 describe(options.per_sample_weights), describe(indices_BL));
     flat.per_sample_weights = reshape(options.per_sample_weights, {-1});
   }
-  return embedding_bag(weight, reshape(indices_BL, {-1}), mul(arange(bags), Scalar(length.guard_int())), flat);
+  return embedding_bag(weight, reshape(indices_BL, {-1}), beside(indices_BL, mul(arange(bags), Scalar(length.guard_int()))), flat);
 }
 
 }  // namespace tutti

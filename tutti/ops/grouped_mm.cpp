@@ -251,7 +251,7 @@ Tensor grouped_mm(const Tensor& a, const Tensor& b, const GroupedMmOptions& opti
   TUTTI_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0),
               "grouped_mm: without offsets it needs [G, m, k] and [G, k, n] with one number of groups: a is {}, b is {}",
               a.sizes(), b.sizes());
-  const Tensor offsets = mul(add(arange(a.size(0)), 1), a.size(1));
+  const Tensor offsets = beside(a, mul(add(arange(a.size(0)), 1), a.size(1)));
   const Tensor rows = reshape(a, {a.size(0) * a.size(1), a.size(2)});
   return reshape(grouped_mm(rows, b, offsets, options), {a.size(0), a.size(1), b.size(2)});
 }

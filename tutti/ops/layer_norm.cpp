@@ -112,7 +112,7 @@ const OpDef kLayerNormWeight{.name = "layer_norm_weight", .num_inputs = 4, .num_
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   // -0.0 is what adding does not change, zeros included.
-  if (!weight.defined()) return layer_norm(x, ones({normalized_size("layer_norm", x)}, x.dtype()), bias, eps);
+  if (!weight.defined()) return layer_norm(x, full_beside(x, {normalized_size("layer_norm", x)}, 1.0, x.dtype()), bias, eps);
   if (!bias.defined()) return layer_norm(x, weight, full_beside(x, {normalized_size("layer_norm", x)}, -0.0, x.dtype()), eps);
   check_norm("layer_norm", x, weight);
   TUTTI_CHECK(weight.ndim() == 1 && bias.sizes() == weight.sizes(), "layer_norm: weight is {}, bias {}; expected both [{}]",

@@ -71,11 +71,11 @@ Tensor reduced(Tensor loss, const Scale& scale, LossReduction reduction, const S
 
 // The cotangents [N, 1] that a backward with cotangent 1 brings to the losses of rows: the gradients of mul and sum, in the order
 // in which reduced() and loss_of_labels() are walked back.
-Tensor guessed_cotangents(const Scale& scale, const Tensor& class_weight, SymInt N, DType compute) {
+Tensor guessed_cotangents(const Tensor& x, const Scale& scale, const Tensor& class_weight, DType compute) {
   const StageScope constants(0, mask_of(StagePlace::autograd));
-  Tensor g = full({}, 1.0, compute);
+  Tensor g = full_beside(x, {}, 1.0, compute);
   if (scale.total.defined()) g = truediv(g, scale.total);
-  g = expand(reshape(g, {1, 1}), {N, 1});
+  g = expand(reshape(g, {1, 1}), {x.size(0), 1});
   if (scale.factor.defined()) g = mul(g, scale.factor);
   return class_weight.defined() ? mul(g, class_weight) : g;
 }
@@ -164,7 +164,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
   if (in_forward) {
     const Tensor class_weight = weight_of_labels();
     const Scale scale = scale_by(class_weight);
-    const Tensor losses = losses_with_gradients(inputs, guessed_cotangents(scale, class_weight, x.size(0), compute), attrs);
+    const Tensor losses = losses_with_gradients(inputs, guessed_cotangents(x, scale, class_weight, compute), attrs);
     return reduced(class_weight.defined() ? mul(losses, class_weight) : losses, scale, o.reduction, sizes);
   }
   const RowStatistics rows = statistics_of(inputs, attrs);  // before the weights, of which a wrong label has none

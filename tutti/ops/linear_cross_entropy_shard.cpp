@@ -38,7 +38,7 @@ ClassStatistics linear_class_statistics(const Tensor& input, const Tensor& weigh
   const LossAttrs attrs = attrs_for(input, weight, first_class, options, kName);
   check_labels(labels, input, kName);
   const DType compute = sums_in(input, weight);
-  const Tensor inputs[] = {input, weight, as_column(labels), or_none(options.bias, input, {0}, compute), full({0, 0}, 0.0, compute)};
+  const Tensor inputs[] = {input, weight, as_column(labels), or_none(options.bias, input, {0}, compute), or_none({}, input, {0, 0}, compute)};
   Tensor out[3];
   apply(kShardStatistics, inputs, Attrs::of(attrs), out);
   return {reshape(out[0], {-1}), reshape(out[1], {-1}), reshape(out[2], {-1})};
@@ -56,8 +56,8 @@ LinearShardGradients linear_cross_entropy_shard_backward(const Tensor& input, co
   TUTTI_CHECK(!need.bias || options.bias.defined(), "{}: the gradient of the bias is asked for, and there is no bias", kName);
   attrs.needs = static_cast<uint8_t>((need.input ? kNeedX : 0) | (need.weight ? kNeedWeight : 0) | (need.bias ? kNeedBias : 0));
   const DType compute = sums_in(input, weight);
-  const Tensor none = full({0, 1}, 0.0, compute);
-  const Tensor inputs[] = {input, weight, as_column(labels), or_none(options.bias, input, {0}, compute), full({0, 0}, 0.0, compute),
+  const Tensor none = or_none({}, input, {0, 1}, compute);
+  const Tensor inputs[] = {input, weight, as_column(labels), or_none(options.bias, input, {0}, compute), or_none({}, input, {0, 0}, compute),
                            stack({all.maximum, all.rest}, 1), as_column(grad), none, none};
   Tensor out[3];
   apply(kGradients, inputs, Attrs::of(attrs), out);

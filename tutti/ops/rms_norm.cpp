@@ -92,7 +92,7 @@ const OpDef kRmsNormWeight{.name = "rms_norm_weight", .num_inputs = 3, .infer = 
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  if (!weight.defined()) return rms_norm(x, ones({normalized_size("rms_norm", x)}, x.dtype()), eps);
+  if (!weight.defined()) return rms_norm(x, full_beside(x, {normalized_size("rms_norm", x)}, 1.0, x.dtype()), eps);
   check_norm("rms_norm", x, weight);
   const Tensor inputs[] = {x, weight};
   Tensor outputs[2];

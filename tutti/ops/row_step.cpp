@@ -208,7 +208,7 @@ void step(const OpDef& op, std::initializer_list<Tensor> states, const RowGradie
   const Tensor list = Tensor::empty({kNumbers}, DType::f32);
   std::fill(list.data<float>(), list.data<float>() + kNumbers, 0.0f);
   std::transform(numbers.begin(), numbers.end(), list.data<float>(), [](double x) { return static_cast<float>(x); });
-  inputs.insert(inputs.end(), {grads.rows, grads.values, list});
+  inputs.insert(inputs.end(), {grads.rows, grads.values, beside(grads.values, list)});
   apply(op, inputs, {}, outputs);
 }
 

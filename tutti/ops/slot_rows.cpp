@@ -297,7 +297,7 @@ SlotOrder sort_slots(const Tensor& expert_ids) {
   TUTTI_CHECK(expert_ids.ndim() == 2, "sort_slots: the ids are {}; expected [tokens, choices]", describe(expert_ids));
   const SymInt slots = expert_ids.size(0) * expert_ids.size(1);
   const Tensor order = argsort(reshape(expert_ids, {slots}), 0);
-  return {order, scatter(zeros({slots}, DType::i64), 0, order, arange(slots)), expert_ids.size(1).guard_int()};
+  return {order, scatter(full_beside(order, {slots}, 0, DType::i64), 0, order, beside(order, arange(slots))), expert_ids.size(1).guard_int()};
 }
 
 Tensor dispatch_rows(const Tensor& x, const SlotOrder& order) {

@@ -28,8 +28,16 @@ int default_threads() {
 
 RankContext::RankContext(const Options& options) : options_(options), allocator_(Allocator::create()) {}
 RankContext::~RankContext() {
+  // A slot may have threads that ask for other slots until it has joined them.
+  while (true) {
+    decltype(slots_) last;
+    {
+      const std::lock_guard lock(slots_mutex_);
+      last.swap(slots_);
+    }
+    if (last.empty()) break;
+  }
   // Tensors may live on; what they free later stays cached and is small beside what is free now.
-  slots_.clear();
   allocator_->release_cached();
 }
 

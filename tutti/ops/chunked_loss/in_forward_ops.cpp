@@ -24,7 +24,7 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
   inputs.push_back(call.grads[0]);
   for (size_t k = 0; k < 3; ++k) {  // what is not asked for need not live until here
     const Tensor& given = call.outputs[1 + k];
-    inputs.push_back((attrs.needs >> k & 1) != 0 ? given : full(k < 2 ? Shape{0, 0} : Shape{0}, 0.0, given.dtype()));
+    inputs.push_back((attrs.needs >> k & 1) != 0 ? given : full_beside(given, k < 2 ? Shape{0, 0} : Shape{0}, 0.0, given.dtype()));
   }
   Tensor results[3];
   apply(kTakenGradients, inputs, Attrs::of(attrs), results);
