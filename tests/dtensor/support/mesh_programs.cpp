@@ -312,18 +312,6 @@ class Program {
     return of_one("clone", [](const Tensor& t) { return clone(t); });
   }
 
-  static bool shares(const Tensor& a, const Tensor& b) { return a.storage().get() == b.storage().get(); }
-
-  bool on_all_ranks(bool here) {
-    const auto said = mesh_->group_over(all_axes())->all_gather_bytes(here ? "1" : "0");
-    return std::all_of(said.begin(), said.end(), [](const std::string& s) { return s == "1"; });
-  }
-  std::vector<int> all_axes() const {
-    std::vector<int> axes;
-    for (int axis = 0; axis < mesh_->ndim(); ++axis) axes.push_back(axis);
-    return axes;
-  }
-
   void step() {
     const auto at = static_cast<size_t>(draws_.below(std::ssize(alive_)));
     const Pair x = alive_[at];
@@ -357,9 +345,9 @@ class Program {
       text_ += "    refused: " + refusal.substr(0, refusal.find('\n')) + "\n";
     } else if (call.kind != Kind::write) {
       if (call.kind == Kind::view) {
-        // A view that had to move, or to be copied, is a tensor of its own, here or there.
-        const bool is_view = on_all_ranks(shares(to_local(spread), to_local(x.spread)) || to_local(spread).numel() == 0) && shares(plain, x.plain);
-        if (!is_view) plain = clone(plain), spread = clone(spread);
+        // A view whose elements had to move is a copy, and so is a reshape of plain tensors that no strides express: both become tensors of their own.
+        const bool is_copy = part_of(spread, "a test").copied != nullptr || plain.storage().get() != x.plain.storage().get();
+        if (is_copy) plain = clone(plain), spread = clone(spread);
       }
       alive_.push_back({plain, spread});
       text_.insert(text_.size() - 1, fmt::format(": {}", spec_of(spread).to_string()));
