@@ -91,7 +91,7 @@ struct RedistributeOptions {
   // gradient goes back in the same way. The input may be changed or freed at once, and a result that nobody reads costs nothing more.
   bool async_op = false;
 };
-// The same tensor in another layout; the memory is its own. Placements may be Partial: the first rank then holds the value, the others
+// The same tensor in another layout, in memory of its own; a tensor that has the layout is returned as it is. Placements may be Partial: the first rank then holds the value, the others
 // the identity (sum), or all hold it (avg, min, max). Bits are kept by everything but sums over ranks, which are those of one rank.
 Tensor redistribute(const Tensor& t, Placements placements, const RedistributeOptions& options = {});
 
