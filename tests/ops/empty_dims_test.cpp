@@ -86,6 +86,26 @@ TEST(EmptyDims, GiveWhatNothingGivesOrAreRefused) {
   });
 }
 
+// Rows of a tensor without memory that repeat: nothing is read ahead of a loop that does not run.
+TEST(EmptyDims, OfExpandedTensorsGiveTheSame) {
+  for_each_case([&](const OpOverDims& op, const Extents& shape, const Dims& dims) {
+    for (int set = 0; set < 16; ++set) {
+      Extents strides = contiguous_strides(shape);
+      bool has_empty = false;  // along a dim that does not repeat
+      for (int d = 0; d < 4; ++d) {
+        if ((set >> d & 1) != 0) strides[static_cast<size_t>(d)] = 0;
+        else has_empty = has_empty || shape[static_cast<size_t>(d)] == 0;
+      }
+      if (!has_empty) continue;
+      const Tensor x = facets::sample_tensor(1, shape), repeated = x.view_as(shape, strides, 0);
+      std::vector<Tensor> results, others;
+      const std::string said = message_of([&] { results = op.run(x, dims); }), other = message_of([&] { others = op.run(repeated, dims); });
+      ASSERT_EQ(said == "no error", other == "no error") << op.name << fmt::format(" of repeated {}: {}", shape, other);
+      for (size_t k = 0; k < results.size(); ++k) ASSERT_EQ(results[k].extents(), others[k].extents()) << op.name;
+    }
+  });
+}
+
 // Empty tensors look dense whatever their strides are.
 TEST(EmptyDims, OfTransposedTensorsGiveTheSame) {
   for_each_case([&](const OpOverDims& op, const Extents& shape, const Dims& dims) {

@@ -46,7 +46,12 @@ int LoopNest::collapse(int begin, int end) {
   end = drop_ones(begin, end);
   for (int d = begin; d < end; ++d) {
     if (sizes[d] != 0) continue;
-    // No element: no stride matters.
+    // No element, so that no stride matters but for whether there is one: an operand that stays in place is read all the same (class_of), and one
+    // that has no elements itself moves along one of these dims.
+    for (NestOperand& o : operands) {
+      const auto moves = std::find_if(o.strides.begin() + begin, o.strides.begin() + end, [](int64_t stride) { return stride != 0; });
+      if (moves != o.strides.begin() + end) o.strides[begin] = *moves;
+    }
     sizes[begin] = 0;
     while (end - begin > 1) erase(--end);
     return end;
