@@ -19,6 +19,11 @@ CHECKS = ["dangling", "dangling-gsl", "dangling-field", "dangling-initializer-li
 TAKES_A_VALUE = {"-I", "-isystem", "-D"}
 
 
+def output_of(entry):
+    words = shlex.split(entry["command"])
+    return words[words.index("-o") + 1]
+
+
 def options_of(entry):
     """The options that decide what the file means: include folders and macros."""
     words = shlex.split(entry["command"])
@@ -48,7 +53,7 @@ def main():
     if not commands.exists():
         sys.exit(f"check_dangling: {commands} does not exist; configure the build first: cmake --preset release")
     places = ("rooms/", "program/") + (("tests/",) if arguments.tests else ())
-    entries = [e for e in json.loads(commands.read_text()) if e["output"].startswith(places) and not e["file"].endswith(".hxx.cxx")]
+    entries = [e for e in json.loads(commands.read_text()) if output_of(e).startswith(places) and not e["file"].endswith(".hxx.cxx")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         faults = [said for said in pool.map(lambda e: check(arguments.clang, e), entries) if said]
     for said in faults:

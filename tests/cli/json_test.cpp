@@ -65,9 +65,9 @@ struct ForeignJson : testing::Test {
     EXPECT_NE(output.err.find("tutti: error: "), std::string::npos) << reading.name << ", " << what << ": " << output.err;
     EXPECT_NE(output.err.find(fs::path(reading.file).filename().string()), std::string::npos) << reading.name << ", " << what << ": " << output.err;
   }
-  void put(const Reading& reading, const std::string& text) {
+  void put(const Reading& reading, const std::string& text, const std::string& inside = "") {
     const uint64_t length = text.size();
-    work.write(reading.file, reading.has_length ? std::string(reinterpret_cast<const char*>(&length), 8) + text : text + "\n");
+    work.write(reading.file + inside, reading.has_length ? std::string(reinterpret_cast<const char*>(&length), 8) + text : text + "\n");
   }
 
   Workplace work;
@@ -100,7 +100,7 @@ TEST_F(ForeignJson, IsRefusedByEveryVerbThatReadsIt) {
     fs::remove(path);
     fs::create_directory(path);
     // Where a folder is legal, what lies in it is read.
-    for (const std::string& inside : {path.filename().string(), std::string("tokenizer.json")}) work.write(std::string(reading.file) + "/" + inside, "[");
+    for (const std::string& inside : {path.filename().string(), std::string("tokenizer.json")}) put(reading, "[", "/" + inside);
     expect_refused(reading, "a folder");
     fs::remove_all(path);
     if (!good.empty()) work.write(reading.file, good);

@@ -36,16 +36,19 @@ std::string json_text(std::string_view text) {
 
 }  // namespace
 
-fs::path safetensors_place(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? path / kFileInFolder : path;
-  return fs::exists(file) || !fs::exists(index_of(file)) ? file : index_of(file);
+fs::path safetensors_place(const fs::path& path) { return fs::exists(path) || !fs::exists(index_of(path)) ? path : index_of(path); }
+
+fs::path safetensors_in(const fs::path& path) {
+  if (!fs::is_directory(path)) return path;
+  const fs::path file = path / kFileInFolder;
+  TUTTI_CHECK(fs::exists(safetensors_place(file)), "the folder {} holds neither {} nor {}{}", path.string(), kFileInFolder, kFileInFolder, kIndex);
+  return file;
 }
 
 SafetensorsShards::SafetensorsShards(const fs::path& path) {
   const fs::path index = safetensors_place(path);
   path_ = index.string();
   if (!is_index(index)) {
-    TUTTI_CHECK(!fs::is_directory(path) || fs::exists(index), "the folder {} holds neither {} nor {}{}", path.string(), kFileInFolder, kFileInFolder, kIndex);
     files_.emplace_back(path_);
     entries_ = files_[0].entries();
     for (const io::SafetensorsEntry& entry : entries_) file_of_.emplace(entry.name, 0);

@@ -17,9 +17,8 @@ namespace tutti {
 // Open files: a value type whose copies share the mappings. Immutable, so it may be used by any thread.
 class SafetensorsShards {
  public:
-  // Maps the file `path`, or where there is none those of `path`.index.json. A path that ends with .index.json is that of an index; a folder is its model.safetensors or
-  // model.safetensors.index.json. Errors of SafetensorsFile. Also UsageError for a folder with neither, and, naming the index, when it is no JSON of the expected form or names a
-  // file in another folder; EnvironmentError, naming files and tensors, when what the files hold is not what it says.
+  // Maps the file `path`, or where there is none those of `path`.index.json. A path that ends with .index.json is that of an index. Errors of SafetensorsFile. Also UsageError,
+  // naming the index, when it is no JSON of the expected form or names a file in another folder; EnvironmentError, naming files and tensors, when what the files hold is not what it says.
   explicit SafetensorsShards(const std::filesystem::path& path);
 
   // The file, or the index.
@@ -43,8 +42,10 @@ class SafetensorsShards {
   std::map<std::string, size_t, std::less<>> file_of_;
 };
 
-// The file that stands for the set at `path`, which may be a folder: the file itself, or its index where there is no such file; neither need exist.
+// The file that stands for the set: `path`, or its index where there is no such file; one of them need not exist.
 std::filesystem::path safetensors_place(const std::filesystem::path& path);
+// The set that a user means by `path`: in a folder, as published models are, the set of its model.safetensors. UsageError for a folder with neither that nor an index of it.
+std::filesystem::path safetensors_in(const std::filesystem::path& path);
 
 // Writes the tensors to `count` files beside an index, "model-00001-of-00003.safetensors" and so on for the path "model.safetensors"; for 1 to the path itself. Each has consecutive tensors,
 // by name, of about equally many bytes. Every file is written atomically and synced, the index last. UsageError for a count that is not 1 to the number of tensors.

@@ -158,7 +158,7 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
 }
 
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
-  const SafetensorsShards file(path);
+  const SafetensorsShards file(safetensors_in(path));
   const std::vector<Target> targets = targets_of(module);
   const GroupedTensors tensors(file, [&](const std::string& name) {
     return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return std::find(t.names.begin(), t.names.end(), name) != t.names.end(); });
