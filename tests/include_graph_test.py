@@ -10,7 +10,7 @@ import sys
 
 # Mean lines of Tutti's headers per source file of a room.
 LINES = {
-    "core": 300, "runtime": 300, "tensor": 1200, "codegen": 700, "ops": 2380, "io": 365, "autograd": 2730, "graph": 3090, "job": 400,
+    "core": 300, "runtime": 300, "tensor": 1200, "codegen": 700, "ops": 2385, "io": 365, "autograd": 2730, "graph": 3090, "job": 400,
     "diagnose": 500, "symm": 1400, "comm": 2010,
     "nn": 3050, "optim": 3700, "dist": 3250, "parallel": 4050, "models": 3300, "train": 2420, "cli": 1080, "bench": 3770,
     "tests/autograd": 2800, "tests/cli": 500, "tests/codegen": 950, "tests/comm": 2700, "tests/contract": 2100, "tests/core": 300, "tests/diagnose": 1050, "tests/dtensor": 4690,
