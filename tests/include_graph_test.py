@@ -10,12 +10,12 @@ import sys
 
 # Mean lines of Tutti's headers per source file of a room.
 LINES = {
-    "core": 300, "runtime": 300, "tensor": 1200, "codegen": 700, "ops": 2385, "io": 365, "autograd": 2730, "graph": 3090, "job": 400,
+    "core": 300, "runtime": 300, "tensor": 1200, "codegen": 700, "ops": 2385, "io": 368, "autograd": 2730, "graph": 3090, "job": 400,
     "diagnose": 500, "symm": 1400, "comm": 2010,
     "nn": 3050, "optim": 3700, "dist": 3250, "parallel": 4050, "models": 3300, "train": 2420, "cli": 1080, "bench": 3770,
     "tests/autograd": 2800, "tests/cli": 500, "tests/codegen": 950, "tests/comm": 2700, "tests/contract": 2100, "tests/core": 300, "tests/diagnose": 1050, "tests/dtensor": 4690,
     "tests/errors": 900, "tests/fuzz": 1450, "tests/graph": 4190, "tests/io": 410, "tests/job": 600, "tests/layouts": 2500, "tests/models": 4000,
-    "tests/nightly": 1450, "tests/nn": 3835, "tests/ops": 2250, "tests/optim": 5400, "tests/parallel": 5950, "tests/runtime": 350,
+    "tests/nightly": 1450, "tests/nn": 3835, "tests/ops": 2255, "tests/optim": 5400, "tests/parallel": 5950, "tests/runtime": 350,
     "tests/single": 1560, "tests/support": 1460, "tests/symm": 1200, "tests/tensor": 1250, "tests/train": 2120,
 }
 # How many source files may read headers that begin so, and where those files stand. The seconds are what one file costs.
@@ -42,7 +42,7 @@ GENERATED = "tutti/ops.h"  # all ops: for users and for tests, never for the lib
 MADE_BY_THE_BUILD = (GENERATED, "tutti/comm/collective_rows.h", "tutti/diagnose/collective_kind.h")
 # How many tests may read them; what is not here has no budget for tests.
 HEAVY_IN_TESTS = {
-    "nlohmann/": 27, "regex": 3, "random": 42, "future": 4, "mpi": 1, GENERATED: 48, "llvm/": 0, "CLI/": 0, "toml++/": 0, "iostream": 2,
+    "nlohmann/": 27, "regex": 3, "random": 43, "future": 4, "mpi": 1, GENERATED: 48, "llvm/": 0, "CLI/": 0, "toml++/": 0, "iostream": 2,
     "ranges": 0, "fmt/chrono.h": 0,
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')

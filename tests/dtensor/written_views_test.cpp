@@ -229,5 +229,20 @@ TEST(WrittenViewsOf, PartsWithOtherStridesAreNotWrittenIntoACopy) {
   });
 }
 
+// A rank without elements can see nothing in every way, others cannot: what decides is the whole.
+TEST(ViewsOfTheWhole, AreRefusedOnAllRanksWhereOneRankWouldRefuse) {
+  for (const int64_t ranks : {2, 3, 4, 5}) {
+    for (const Placement& placement : {shard(0), shard(1), shard(2), replicate()}) {
+      on_mesh({ranks}, [&](const Mesh& mesh) {
+        const Tensor whole = sample({2, 3, 2});
+        const Tensor x = transpose(distribute_tensor(whole, mesh, {placement}, {.src_data_rank = -1}), 0, 2);
+        const bool refused = message_of([&] { view(x, {6, 2}); }) != "no error";
+        for (const std::string& other : mesh->group()->all_gather_bytes(refused ? "refused" : "seen")) EXPECT_EQ(other, "refused");
+        require_none(difference(full_tensor(reshape(x, {6, 2})), reshape(transpose(whole, 0, 2), {6, 2})), "the reshape after it");
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::dist

@@ -31,10 +31,13 @@ PlanQuery PlanKey::query() const {
           .token_grain = token_grain_, .contraction_leaf = contraction_leaf_};
 }
 
-std::shared_ptr<const PlannedCall> PlanTable::find(const PlanQuery& query) const {
+std::shared_ptr<const PlannedCall> PlanTable::find(const PlanQuery& query, const DeviceMesh& mesh) const {
   const std::lock_guard lock(mutex_);
   const auto it = plans_.find(query);
-  return it == plans_.end() || it->second->mesh.expired() ? nullptr : it->second;
+  if (it == plans_.end()) return nullptr;
+  const Mesh planned_on = it->second->mesh.lock();
+  const bool is_same = planned_on.get() == &mesh || (planned_on != nullptr && planned_on->has_groups_of(mesh));
+  return is_same ? it->second : nullptr;
 }
 
 void PlanTable::put(const PlanQuery& query, std::shared_ptr<const PlannedCall> plan) {

@@ -54,8 +54,8 @@ struct PlannedCall {
 // Any thread of the rank. The oldest plan goes when a new one finds no room.
 class PlanTable {
  public:
-  // nullptr: there is none, or its mesh has ended.
-  std::shared_ptr<const PlannedCall> find(const PlanQuery& query) const;
+  // nullptr: there is none, or its mesh has ended or has other groups than `mesh`, whose costs may be others.
+  std::shared_ptr<const PlannedCall> find(const PlanQuery& query, const DeviceMesh& mesh) const;
   void put(const PlanQuery& query, std::shared_ptr<const PlannedCall> plan);
   int64_t size() const;
   int64_t made() const;  // how often put() was called

@@ -259,7 +259,7 @@ class DTensorStage final : public Stage {
     const std::vector<uint64_t> symbols = symbols_of(written);
     const PlanQuery query{.op = call.op, .attrs = call.attrs, .specs = operands.ids(), .wanted = wanted, .symbols = symbols, .strict = numerics_mode() == NumericsMode::strict,
                           .strict_placement = strict_placement, .token_grain = token_grain(), .contraction_leaf = codegen::contraction_leaf()};
-    std::shared_ptr<const PlannedCall> planned = plans().find(query);
+    std::shared_ptr<const PlannedCall> planned = plans().find(query, operands.mesh());
     if (planned == nullptr) {
       planned = make_plan(call, operands, wanted, symbols);
       plans().put(query, planned);
@@ -282,6 +282,8 @@ class DTensorStage final : public Stage {
     const std::span<Tensor> parts{more.empty() ? few.data() : more.data(), operands.size()};
     std::vector<PartMove> moves;
     for (size_t i = 0; i < parts.size(); ++i) parts[i] = operands.part(i).local;
+    // Refuses, before anything moves and on all ranks alike, what cannot be seen of the whole.
+    Tensor seen = call.op.view == nullptr ? Tensor() : view_of_whole(call, written, operands);
     if (plan.moves) {
       for (size_t i = 0; i < parts.size(); ++i) {
         const Tensor* known = operands.part(i).reduced_to(*plan.inputs[i]);
@@ -314,7 +316,7 @@ class DTensorStage final : public Stage {
       } else if (is_copy) {
         outputs[k] = wrap_copy(std::move(locals[k]), *plan.outputs[k], mesh, operands.part(0));
       } else if (call.op.view != nullptr) {
-        outputs[k] = view_around(view_of_whole(call, written, operands), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
+        outputs[k] = view_around(std::move(seen), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
       } else {
         outputs[k] = wrap(std::move(locals[k]), *plan.outputs[k], mesh);
       }

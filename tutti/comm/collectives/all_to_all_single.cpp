@@ -44,9 +44,9 @@ TUTTI_COLLECTIVE(all_to_all_single) {
     .sizes =
         [](const char* op, const CallPart& part) {
           checks::same_numel(op, "input", part.input(), "output", part.output());
-          check_parts(op, part);
+          tutti::comm::check_parts(op, part);
         },
-    .move = [](Move& m, const CallPart& part) { exchange_parts("all_to_all_single", m, part); },
+    .move = [](Move& m, const CallPart& part) { tutti::comm::exchange_parts("all_to_all_single", m, part); },
     .functional = {&functional::kAllToAllSingle},
     .source =
         [](int64_t i, int64_t n, const Seat& seat, int) {
@@ -61,8 +61,8 @@ TUTTI_COLLECTIVE(all_to_all_v_single) {
     .inputs = Given::whole,
     .has_splits = true,
     .evenness = Evenness::pairwise,
-    .sizes = check_parts,
-    .move = [](Move& m, const CallPart& part) { exchange_parts("all_to_all_v_single", m, part); },
+    .sizes = tutti::comm::check_parts,
+    .move = [](Move& m, const CallPart& part) { tutti::comm::exchange_parts("all_to_all_v_single", m, part); },
     .functional = {&functional::kAllToAllVSingle},
     .wire = [](double ranks) { return (ranks - 1) / ranks; },
 };

@@ -32,7 +32,7 @@ TUTTI_COLLECTIVE(all_to_all_v_padded_single) {
     .outputs = Given::padded,
     .inputs = Given::padded,
     .evenness = Evenness::pairwise,
-    .sizes = check_sides,
+    .sizes = tutti::comm::check_sides,
     .make = [](const CallRecord& record, const CallPart& part) -> std::unique_ptr<Collective> { return std::make_unique<PaddedMove>(record, part); },
     .functional = {&functional::kAllToAllVPaddedSingle},
     // With splits of n elements each.

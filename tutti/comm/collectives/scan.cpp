@@ -95,7 +95,7 @@ TUTTI_COLLECTIVE(scan) {
     .in_place = InPlace::all_ranks,
     .reduces = true,
     .described = TensorSide::output,
-    .make = [](const CallRecord& record, const CallPart& part) -> std::unique_ptr<Collective> { return std::make_unique<Scan>(record, part); },
+    .make = [](const CallRecord& record, const CallPart& part) -> std::unique_ptr<Collective> { return std::make_unique<tutti::comm::Scan>(record, part); },
     .source = [](int64_t i, int64_t, const Seat& seat, int) { return Source{0, seat.rank + 1, i}; },
     // This is the mean over the ranks.
     .wire = [](double ranks) { return (ranks - 1) / 2; },

@@ -30,7 +30,7 @@ Attrs joined_attrs(const OpCall& collective, const OpCall& product) {
 
 // The ranks of these transports have symmetric memory.
 bool shares_memory(ProcessGroup& group) {
-  const std::string_view transport = group.backend(DeviceKind::cpu).name();
+  const std::string transport = group.backend(DeviceKind::cpu).name();
   return group.size() > 1 && (transport == "shm" || transport == "threads");
 }
 
