@@ -36,7 +36,7 @@ TEST_P(ExchangeTime, IsInTheMetricsAndInTheTimeline) {
             0)
       << work.read("err.txt");
   const std::string report = work.read("runs/run/report.html");
-  // Of rank 0 in step 2: forward and backward, reduction, optimizer, unshard, waiting, exchange.
+  // These are the times of rank 0 in step 2: forward and backward, reduction, optimizer, unshard, waiting, exchange.
   const std::string head = "<tr><th>rank 0</th>", cell = "<td>";
   std::vector<double> ms;
   const size_t begin = report.rfind(head), end = report.find("</tr>", begin);

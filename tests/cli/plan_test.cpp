@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const au
 
 struct SentCase : Plan, testing::WithParamInterface<Case> {};
 
-// Of rank 0, where it is the one that sends the most.
+// The bytes are those of rank 0, in layouts where it sends the most.
 TEST_P(SentCase, TakesTheBytesThatArePlanned) {
   const nlohmann::json planned = plan(GetParam().flags);
   ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --runtime.threads=1 --run.name=run " + GetParam().flags).status, 0) << work.read("err.txt");

@@ -61,7 +61,7 @@ std::vector<KeyNode> aligned_nodes(int64_t begin, int64_t end) {
 class KeyTree {
  public:
   void add_node(const KeyNode& node, SdpaPartial partial) { nodes_.emplace(node, std::move(partial)); }
-  // Of `blocks` blocks, from the first on; what is absent adds nothing.
+  // The nodes cover `blocks` blocks, from the first on; what is absent adds nothing.
   SdpaPartial whole(int64_t blocks) const {
     int64_t root = 1;
     while (root < blocks) root *= 2;
