@@ -95,6 +95,13 @@ TEST(ExchangeMeter, CountsCallsInsideOfCallsOnceAndNestedMetersAlike) {
   EXPECT_EQ(outer.spans()[0].second - outer.spans()[0].first + outer.spans()[1].second - outer.spans()[1].first, outer.total().count());
   std::thread([&] { const ExchangeSpan call; }).join();
   EXPECT_EQ(outer.spans().size(), 2U) << "another thread's call";
+  {
+    const ExchangeSpan call;
+    const ExchangeMeter inside;
+    { const ExchangeSpan part; }
+    EXPECT_GT(inside.total().count(), 0);
+  }
+  ASSERT_EQ(outer.spans().size(), 3U) << "a meter that was made in a call";
 }
 
 }  // namespace

@@ -539,5 +539,44 @@ TEST(CompiledDTensors, ViewsAreWrittenWhereTheyShareMemoryOnAllRanks) {
   }
 }
 
+// The same views as results of a compiled function: what they show is known after the call, or the function may not return them.
+TEST(CompiledDTensors, ReturnedCopiesAreNotReadOnceTheirTensorWasWritten) {
+  on_mesh({2}, [](const Mesh& mesh) {
+    const auto base = [&] { return clone(distribute_tensor(sample({4, 6}), mesh, {shard(0)}, {.src_data_rank = -1})); };
+    const auto narrowed = [](const Tensor& x) { return narrow(x, 0, 1, 2); };
+    const auto require_stale = [](const Tensor& view, const char* about) {
+      const std::string said = message_of([&] { full_tensor(view); });
+      require_none(said.find("has been written since") != std::string::npos ? "" : "it was read: " + said, about);
+    };
+    const auto shown = compile(narrowed);
+    for (int call = 0; call < 2; ++call) {
+      const Tensor x = base(), view = shown(x), other = base();
+      add_(other, 1.0);
+      require_none(difference(full_tensor(view), narrowed(sample({4, 6}))), "a view of what was not written");
+      add_(x, 1.0);
+      require_stale(view, "a view of an argument");
+    }
+    const Tensor x = base(), first = narrowed(x), second = compile([](const Tensor& t) { return narrow(t, 0, 0, 1); })(first);
+    require_none(difference(full_tensor(second), narrow(sample({4, 6}), 0, 1, 1)), "a view of a view");
+    add_(x, 1.0);
+    require_stale(second, "a view of a view");
+
+    const Tensor y = base(), z = base();
+    const std::vector<Tensor> both = compile([&](const Tensor& a, const Tensor& b) { return std::vector<Tensor>{narrowed(b), mul(a, 2.0)}; })(y, z);
+    add_(y, 1.0);
+    require_none(message_of([&] { full_tensor(both[0]); }) == "no error" ? "" : "it was not read", "a view of the other argument");
+    add_(z, 1.0);
+    require_stale(both[0], "a view of the second argument");
+
+    const auto with_base = compile([&](const Tensor& t) { const Tensor made = mul(t, 2.0); return std::vector<Tensor>{narrowed(made), made}; });
+    require_none(message_of([&] { with_base(base()); }).find("TUTTI-CAPTURE-040") != std::string::npos ? "" : "it was returned", "a view beside its tensor");
+    const Tensor held = base();
+    const auto of_held = compile([&](const Tensor& t) { return std::vector<Tensor>{narrowed(held), mul(t, 2.0)}; });
+    require_none(message_of([&] { of_held(base()); }).find("TUTTI-CAPTURE-040") != std::string::npos ? "" : "it was returned", "a view of a held tensor");
+    const auto alone = compile([&](const Tensor& t) { return narrowed(mul(t, 2.0)); });
+    require_none(difference(full_tensor(alone(base())), mul(narrowed(sample({4, 6})), 2.0)), "a view of what the function made");
+  });
+}
+
 }  // namespace
 }  // namespace tutti::dist

@@ -229,6 +229,22 @@ TEST(WrittenViewsOf, PartsWithOtherStridesAreNotWrittenIntoACopy) {
   });
 }
 
+// Strides of the parts of other ranks are not known: the rank whose part must be copied says why, before it writes anything.
+TEST(WrittenViewsOf, TheRankWhosePartHasOtherStridesSaysSo) {
+  for (const int64_t ranks : {2, 3}) {
+    on_mesh({ranks}, [](const Mesh& mesh) {
+      const bool is_strided = mesh->coordinate()[0] == 0;
+      const Tensor whole = sample({3, 4}), part = is_strided ? transpose(clone(transpose(whole, 0, 1)), 0, 1) : clone(whole);
+      const Tensor x = from_local(part, mesh, {replicate()}), flat = view(x, {12});
+      require_none(difference(to_local(flat), view(whole, {12})), "read");
+      const std::string said = message_of([&] { mul_(flat, 2.0); });
+      if (is_strided) EXPECT_TRUE(said.find("strides [1, 3]") != std::string::npos && said.find("give from_local() the contiguous() part") != std::string::npos) << said;
+      else EXPECT_EQ(said, "no error");
+      require_none(difference(part, is_strided ? whole : mul(whole, 2.0)), "the part");
+    });
+  }
+}
+
 // A rank without elements can see nothing in every way, others cannot: what decides is the whole.
 TEST(ViewsOfTheWhole, AreRefusedOnAllRanksWhereOneRankWouldRefuse) {
   for (const int64_t ranks : {2, 3, 4, 5}) {

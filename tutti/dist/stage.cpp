@@ -314,7 +314,7 @@ class DTensorStage final : public Stage {
         if (plan.writes_back) write_back(locals[k], *plan.outputs[k], operands.part(target), mesh);
         outputs[k] = written.inputs[target];
       } else if (is_copy) {
-        outputs[k] = wrap_copy(std::move(locals[k]), *plan.outputs[k], mesh, operands.part(0));
+        outputs[k] = wrap_copy(std::move(locals[k]), *plan.outputs[k], mesh, operands.part(0), is_moved_view);
       } else if (call.op.view != nullptr) {
         outputs[k] = view_around(std::move(seen), std::move(locals[k]), operands.part(0), *plan.outputs[k]);
       } else {

@@ -15,8 +15,9 @@
 namespace tutti::dist {
 
 struct CopiedPart {
-  Tensor local = {};     // undefined: it is not known, as for results of compiled functions
+  Tensor local = {};     // undefined: nobody can write it, or this belongs to a trace and is not read after it
   uint32_t version = 0;  // of local when it was copied
+  bool has_moved = true;  // else this rank alone may have had to copy it: from_local() got a part whose strides do not allow the view
 };
 
 namespace {
@@ -65,6 +66,16 @@ Tensor wrap_dense(Tensor local, const DTensorSpec& spec, const Mesh& mesh, std::
   return wrap_view(Tensor::over(std::move(storage), sizes, contiguous_strides(sizes), 0, spec.dtype()), std::move(local), spec, mesh, true, std::move(copied));
 }
 
+// A copy of a copy shows what that one does.
+std::shared_ptr<const CopiedPart> copied_from(const Part& of, bool has_moved) {
+  return of.copied != nullptr ? of.copied : std::make_shared<const CopiedPart>(of.local, of.local.version(), has_moved);
+}
+
+std::string reason_of(const CopiedPart& copied) {
+  if (copied.has_moved) return "because the elements that it shows had to be moved";
+  return fmt::format("because the strides {} of the part {} of this rank do not allow it, as those of other ranks may", copied.local.strides(), describe(copied.local));
+}
+
 // What compiled functions keep of a distributed tensor: its layout, and of its mesh no more than how to find it.
 class PartForm final : public WrapperForm {
  public:
@@ -80,11 +91,12 @@ class PartForm final : public WrapperForm {
     return mesh != nullptr && mesh->has_groups_of(*part.mesh);
   }
 
-  Tensor around(Tensor inside) const override {
+  Tensor around(Tensor inside, const Tensor& of) const override {
     const Mesh mesh = mesh_.lock();
     TUTTI_CHECK(mesh != nullptr, "a compiled function makes the distributed tensor {}, and {} no longer exists on this rank; keep a handle of it as long as the function is called", spec_.to_string(),
                 mesh_name_);
-    const std::shared_ptr<const CopiedPart> copied = is_copy_ ? std::make_shared<CopiedPart>() : nullptr;
+    std::shared_ptr<const CopiedPart> copied;
+    if (is_copy_) copied = of.defined() ? copied_from(part_of(of, "a compiled function"), true) : std::make_shared<const CopiedPart>();
     if (strides_.empty()) return wrap_dense(std::move(inside), spec_, mesh, copied);
     // A view may reach further than it has elements.
     int64_t reach = numel_of(spec_.sizes()) == 0 ? 0 : 1;
@@ -144,11 +156,9 @@ Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<con
 
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh) { return wrap_dense(std::move(local), spec, mesh, nullptr); }
 
-Tensor wrap_copy(Tensor local, const DTensorSpec& spec, const Mesh& mesh, const Part& of) {
+Tensor wrap_copy(Tensor local, const DTensorSpec& spec, const Mesh& mesh, const Part& of, bool has_moved) {
   local.storage()->set_read_only();
-  // A copy of a copy shows what that one does.
-  const auto copied = of.copied != nullptr ? of.copied : std::make_shared<const CopiedPart>(of.local, of.local.version());
-  return wrap_dense(std::move(local), spec, mesh, copied);
+  return wrap_dense(std::move(local), spec, mesh, copied_from(of, has_moved));
 }
 
 Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh, bool is_dense, std::shared_ptr<const CopiedPart> copied) {
@@ -208,13 +218,12 @@ std::unique_ptr<TensorExtension> Part::for_alias() const {
 
 void Part::refuse_old_copy(std::string_view where) const {
   TUTTI_CHECK(!copied->local.defined() || copied->local.version() == copied->version,
-              "{}: the view {} is a copy, because the elements that it shows had to be moved, and the tensor that it shows has been written since; take the view again after the write", where,
-              spec->to_string());
+              "{}: the view {} is a copy, {}, and the tensor that it shows has been written since; take the view again after the write", where, spec->to_string(), reason_of(*copied));
 }
 
 void Part::check_writable(std::string_view where) const {
-  TUTTI_CHECK(copied == nullptr, "{}: the view {} is a copy, because the elements that it shows had to be moved: it is read-only memory and cannot be written; clone() it, or redistribute() the tensor "
-              "that it shows before the view is taken", where, spec->to_string());
+  TUTTI_CHECK(copied == nullptr, "{}: the view {} is a copy, {}: it is read-only memory and cannot be written; clone() it, or {} before the view is taken", where, spec->to_string(), reason_of(*copied),
+              copied->has_moved ? "redistribute() the tensor that it shows" : "give from_local() the contiguous() part");
 }
 
 std::string Part::description() const { return fmt::format("{} on {}", to_string(spec->placements()), mesh->to_string()); }
@@ -256,6 +265,12 @@ bool Part::has_whole(const Tensor& t, int dim) const { return t.is_contiguous() 
 bool Part::has(const WrapperForm& form) const {
   const auto* of_part = dynamic_cast<const PartForm*>(&form);
   return of_part != nullptr && of_part->is_of(*this);
+}
+
+bool Part::is_copy_of(const WrapperExtension& other) const {
+  const auto* of = dynamic_cast<const Part*>(&other);
+  if (of == nullptr || copied == nullptr) return false;
+  return copied == of->copied || (copied->local.defined() && copied->local.storage().get() == of->local.storage().get());
 }
 
 // A gradient lies as its leaf does; one that is still to be added is added first, and the leaf has no pending parts.

@@ -28,6 +28,8 @@ struct Part final : WrapperExtension, FreeListed<Part> {
   std::shared_ptr<const WrapperForm> form(const Tensor& t) const override;
   bool has_whole(const Tensor& t, int dim) const override;
   bool has(const WrapperForm& form) const override;
+  bool is_copy() const override { return copied != nullptr; }
+  bool is_copy_of(const WrapperExtension& other) const override;
 
   // The part of pending terms after an op had them reduced to `wanted`, where one has and `local` is as it was then; nullptr otherwise.
   const Tensor* reduced_to(const DTensorSpec& wanted) const;
@@ -64,8 +66,8 @@ Tensor part_in_whole(const Tensor& whole, const DTensorSpec& spec, std::span<con
 // The distributed tensor of which this rank holds `local`, whose sizes are those that `spec` says. Its strides are dense whatever those of
 // the part are: code that looks at strides must do the same on all ranks.
 Tensor wrap(Tensor local, const DTensorSpec& spec, const Mesh& mesh);
-// The same for a view of the tensor whose part is `of` that does not share its memory.
-Tensor wrap_copy(Tensor local, const DTensorSpec& spec, const Mesh& mesh, const Part& of);
+// The same for a view of the tensor whose part is `of` that does not share its memory: its elements had to be moved, or the strides of this rank's part do not allow the view.
+Tensor wrap_copy(Tensor local, const DTensorSpec& spec, const Mesh& mesh, const Part& of, bool has_moved);
 // The same for a view in the memory of its tensor, whose sizes, strides and storage are those of `view`, a view of a distributed tensor without a part. is_dense: it would be in
 // any sizes.
 Tensor wrap_view(Tensor view, Tensor local, const DTensorSpec& spec, const Mesh& mesh, bool is_dense = false, std::shared_ptr<const CopiedPart> copied = nullptr);

@@ -202,7 +202,7 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   std::vector<Tensor> results;
   for (const ResultSource& source : self->results) {
     const auto i = static_cast<size_t>(source.index);
-    results.push_back(source.kind == ResultSource::Kind::graph      ? around(source.form, made[i])
+    results.push_back(source.kind == ResultSource::Kind::graph      ? around(source.form, made[i], source.copied < 0 ? Tensor() : arguments.tensors[static_cast<size_t>(source.copied)])
                       : source.kind == ResultSource::Kind::argument ? arguments.tensors[i]
                                                                     : self->held_now(source.index));
   }

@@ -22,6 +22,7 @@ struct ResultSource {
   int32_t index;  // of the forward's results, of the argument, of the captured tensor
   bool differentiable = false;
   std::shared_ptr<const WrapperForm> form = {};  // of a result of the graph that is the inside of a wrapper
+  int32_t copied = -1;  // the argument of which a result of the graph is a view that is a copy, see WrapperExtension::is_copy()
 };
 
 // A leaf whose gradient the function set: at the end of a call it becomes a result of the forward, or undefined.

@@ -66,6 +66,7 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
     return;
   }
   for (const Tensor& t : results) add_result(t);
+  refuse_copies_of(results);
   add_grad_writes();
   for (const Captured& c : trace_.captured()) {
     if (c.grad_of >= 0 && trace_.program() != nullptr) trace_.program()->refuse("the function reads the gradient of a tensor that it holds");
@@ -204,7 +205,37 @@ void Specializer::add_result(const Tensor& t) {
   }
   const int32_t index = add_to_graph(inside_of(t));
   // What a backward of the function's own used up comes out detached: another one would be an error either way.
-  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t) && !autograd::is_used_up(t), form_of(t)});
+  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t) && !autograd::is_used_up(t), form_of(t), copied_argument(t)});
+}
+
+// The argument of which a result is a view that is a copy, or -1. What else may be written after the call is refused: its versions are not known here.
+int32_t Specializer::copied_argument(const Tensor& result) const {
+  const WrapperExtension* wrapper = wrapper_of(result);
+  if (wrapper == nullptr || !wrapper->is_copy()) return -1;
+  const auto shows = [&](const Tensor& t) { return wrapper_of(t) != nullptr && wrapper->is_copy_of(*wrapper_of(t)); };
+  const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), shows);
+  if (argument != stand_ins_.end()) return static_cast<int32_t>(argument - stand_ins_.begin());
+  const bool is_held = std::any_of(trace_.captured().begin(), trace_.captured().end(), [&](const Captured& c) { return shows(c.tensor); });
+  if (is_held) {
+    throw CaptureError(40, fmt::format("'{}' returns the view {} of a tensor that it holds, and the view is a copy, because its elements had to be moved; return clone() of it, "
+                                       "or pass the tensor as an argument", options_.name, describe(result)));
+  }
+  return -1;
+}
+
+// The same of two results, one of which is a view of the other.
+void Specializer::refuse_copies_of(std::span<const Tensor> results) const {
+  for (const Tensor& copy : results) {
+    const WrapperExtension* wrapper = wrapper_of(copy);
+    if (wrapper == nullptr || !wrapper->is_copy()) continue;
+    for (const Tensor& t : results) {
+      const WrapperExtension* shown = wrapper_of(t);
+      const bool is_made_here = shown != nullptr && !shown->is_copy() && std::none_of(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& s) { return s.is_same(t); });
+      if (!is_made_here || !wrapper->is_copy_of(*shown) || copied_argument(copy) >= 0) continue;
+      throw CaptureError(40, fmt::format("'{}' returns {} and the view {} of it, and the view is a copy, because its elements had to be moved; return clone() of the view",
+                                         options_.name, describe(t), describe(copy)));
+    }
+  }
 }
 
 int32_t Specializer::add_to_graph(const Tensor& t) {

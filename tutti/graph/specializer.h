@@ -45,6 +45,8 @@ class Specializer {
  private:
   BuildOptions named(const char* part) const;
   void add_result(const Tensor& t);
+  int32_t copied_argument(const Tensor& result) const;
+  void refuse_copies_of(std::span<const Tensor> results) const;
   int32_t add_to_graph(const Tensor& t);
   void add_grad_writes();
   void note_grads();

@@ -16,7 +16,8 @@ constexpr const char* kConfigFile = "config.json";
 std::string text_of(const PublishedConfig::Value& value) {
   return std::visit(
       [](const auto& v) -> std::string {
-        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::string>) return fmt::format("\"{}\"", v);
+        constexpr size_t longest = 80;
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::string>) return fmt::format("\"{}\"{}", v.substr(0, longest), v.size() > longest ? "..." : "");
         else return fmt::format("{}", v);
       },
       value);
@@ -65,9 +66,13 @@ void PublishedConfig::check(std::string_view model) const {
 }
 
 std::string shown_list(const JsonValue& array) {
+  constexpr size_t most = 8;
   std::vector<std::string> entries;
-  for (const auto& [_, entry] : array) entries.push_back(entry.shown());
-  return fmt::format("[{}]", fmt::join(entries, ", "));
+  size_t count = 0;
+  for (const auto& [_, entry] : array) {
+    if (++count <= most) entries.push_back(entry.shown());
+  }
+  return fmt::format("[{}{}]", fmt::join(entries, ", "), count > most ? fmt::format(", and {} more", count - most) : "");
 }
 
 bool load_published(LanguageModel& model, const fs::path& path) {

@@ -34,7 +34,8 @@ class MoE : public Module {
   explicit MoE(const MoEOptions& options);
   ~MoE() override;
   // x [T, D] -> [T, D]. Where tensor-parallel ranks divide the model, x is a distributed tensor that they divide by tokens, [S(0)], and so is the result; each of
-  // them routes its own tokens. UsageError in strict mode, where gradients are recorded, when a rank's tokens are no node of the tree over ranges of token_grain() tokens.
+  // them routes its own tokens. The gradient of experts that each rank has whole is then that of the rank's own tokens, to be added over the ranks as parallel::Shards
+  // does. UsageError in strict mode, where gradients are recorded, when a rank's tokens are no node of the tree over ranges of token_grain() tokens.
   Tensor forward(const Tensor& x_TD) const;
   // From now on rows come to the experts and back by `dispatcher` (token_dispatcher.h); at first they stay on this rank. UsageError for null.
   void set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher);

@@ -115,7 +115,7 @@ std::string JsonValue::shown() const {
     case JsonKind::boolean: return node.boolean ? "true" : "false";
     case JsonKind::whole: return fmt::format("{}", node.whole);
     case JsonKind::big: return fmt::format("{}", node.big);
-    case JsonKind::number: return fmt::format("{}", node.number);
+    case JsonKind::number: return fmt::format("{:#}", node.number);  // 32.0 is no integer, and does not look like one
     case JsonKind::text: return fmt::format("\"{}\"{}", text().substr(0, kLongestShown), node.count > kLongestShown ? "..." : "");
     case JsonKind::array: return fmt::format("an array of {}", node.count);
     case JsonKind::null:

@@ -17,8 +17,9 @@ namespace tutti {
 class WrapperForm {
  public:
   virtual ~WrapperForm() = default;
-  // A wrapper of this form. UsageError when what wrappers of it share is gone.
-  virtual Tensor around(Tensor inside) const = 0;
+  // A wrapper of this form. `copied`: the wrapper of which it is a view that is a copy, undefined where the form is none. UsageError when what
+  // wrappers of it share is gone.
+  virtual Tensor around(Tensor inside, const Tensor& copied = {}) const = 0;
   // The elements of `t`, a wrapper of this kind and of these sizes, as they are inside one of this form. UsageError for other tensors.
   virtual Tensor elements_of(const Tensor& t) const = 0;
   // The same form for an inside of these sizes, which may differ in the dims that an inside has whole.
@@ -39,6 +40,10 @@ class WrapperExtension : public TensorExtension {
   virtual bool has_whole(const Tensor& t, int dim) const = 0;
   // Whether `t` has this form, sizes and strides aside, and what it shares with others still exists. Does not allocate.
   virtual bool has(const WrapperForm& form) const = 0;
+  // Whether this is a view that is a copy, which must not be read once the tensor that it shows has been written; and whether that is `other`, or is
+  // what `other` shows as a copy.
+  virtual bool is_copy() const = 0;
+  virtual bool is_copy_of(const WrapperExtension& other) const = 0;
 };
 
 // What is attached to `t`, or null: it is no wrapper.
@@ -55,8 +60,8 @@ inline std::shared_ptr<const WrapperForm> form_of(const Tensor& t) {
   return wrapper == nullptr ? nullptr : wrapper->form(t);
 }
 // A tensor like the one whose form this is; null: `inside` itself, and so is an undefined one.
-inline Tensor around(const std::shared_ptr<const WrapperForm>& form, Tensor inside) {
-  return form == nullptr || !inside.defined() ? inside : form->around(std::move(inside));
+inline Tensor around(const std::shared_ptr<const WrapperForm>& form, Tensor inside, const Tensor& copied = {}) {
+  return form == nullptr || !inside.defined() ? inside : form->around(std::move(inside), copied);
 }
 
 }  // namespace tutti

@@ -43,8 +43,8 @@ class ReduceArgument {
   ReduceOp op_;
 };
 
-// A group for the attrs of ops, which are plain bytes and may outlive the group: its name in the registry of each rank, so that one
-// graph serves ranks that are threads.
+// A group for the attrs of ops, which are plain bytes and may outlive the group: its name, by which
+// the registry of the rank that runs the op finds it.
 struct GroupRef {
   const std::string* name = nullptr;  // kept once per process and name: see name_of_group()
   int32_t ranks = 1;

@@ -55,7 +55,10 @@ class ExchangeSpan {
     if (meter_ == nullptr) [[likely]] return;
     meter_->is_in_call_ = false;
     const int64_t end_ns = trace_now_ns();
-    for (ExchangeMeter* meter = meter_; meter != nullptr; meter = meter->outer_) meter->add(begin_ns_, end_ns);
+    // An outer meter that is in a call counts all of that: this one was made in there.
+    for (ExchangeMeter* meter = meter_; meter != nullptr; meter = meter->outer_) {
+      if (!meter->is_in_call_) meter->add(begin_ns_, end_ns);
+    }
   }
   ExchangeSpan(const ExchangeSpan&) = delete;
   ExchangeSpan& operator=(const ExchangeSpan&) = delete;
