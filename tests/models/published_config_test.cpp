@@ -102,7 +102,7 @@ std::vector<Change> changes(const Class& of_class, const Qwen3Config& c) {
       other("architectures", "[\"LlamaForCausalLM\"]", architecture),
       other("architectures", "[\"Qwen3VLForConditionalGeneration\", \"Other\"]", architecture),
       {{{"architectures", "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"}}, fmt::format("architectures: [1, 2, 3, 4, 5, 6, 7, 8, and 2 more], the model has {}", architecture)},
-      {{{"model_type", fmt::format("\"{}\"", std::string(5000, 'x'))}}, fmt::format("model_type: \"{}\"..., the model has {}", std::string(80, 'x'), type)},
+      {{{"model_type", fmt::format("\"{}\"", std::string(5000, 'x'))}}, fmt::format("model_type: \"{}\"..., the model has {}", std::string(60, 'x'), type)},
       other("hidden_size", "33", c.dim),
       missing("hidden_size", of_class.dim, c.dim),
       other("num_hidden_layers", "3", c.layers),
