@@ -89,7 +89,17 @@ struct Call {
 
 struct Pair {
   Tensor plain, spread;
+  // A view whose elements had to move: it cannot be written, nor read once the tensor that it shows has been written. The plain one shares its memory.
+  bool is_copy = false;
+  uint32_t version = 0;  // of the plain one when the view was taken
+  bool is_stale() const { return is_copy && plain.version() != version; }
 };
+
+// What a write may be refused for that plain tensors take.
+bool is_known_refusal(const std::string& said) {
+  static const std::vector<const char*> known = {"no row of its sharding rule", "overlap", "are the same memory"};
+  return std::any_of(known.begin(), known.end(), [&](const char* reason) { return said.find(reason) != std::string::npos; });
+}
 
 // Part of a program on one rank.
 class Program {
@@ -131,8 +141,29 @@ class Program {
     const DType dtype = draws_.of(dtypes);
     const Tensor plain = dtype == DType::i64 ? cast(sample(sizes, DType::f32, draws_.random()()), dtype) : sample(sizes, dtype, draws_.random()());
     const Placements placements = any_placements(sizes);
-    alive_.push_back({plain, distribute_tensor(plain, mesh_, placements, {.layout = any_layout(), .src_data_rank = -1})});
+    const LayoutOptions layout = any_layout();
+    Tensor spread = distribute_tensor(plain, mesh_, placements, {.layout = layout, .src_data_rank = -1});
+    const int64_t form = draws_.below(6);
+    if (form == 0) spread = of_strided_parts(spread, layout);
+    if (form == 1 && is_floating(dtype)) spread = redistribute(spread, with_terms(placements), {.layout = layout});
+    alive_.push_back({plain, spread});
     text_ += fmt::format("  t{} = {}\n", alive_.size() - 1, spec_of(alive_.back().spread).to_string());
+  }
+
+  // The same from parts that lie otherwise than their whole, on some ranks or on all.
+  Tensor of_strided_parts(const Tensor& t, const LayoutOptions& layout) {
+    const int64_t ranks = draws_.below(1 << 7);
+    Tensor part = clone(to_local(t));
+    if (part.ndim() >= 2 && (ranks >> mesh_->rank() & 1) != 0) part = transpose(clone(transpose(part, 0, 1)), 0, 1);
+    return from_local(part, mesh_, spec_of(t).placements(), {.layout = layout, .sizes = spec_of(t).sizes()});
+  }
+
+  // Terms of a sum along some mesh dims that shard nothing.
+  Placements with_terms(Placements placements) {
+    for (Placement& p : placements) {
+      if (p.is_replicate() && draws_.one_in(2)) p = partial();
+    }
+    return placements;
   }
 
   int64_t any_dim(const Tensor& x) { return draws_.below(x.ndim()); }
@@ -324,6 +355,7 @@ class Program {
     const Pair y = call.second < 0 ? Pair{} : alive_[static_cast<size_t>(call.second)];
     text_ += fmt::format("  {} = {}(t{}{})\n", call.kind == Kind::write ? fmt::format("t{}", at) : fmt::format("t{}", alive_.size()), call.name, at,
                          call.second < 0 ? "" : fmt::format(", t{}", call.second));
+    const bool reads_stale = x.is_stale() || (call.second >= 0 && y.is_stale()), is_forbidden = reads_stale || (call.kind == Kind::write && x.is_copy);
     ++counts_.calls;
     counts_.writes += call.kind == Kind::write;
     Tensor spread;
@@ -344,17 +376,23 @@ class Program {
       }
     }
     if (!refusal.empty()) {
-      if (plain.defined() && call.kind != Kind::write && !call.writes_inside) fail("refused: " + refusal);
+      const bool is_legal = is_forbidden || call.writes_inside || (call.kind == Kind::write ? is_known_refusal(refusal) : !plain.defined());
+      if (!is_legal) fail("refused: " + refusal);
       ++counts_.refused;
       text_ += "    refused: " + refusal.substr(0, refusal.find('\n')) + "\n";
+    } else if (is_forbidden) {
+      fail(reads_stale ? "a copy of what has been written since was read" : "a copy was written");
     } else if (call.kind != Kind::write) {
+      bool is_copy = false;
       if (call.kind == Kind::view) {
-        // A view whose elements had to move is a copy, and so is a reshape of plain tensors that no strides express: both become tensors of their own.
-        const bool is_copy = part_of(spread, "a test").copied != nullptr || plain.storage().get() != x.plain.storage().get();
-        if (is_copy) plain = clone(plain), spread = clone(spread);
+        // A reshape of plain tensors that no strides express becomes a tensor of its own, and so does what only some ranks had to copy.
+        const int64_t copies = on_how_many(part_of(spread, "a test").copied != nullptr);
+        const bool is_own = plain.storage().get() != x.plain.storage().get() || (copies > 0 && copies < mesh_->size());
+        if (is_own) plain = clone(plain), spread = clone(spread);
+        else is_copy = copies > 0;
       }
-      alive_.push_back({plain, spread});
-      text_.insert(text_.size() - 1, fmt::format(": {}", spec_of(spread).to_string()));
+      alive_.push_back({plain, spread, is_copy, plain.version()});
+      text_.insert(text_.size() - 1, fmt::format(": {}{}", spec_of(spread).to_string(), is_copy ? ", a copy" : ""));
     }
     check(call.name);
     if (alive_.size() > kMostAlive) {
@@ -363,9 +401,23 @@ class Program {
     }
   }
 
+  int64_t on_how_many(bool here) {
+    int64_t count = here;
+    for (int64_t dim = 0; dim < mesh_->ndim(); ++dim) {
+      const std::vector<std::string> counts = mesh_->group(dim)->all_gather_bytes(std::to_string(count));
+      count = 0;
+      for (const std::string& other : counts) count += std::stoll(other);
+    }
+    return count;
+  }
+
   void check(const std::string& after) {
     for (size_t i = 0; i < alive_.size(); ++i) {
       const Pair& p = alive_[i];
+      if (p.is_stale()) {
+        if (message_of([&] { to_local(p.spread); }).find("has been written since") == std::string::npos) fail(fmt::format("t{}, a copy, was read after {}", i, after));
+        continue;
+      }
       const DTensorSpec& spec = spec_of(p.spread);
       std::string found;
       if (spec.has_partial()) {
