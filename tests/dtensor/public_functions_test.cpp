@@ -11,6 +11,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/slice.h"
 
 namespace tutti::dist {
 namespace {
@@ -107,6 +108,34 @@ TEST_P(PublicFunctions, TakeDistributedOperandsOnly) {
       else EXPECT_NE(refusal.find(wanted), std::string::npos) << about << ": " << refusal;
     }
   }
+}
+
+// Sizes may make a call do nothing: what it gives is memory of its own all the same, which can be written without a change of the operands.
+TEST(PublicFunctions, OnlyViewsShareTheMemoryOfTheirOperands) {
+  static const std::set<std::string> views = {"as_strided", "chunk", "diagonal", "expand", "expand_as", "flatten", "narrow", "permute", "reshape", "select", "slice", "split", "squeeze", "t", "transpose",
+                                              "unflatten", "unfold", "unsqueeze", "view", "bitcast" /* to its own dtype */, "contiguous" /* of a contiguous tensor */, "resize_storage_"};
+  std::set<std::string> found;
+  for (const PublicCall& call : public_calls()) {
+    for (const int64_t size : {-1, 0, 1}) {
+      std::vector<Tensor> operands;
+      for (const Tensor& whole : call.operands) {
+        Tensor t = clone(whole);
+        for (int d = 0; size >= 0 && d < t.ndim(); ++d) t = narrow(t, d, 0, std::min(size, t.extent(d)));
+        operands.push_back(t.ndim() == 0 ? t : clone(t));
+      }
+      std::vector<Tensor> results;
+      try {
+        results = call.run(operands);
+      } catch (const UsageError&) {
+        continue;  // it has no call of these sizes
+      }
+      for (const Tensor& result : results) {
+        const auto shares = [&](const Tensor& t) { return result.defined() && t.storage().get() == result.storage().get(); };
+        if (std::any_of(operands.begin() + static_cast<std::ptrdiff_t>(call.written), operands.end(), shares)) found.insert(call.name.substr(0, call.name.find(' ')));
+      }
+    }
+  }
+  EXPECT_EQ(found, views);
 }
 
 TEST(PublicFunctions, NoneIsMissing) {

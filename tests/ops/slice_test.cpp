@@ -9,6 +9,7 @@
 #include "tutti/ops/diagonal.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/flip.h"
+#include "tutti/ops/inplace.h"
 #include "tutti/ops/pad.h"
 #include "tutti/ops/unfold.h"
 
@@ -102,6 +103,14 @@ TEST(Pad, RefusesNegativeCounts) { EXPECT_THROW(pad(arange(3), 0, -1, 0), UsageE
 TEST(Roll, MovesElementsAround) {
   EXPECT_EQ(values(roll(arange(5), 2, 0)), (Values{3, 4, 0, 1, 2}));
   EXPECT_EQ(values(roll(arange(5), -6, 0)), (Values{1, 2, 3, 4, 0}));
+}
+
+TEST(Roll, IsACopyWhereNothingMoves) {
+  for (const int64_t shift : {0, 5, -10}) {
+    const Tensor x = arange(5), rolled = roll(x, shift, 0);
+    add_(rolled, 1.0);
+    EXPECT_EQ(values(x), (Values{0, 1, 2, 3, 4})) << shift;
+  }
 }
 
 TEST(Diagonal, IsAViewOfTheStorage) {

@@ -2,6 +2,7 @@
 
 #include "tutti/core/number.h"
 #include "tutti/ops/cat.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/slice.h"
@@ -73,7 +74,7 @@ Tensor roll(const Tensor& x, int64_t shift, int64_t dim) {
   const int d = normalize_dim(dim, x.ndim(), "roll");
   const int64_t size = x.sizes()[static_cast<size_t>(d)].guard_int();
   const int64_t moved = size == 0 ? 0 : remainder_i64(shift, size);
-  if (moved == 0) return x;
+  if (moved == 0) return clone(x);
   return cat({narrow(x, d, size - moved, moved), narrow(x, d, 0, size - moved)}, d);
 }
 

@@ -391,6 +391,7 @@ class Program {
         if (is_own) plain = clone(plain), spread = clone(spread);
         else is_copy = copies > 0;
       }
+      if (call.kind == Kind::pure && plain.storage().get() == x.plain.storage().get()) fail("the result is the operand");
       alive_.push_back({plain, spread, is_copy, plain.version()});
       text_.insert(text_.size() - 1, fmt::format(": {}{}", spec_of(spread).to_string(), is_copy ? ", a copy" : ""));
     }
