@@ -108,7 +108,7 @@ TEST(Roll, MovesElementsAround) {
 TEST(Roll, IsACopyWhereNothingMoves) {
   for (const int64_t shift : {0, 5, -10}) {
     const Tensor x = arange(5), rolled = roll(x, shift, 0);
-    add_(rolled, 1.0);
+    add_(rolled, 1);
     EXPECT_EQ(values(x), (Values{0, 1, 2, 3, 4})) << shift;
   }
 }
