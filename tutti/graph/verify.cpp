@@ -100,7 +100,7 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
       storage = StorageRef::adopt(Storage::allocate(t.storage()->nbytes(), kCpu));
       if (t.storage()->has_memory()) {
         before_host_read(t);
-        std::memcpy(storage->data(), t.storage()->data(), static_cast<size_t>(t.storage()->nbytes()));
+        if (storage->nbytes() > 0) std::memcpy(storage->data(), t.storage()->data(), static_cast<size_t>(storage->nbytes()));
       } else {
         storage->release_memory();
       }
