@@ -12,7 +12,7 @@ RunLog::RunLog(const RunFolder& folder, const Config& config, int64_t resumed_st
   report_.config = config;
   report_.records = read_metrics(folder.metrics());
   report_.machine = machine_facts();
-  if (config.metrics.tensorboard) tensorboard_ = std::make_unique<TensorboardWriter>(folder.path() / "tensorboard");
+  if (config.metrics.tensorboard) tensorboard_ = std::make_unique<TensorboardWriter>(folder.path() / "tensorboard", resumed_step);
 }
 
 void RunLog::step(const StepRecord& record) {
