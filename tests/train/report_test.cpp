@@ -14,10 +14,9 @@ Report example() {
                 .config = {},
                 .records = {},
                 .order2_bits_per_byte = 3.2,
-                .samples = {{500, "The word of the day"}, {1000, "The word of the year"}},
                 .model = {{"parameters", "2,883,584"}},
                 .machine = {{"CPU", "eight-bit"}},
-                .memory = {{"activations", "41.2 MiB (62 %)"}}};
+                .facts = {.memory = {{"activations", "41.2 MiB (62 %)"}}, .samples = {{500, "The word of the day"}, {1000, "The word of the year"}}}};
   for (int64_t step = 1; step <= 1000; ++step) {
     const double x = static_cast<double>(step);
     StepRecord record{.step = step,
@@ -72,7 +71,7 @@ TEST(Report, TellsOfRanksThatWereLost) {
 TEST(Report, EscapesWhatItIsGiven) {
   Report report = example();
   report.title = "<script>1</script>";
-  report.samples = {{1, "<b>&"}};
+  report.facts.samples = {{1, "<b>&"}};
   report.machine = {{"<i>", "\"'"}};
   report.config.run.name = "<u>";
   const std::string html = render_report(report);

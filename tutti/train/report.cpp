@@ -167,8 +167,9 @@ std::string render_report(const Report& report) {
       "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}{}\n{}\n<div class=\"facts\">{}{}{}{}</div>\n{}</main></body>"
       "</html>\n",
       title, kReportStyle, title, escape_html(report.config.model.name), escape_html(report.config.model.flavor),
-      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.ranks), report.timeline ? render_timeline(*report.timeline) : "", samples(report.samples), facts("Model", report.model),
-      facts("Machine", report.machine), facts("Peak memory of a step, rank 0", report.memory),
+      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.facts.ranks), report.facts.timeline ? render_timeline(*report.facts.timeline) : "",
+      samples(report.facts.samples), facts("Model", report.model),
+      facts("Machine", report.machine), facts("Peak memory of a step, rank 0", report.facts.memory),
       facts("Ranks that were lost", lost_ranks(report.records)), configuration(report.config));
 }
 
