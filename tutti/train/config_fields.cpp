@@ -55,6 +55,10 @@ std::vector<Field> make_fields() {
        .doc = "text files, folders and globs; .jsonl, gzip and dictzip are recognised. Between two starts of a run the "
               "files may move, but their text must not change",
        .unit = ""},
+      {TUTTI_KEY(data, text_field), .doc = "the key under which the lines of .jsonl files have their text", .unit = ""},
+      {TUTTI_KEY(data, binary),
+       .doc = "what to do with files that hold no text, such as archives, tables and pictures: refuse them by name, or read their bytes as they are", .unit = "",
+       .rule = one_of({"refuse", "read"})},
       {TUTTI_KEY(data, validation_fraction), .doc = "fraction of the documents that is held out for validation", .unit = "",
        .rule = between(0, 0.5), .resuming = kFixed},
       {TUTTI_KEY(data, tokenizer),

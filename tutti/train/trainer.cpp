@@ -369,6 +369,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     log.emplace(*start_.folder, config_, unfinished_ ? state_.step - 1 : state_.step, options.quiet);
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
+    if (!goes_on()) log->note(describe(data_.corpus().counts()));
     log->note(beginning());
     for (const LostRank& lost : lost_)
       log->warn(fmt::format("rank {} (pid {} on {}) was lost in step {}: {} rank{} on from step {}; {:.2f} s were lost", lost.rank, lost.pid, lost.host, lost.step, ranks_,
