@@ -215,7 +215,7 @@ std::vector<Field> make_fields() {
       {TUTTI_KEY(checkpoint, every), .doc = "steps between checkpoints; 0: only at the end", .unit = "steps",
        .rule = at_least(0)},
       {TUTTI_KEY(checkpoint, keep_latest),
-       .doc = "how many checkpoints are kept; older ones are deleted; -1: all", .unit = "checkpoints",
+       .doc = "how many checkpoints are kept; older ones are deleted, those of earlier starts included; -1: all", .unit = "checkpoints",
        .rule = at_least_or_rest(1)},
       {TUTTI_KEY(checkpoint, async),
        .doc = "write checkpoints while training continues, from a copy of weights and optimizer state that takes as much memory again", .unit = ""},

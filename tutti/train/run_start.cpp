@@ -123,7 +123,10 @@ RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGr
 
 RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group) {
   RunStart start{.path = fs::path(config.run.dir) / config.run.name, .saved = parse_state_json(state_json, "the memory of the job").train, .is_in_memory = true};
-  on_first_rank(group, [&] { start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name); });
+  on_first_rank(group, [&] {
+    start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name);
+    remove_unfinished(start.folder->checkpoints());  // of the rank that was lost
+  });
   return start;
 }
 
@@ -154,6 +157,7 @@ void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, 
   }
   write_file_atomically(start.folder->config().string(), to_toml(config));
   if (!start.continues()) save_run_tokenizer(start.path, tokenizer);
+  prune_checkpoints(start.folder->checkpoints(), config.checkpoint.keep_latest);  // an earlier start may have been killed before it did
 }
 
 }  // namespace tutti::train
