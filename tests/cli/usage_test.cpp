@@ -58,6 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"UnknownFlavor", QUICKSTART "--data corpus.jsonl --model.flavor=quikstart", 2, {"did you mean 'quickstart'"}},
                     Wrong{"BatchBeyondAllMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=9223372036854775807", 2, {"global_batch_tokens", "expected 1 to"}},
                     Wrong{"ShardBeyondMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=1073741824", 2, {"virtual_shards", "GiB a rank for parameters"}},
+                    Wrong{"LossBoundTooSmall", QUICKSTART "--data nowhere.txt --training.loss_max_bytes=100", 2, {"training.loss_max_bytes = 100 is too small", "or to 0"}},
+                    Wrong{"LossBoundTooSmallForAPlan", "plan " TUTTI_SOURCE_DIR "/configs/quickstart.toml -n 2 --training.loss_max_bytes=100", 2, {"training.loss_max_bytes = 100 is too small"}},
                     Wrong{"ProductOfNothing", "bench gemm --m 0", 2, {"not in range"}},
                     Wrong{"UnknownBench", "bench ops --only nosuchop", 2, {"nosuchop"}},
                     Wrong{"CpuTimeOfThreads", "bench ops --cpu-time --threads 2", 2, {"--cpu-time is that of one thread", "use --threads 1"}},
@@ -81,7 +83,7 @@ TEST(Program, SaysWhatItHasRead) {
   const Output learned = work.tutti("tokenizer train data --text-field body --read-binary");
   EXPECT_NE(learned.err.find(says), std::string::npos) << learned.err;
   for (int start = 0; start < 2; ++start) {  // the second reads the text's tokens from the cache
-    const Output trained = work.tutti(QUICKSTART "--data data --data.text_field=body --data.binary=read --model.flavor=tiny --training.steps=1 --lr_scheduler.warmup_steps=1 "
+    const Output trained = work.tutti(QUICKSTART "--data data --data.text_field=body --data.binary=read --data.tokenizer=byte --model.flavor=tiny --training.steps=1 --lr_scheduler.warmup_steps=1 "
                                       "--training.global_batch_tokens=256 --data.sequence_length=32 --validation.every=0 --fresh");
     EXPECT_EQ(trained.status, 0) << trained.err;
     EXPECT_NE(trained.err.find(says), std::string::npos) << trained.err;
