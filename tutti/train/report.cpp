@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/train/byte_text.h"
 #include "tutti/train/config_fields.h"
 #include "tutti/train/expert_plot.h"
 #include "tutti/train/report_style.h"
@@ -74,7 +75,7 @@ std::string tiles(const Report& report) {
   html += tile("Tokens", axis_text(static_cast<double>(last.tokens_seen)),
                fmt::format("{}/s at the median", axis_text(std::round(median_tokens_per_s(report.records)))));
   html += tile("Time in steps", duration_text(std::chrono::seconds(std::llround(seconds))),
-               fmt::format("peak memory {:.2f} GiB", static_cast<double>(last.memory_peak_bytes) / (1 << 30)));
+               "peak memory " + byte_text(last.memory_peak_bytes));
   return fmt::format("<div class=\"tiles\">{}</div>", html);
 }
 

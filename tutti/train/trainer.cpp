@@ -22,6 +22,7 @@
 #include "tutti/train/agreement.h"
 #include "tutti/train/background_saver.h"
 #include "tutti/train/batch.h"
+#include "tutti/train/byte_text.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/expert_balance.h"
@@ -463,7 +464,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
     if (memory_.peak_bytes > 0) {
       auto rows = memory_rows(memory_);
-      rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
+      rows.emplace_back("planned peak", byte_text(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()));
       log->set_memory(rows);
       log->set_ranks(std::move(ranks));
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));
