@@ -4,10 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <random>
-
 #include "tests/io/support/gzip_writer.h"
-#include "tests/io/support/sample_text.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/text_source.h"
@@ -31,11 +28,33 @@ std::string refusal_of(const std::string& path, const TextSourceOptions& options
   return "accepted";
 }
 
-std::string noise(size_t nbytes, uint32_t seed) {
-  std::mt19937 random(seed);
+// Equal seeds give equal numbers.
+struct Numbers {
+  uint64_t state;
+  uint64_t next(uint64_t n) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % n;
+  }
+};
+
+std::string noise(size_t nbytes) {
+  Numbers numbers{1};
   std::string bytes(nbytes, '\0');
-  for (char& c : bytes) c = static_cast<char>(random() % 255 + 1);
+  for (char& c : bytes) c = static_cast<char>(numbers.next(255) + 1);
   return bytes;
+}
+
+// Text of words, with line ends within.
+Documents sample_documents(int count) {
+  static const char* const kWords[] = {"the", "lark", "sings", "above", "a", "field", "of", "barley", "and", "wind", "moves", "its", "grey", "water", "slowly", "then", "rests"};
+  Numbers numbers{7};
+  Documents documents;
+  for (int i = 0; i < count; ++i) {
+    std::string text;
+    for (uint64_t words = 5 + numbers.next(40); words > 0; --words) text += std::string(kWords[numbers.next(std::size(kWords))]) + (numbers.next(9) == 0 ? ".\n" : " ");
+    documents.push_back(text);
+  }
+  return documents;
 }
 
 std::string at(size_t place, const std::string& text) { return std::string(place, 'a') + text; }
@@ -66,7 +85,7 @@ const std::pair<std::string, std::string> kBinaries[] = {
     {"\xfe\xff\0T\0e\0x\0t"s, "UTF-16 text"},
     {"T\0e\0x\0t\0"s, "no text: byte 1 is zero"},
     {at(60'000, "\0"s), "no text: byte 60000 is zero"},
-    {noise(5000, 1), "control characters"},
+    {noise(5000), "control characters"},
     {gzip_of(gzip_of("packed twice")), "gzip data within gzip data"},
 };
 
@@ -124,7 +143,7 @@ TEST(TextField, IsTheOneThatIsNamed) {
 TEST(CompressedText, GivesTheDocumentsOfPlainText) {
   TemporaryFolder folder;
   std::string lines, dict, plain;
-  const Documents samples = testing::sample_documents(9000);
+  const Documents samples = sample_documents(9000);
   for (size_t i = 0; i < samples.size(); ++i) {
     std::string escaped;
     for (const char c : samples[i]) escaped += c == '\n' ? std::string("\\n") : std::string(1, c);
@@ -173,7 +192,7 @@ int64_t growth_mib(const Work& work) {
 TEST(CompressedText, TakesNoMemoryForItsSize) {
   TemporaryFolder folder;
   std::string line = "{\"text\": \"", plain, dict;
-  for (const std::string& document : testing::sample_documents(400)) plain += document;
+  for (const std::string& document : sample_documents(400)) plain += document;
   std::erase(plain, '\n');
   line += plain + "\"}\n";
   dict = "Head\n   " + plain + "\n\n";
