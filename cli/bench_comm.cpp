@@ -19,6 +19,7 @@
 #include "bench/overlap_bench.h"
 #include "bench/redistribution_costs.h"
 #include "cli/command.h"
+#include "cli/runs_folder.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/transports.h"
@@ -204,7 +205,8 @@ int start_ranks(const std::string& transport, int ranks, const std::vector<std::
 using Digests = std::map<std::string, std::string>;
 
 Digests digests_over(const std::string& transport, int ranks) {
-  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("tutti-digests-{}", getpid())).string();
+  const RunsFolder folder("", "tutti-digests");
+  const std::string path = (folder.path() / "digests").string();
   if (transport == "threads") {
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { write_digests(group, path); }, {.transport = "threads"});
   } else {
@@ -214,7 +216,6 @@ Digests digests_over(const std::string& transport, int ranks) {
   Digests digests;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) digests[line.substr(0, line.rfind(' '))] = line.substr(line.rfind(' ') + 1);
-  std::filesystem::remove(path);
   TUTTI_CHECK_ENV(!digests.empty(), "transport {} with {} ranks wrote no digests", transport, ranks);
   return digests;
 }

@@ -6,7 +6,28 @@
 #include <new>
 
 #include "cli/command.h"
+#include "cli/print_diff.h"
+#include "cli/standard_output.h"
 #include "tutti/core/error.h"
+
+namespace {
+
+int run(const tutti::cli::Action& action) {
+  try {
+    return action();
+  } catch (const tutti::UsageError& e) {
+    std::fprintf(stderr, "tutti: error: %s\n", e.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "tutti: error: out of memory; ask for smaller sizes\n");
+    return 1;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tutti: error: %s\n", e.what());
+    return 1;
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace tutti;
@@ -28,21 +49,13 @@ int main(int argc, char** argv) {
   cli::add_env(app, action);
   cli::add_trace(app, action);
   cli::add_explain(app, action, argc, argv);
+  int status = 0;
   try {
     app.parse(argc, argv);
+    status = run(action);
   } catch (const CLI::ParseError& e) {
-    return cli::explain_usage(app, e);
+    status = cli::explain_usage(app, e);
   }
-  try {
-    return action();
-  } catch (const UsageError& e) {
-    std::fprintf(stderr, "tutti: error: %s\n", e.what());
-    return 2;
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "tutti: error: out of memory; ask for smaller sizes\n");
-    return 1;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "tutti: error: %s\n", e.what());
-    return 1;
-  }
+  const bool compares = app.got_subcommand("diff") || app.got_subcommand("replay");
+  return cli::status_after_output(status, compares ? cli::kCannotTell : 1);
 }

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "tutti/core/error.h"
+#include "tutti/train/byte_text.h"
 #include "tutti/train/expert_plot.h"
 
 namespace tutti::cli {
@@ -43,8 +44,8 @@ int run_report(const Flags& flags) {
     std::fputs(train::describe_expert_loads(record).c_str(), stdout);
     return 0;
   }
-  std::printf("step %lld: loss %.4f, gradient norm %.4g, learning rate %.3g, %.0f tokens/s, peak memory %.1f MiB\n", static_cast<long long>(record.step), static_cast<double>(record.loss),
-              record.grad_norm, record.lr, record.tokens_per_s, static_cast<double>(record.memory_peak_bytes) / (1 << 20));
+  std::printf("step %lld: loss %.4f, gradient norm %.4g, learning rate %.3g, %.0f tokens/s, peak memory %s\n", static_cast<long long>(record.step), static_cast<double>(record.loss),
+              record.grad_norm, record.lr, record.tokens_per_s, train::byte_text(record.memory_peak_bytes).c_str());
   return 0;
 }
 

@@ -13,6 +13,7 @@ namespace tutti::cli {
 void add_tokenizer(CLI::App& app, Action& action) {
   struct Flags {
     std::vector<std::string> data;
+    TextSourceOptions reading;
     int64_t vocab = 2048;
     std::string output = "tokenizer.json";
     std::string spec;
@@ -25,9 +26,13 @@ void add_tokenizer(CLI::App& app, Action& action) {
   train->add_option("data", flags->data, "Files, folders, globs, .jsonl, gzip, dictzip")->required();
   train->add_option("--vocab-size", flags->vocab, "Tokens to end with, special tokens included")->check(CLI::Range(258, 1 << 20))->capture_default_str();
   train->add_option("-o,--output", flags->output, "File to write")->capture_default_str();
+  train->add_option("--text-field", flags->reading.text_field, "The key under which the lines of .jsonl files have their text")->capture_default_str();
+  train->add_flag("--read-binary", flags->reading.reads_binary, "Also learn from files that hold no text, byte by byte");
   train->callback([flags, &action] {
     action = [flags] {
-      const BpeModel model = train_bpe(read_documents(flags->data), {.vocab_size = flags->vocab});
+      const TextDocuments text = read_counted_documents(flags->data, flags->reading);
+      std::fprintf(stderr, "%s\n", describe(text.counts).c_str());
+      const BpeModel model = train_bpe(text.documents, {.vocab_size = flags->vocab});
       write_file_atomically(flags->output, io::tokenizer_json_of(model));
       std::fprintf(stderr, "wrote %s\n", flags->output.c_str());
       return 0;

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <sstream>
 
 #include "cli/command.h"
 #include "cli/print_diff.h"
@@ -29,7 +30,12 @@ std::string message_of(const CLI::App& app, const CLI::App& verb, const CLI::Par
 }  // namespace
 
 int explain_usage(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  if (error.get_exit_code() == 0) {  // --help, --version
+    std::ostringstream help;
+    app.exit(error, help, help);
+    std::fputs(help.str().c_str(), stdout);
+    return 0;
+  }
   const CLI::App* verb = &app;
   std::string command = "tutti";
   while (!verb->get_subcommands().empty()) {

@@ -1,4 +1,5 @@
 // `tutti replay`: recorded steps, trained again on other layouts, and the bits that must come out.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -41,6 +42,29 @@ TEST_F(Replay, RanksAsThreadsAreALayoutToo) {
     const Output output = work.tutti(std::string("replay runs/threads") + flags);
     EXPECT_EQ(output.status, 0) << flags << ": " << output.out << output.err;
   }
+}
+
+// Every degree and every way to divide work, of which none need be possible on the ranks of the replay.
+TEST_F(Replay, RunsOfEveryLayoutAreRepeatedOnAnyRanks) {
+  const std::string experts = " --parallelism.data_parallel_schedule=every_round --model.flavor=tiny_moe-ep8 --numerics.token_grain=16", heads = " --model.flavor=tiny-tp4 --data.sequence_length=64 --training.global_batch_tokens=1024 --numerics.token_grain=32";
+  const std::pair<const char*, std::string> layouts[] = {
+      {"ep", "-n 2 --parallelism.expert_parallel_degree=2" + experts},
+      {"fsdp_ep", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2 --parallelism.expert_parallel_comm_backend=direct_store" + experts},
+      {"tp", "-n 2 --parallelism.tensor_parallel_degree=2 --parallelism.enable_sequence_parallel=false" + heads},
+      {"hsdp", "-n 4 --runtime.transport=gloo --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim"},
+      {"overlap", "-n 4 --runtime.transport=gloo --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=2 --parallelism.data_parallel_overlap=backward"},
+      {"rounds", "-n 3 --parallelism.data_parallel_schedule=every_round"},
+  };
+  for (const auto& [name, flags] : layouts) {
+    const Output run = work.tutti(fmt::format("train run.toml --quiet --stop-at 3 --run.name={} {}", name, flags));
+    ASSERT_EQ(run.status, 0) << name << run.err;
+    for (const char* ranks : {"", " -n 3"}) {
+      const Output output = work.tutti(fmt::format("replay runs/{} --from 0{}", name, ranks));
+      EXPECT_EQ(output.status, 0) << name << ranks << ": " << output.out << output.err;
+    }
+  }
+  const Output again = work.tutti("replay runs/ep --from 0 -n 4 --parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round");
+  EXPECT_EQ(again.status, 0) << again.out << again.err;
 }
 
 // A run that was prolonged has other learning rates behind its first end: the steps are repeated with the settings they had.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -340,6 +341,21 @@ TEST_F(DataChanged, TheLearnedTokenizerStays) {
   work.write("data/d.txt", "zzzz zzzz zzzz zzzz zzzz zzzz zzzz zzzz zzzz zzzz zzzz zzzz zzzz zzzz\n");
   ASSERT_EQ(train("--data.changed=continue").status, 0) << work.read("err.txt");
   EXPECT_EQ(work.read("runs/run/tokenizer.json"), own);
+}
+
+// A start that is killed between saving and deleting leaves one more than it may, and what other starts left is as old: any start that goes on removes it.
+TEST(OldCheckpointsOfARun, AreRemovedByTheNextStartWhoeverLeftThem) {
+  Workplace work;
+  write_tiny_run(work);
+  ASSERT_EQ(work.tutti("train run.toml --quiet --checkpoint.every=1").status, 0);
+  const auto folder = work.folder() / "runs/run/checkpoint";
+  std::filesystem::remove(folder / "step-2/state.json");
+  std::filesystem::create_directory(folder / ".tmp-step-9");
+  EXPECT_EQ(work.tutti("train run.toml --quiet --checkpoint.keep_latest=3").status, 0);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"step-4", "step-5", "step-6"}));
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ TEST_P(WrongInput, IsExplained) {
   Workplace work;
   work.write("corpus.jsonl", synthetic_corpus(1, 50));
   work.write("empty.txt", "");
+  work.write("table.parquet", "PAR1\x15\x04\x15");
+  work.write("other.jsonl", "{\"id\": 1, \"body\": \"some text\"}\n");
   work.write("broken.toml", "[model]\nname = \"qwen3\"\nflavor = \n");
   work.write("typed.toml", "[training]\nsteps = \"many\"\n");
   work.write("key.toml", "[training]\nstepz = 3\n");
@@ -47,12 +49,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"UnknownVerb", "trian", 2, {"did you mean 'train'"}},
                     Wrong{"MissingData", QUICKSTART "--data nowhere.txt", 2, {"nowhere.txt"}},
                     Wrong{"EmptyData", QUICKSTART "--data empty.txt", 2, {"empty.txt"}},
+                    Wrong{"BinaryData", QUICKSTART "--data table.parquet", 2, {"'table.parquet' is a Parquet table", "data.binary"}},
+                    Wrong{"BinaryDataOfATokenizer", "tokenizer train table.parquet", 2, {"'table.parquet' is a Parquet table", "--read-binary"}},
+                    Wrong{"FieldOfATextThatIsNotThere", QUICKSTART "--data other.jsonl", 2, {"other.jsonl:1: has no 'text'; its keys are \"id\", \"body\"", "data.text_field"}},
                     Wrong{"ImpossibleSizes", QUICKSTART "--training.global_batch_tokens=100", 2, {"global_batch_tokens"}},
                     Wrong{"TooManyRanks", QUICKSTART "--data corpus.jsonl -n 9", 2, {"9 data-parallel ranks cannot share 8 virtual shards", "at most 8 ranks"}},
                     Wrong{"UnsupportedDegree", QUICKSTART "--parallelism.context_parallel_degree=2", 2, {"context_parallel_degree", "version"}},
                     Wrong{"UnknownFlavor", QUICKSTART "--data corpus.jsonl --model.flavor=quikstart", 2, {"did you mean 'quickstart'"}},
                     Wrong{"BatchBeyondAllMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=9223372036854775807", 2, {"global_batch_tokens", "expected 1 to"}},
                     Wrong{"ShardBeyondMemory", QUICKSTART "--data corpus.jsonl --training.global_batch_tokens=1073741824", 2, {"virtual_shards", "GiB a rank for parameters"}},
+                    Wrong{"LossBoundTooSmall", QUICKSTART "--data nowhere.txt --training.loss_max_bytes=100", 2, {"training.loss_max_bytes = 100 is too small", "or to 0"}},
+                    Wrong{"LossBoundTooSmallForAPlan", "plan " TUTTI_SOURCE_DIR "/configs/quickstart.toml -n 2 --training.loss_max_bytes=100", 2, {"training.loss_max_bytes = 100 is too small"}},
                     Wrong{"ProductOfNothing", "bench gemm --m 0", 2, {"not in range"}},
                     Wrong{"UnknownBench", "bench ops --only nosuchop", 2, {"nosuchop"}},
                     Wrong{"CpuTimeOfThreads", "bench ops --cpu-time --threads 2", 2, {"--cpu-time is that of one thread", "use --threads 1"}},
@@ -64,6 +71,23 @@ TEST(Program, SaysItsVersion) {
   const Output output = work.tutti("--version");
   EXPECT_EQ(output.status, 0);
   EXPECT_EQ(output.out.rfind("tutti 0.", 0), 0u) << output.out;
+}
+
+TEST(Program, SaysWhatItHasRead) {
+  Workplace work;
+  std::filesystem::create_directory(work.folder() / "data");
+  work.write("data/a.jsonl", "{\"body\": \"some text\"}\n{\"body\": \"\"}\n");
+  work.write("data/b.bin", std::string(4, '\0') + std::string(4000, 'a'));
+  work.write("data/c.txt", std::string(4000, 'b'));
+  const std::string says = "read 3 files, 3 documents, 8013 bytes, skipped 1 without text\n";
+  const Output learned = work.tutti("tokenizer train data --text-field body --read-binary");
+  EXPECT_NE(learned.err.find(says), std::string::npos) << learned.err;
+  for (int start = 0; start < 2; ++start) {  // the second reads the text's tokens from the cache
+    const Output trained = work.tutti(QUICKSTART "--data data --data.text_field=body --data.binary=read --data.tokenizer=byte --model.flavor=tiny --training.steps=1 --lr_scheduler.warmup_steps=1 "
+                                      "--training.global_batch_tokens=256 --data.sequence_length=32 --validation.every=0 --fresh");
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    EXPECT_NE(trained.err.find(says), std::string::npos) << trained.err;
+  }
 }
 
 TEST(Program, BenchesPrintTheDocumentedKeys) {

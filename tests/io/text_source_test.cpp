@@ -34,8 +34,9 @@ TEST(TextSource, MakesOneDocumentOfASmallFile) {
 
 TEST(TextSource, KeepsInvalidUtf8) {
   TemporaryFolder folder;
-  const std::string bytes("a\xff\xfe\0b", 5);
-  EXPECT_EQ(read(folder.write("a.bin", bytes)), Documents{bytes});
+  const std::string bytes("a\xff\xfe\0b", 5), latin1 = "Gr\xfc\xdf" "e";
+  EXPECT_EQ(read(folder.write("a.txt", latin1)), Documents{latin1});
+  EXPECT_EQ(read(folder.write("a.bin", bytes), {.reads_binary = true}), Documents{bytes});
 }
 
 TEST(TextSource, CutsALargeFileAtBlankLinesAndLosesNothing) {

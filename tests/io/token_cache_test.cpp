@@ -176,7 +176,7 @@ TEST_F(TokenCache, GoesOnWithoutAFolderThatCannotBe) {
 TEST_F(TokenCache, TokenizesAnewWhereAForgedFileLeadsOutside) {
   open(tokenizer);
   const std::string name = "cache/" + fs::path(cache_file()).filename().string(), whole = read_whole_file(cache_file());
-  constexpr size_t kHeader = 48, kLabelNbytes = 16, kChecksum = 40, kOffsets = 3 * 8;  // two documents
+  constexpr size_t kHeader = 80, kLabelNbytes = 16, kChecksum = 40, kCounts = 48, kOffsets = 3 * 8;  // two documents
   const auto forge = [&](size_t at, auto value) {
     std::string bytes = whole;
     std::memcpy(bytes.data() + kHeader + at, &value, sizeof value);
@@ -184,7 +184,7 @@ TEST_F(TokenCache, TokenizesAnewWhereAForgedFileLeadsOutside) {
     std::memcpy(&label_nbytes, bytes.data() + kLabelNbytes, sizeof label_nbytes);
     const std::string_view body = std::string_view(bytes).substr(kHeader), label = body.substr(body.size() - label_nbytes);
     const std::string_view tokens = body.substr(kOffsets, body.size() - label_nbytes - kOffsets);
-    const uint64_t checksum = hash64(label, hash64(tokens, hash64(body.substr(0, kOffsets))));
+    const uint64_t checksum = hash64(label, hash64(tokens, hash64(body.substr(0, kOffsets), hash64(std::string_view(bytes).substr(kCounts, kHeader - kCounts)))));
     std::memcpy(bytes.data() + kChecksum, &checksum, sizeof checksum);
     return bytes;
   };

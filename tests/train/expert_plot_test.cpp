@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "tests/support/message_of.h"
 
 namespace tutti::train {
@@ -38,6 +41,28 @@ TEST(ExpertPlot, HasAMapForEachStepAndASliderWithoutAScript) {
   EXPECT_NE(html.find("<path class=\"heat6\" d=\"M0 10h10v9h-10z\"/>"), std::string::npos) << html;
   EXPECT_NE(html.find("step 2: at most 3.33 times the mean, 1 without a token"), std::string::npos) << html;
   EXPECT_EQ(render_expert_loads(std::vector<StepRecord>{{.step = 1}}), "") << "a dense model has no such part";
+}
+
+// Numbers of layers and experts, as large as other text of the page and without overlaps, for models of all sizes.
+TEST(ExpertPlot, LabelsLayersAndExperts) {
+  for (const auto& [layers, experts] : {std::pair<int64_t, size_t>{1, 2}, {2, 4}, {8, 64}, {48, 128}, {94, 128}, {94, 8}}) {
+    StepRecord record{.step = 1};
+    for (int64_t layer = 0; layer < layers; ++layer) record.experts.push_back({.layer = layer + 3, .tokens = std::vector<int64_t>(experts, 5)});
+    const std::string html = render_expert_loads(std::vector<StepRecord>{record});
+    EXPECT_NE(html.find(">layer</text>"), std::string::npos);
+    EXPECT_NE(html.find(">expert</text>"), std::string::npos);
+    EXPECT_NE(html.find("text-anchor=\"end\">3</text>"), std::string::npos) << "the first layer with experts";
+    EXPECT_NE(html.find("text-anchor=\"middle\">0</text>"), std::string::npos);
+    double left, top, width, height, font;
+    ASSERT_EQ(std::sscanf(html.c_str() + html.find("viewBox="), "viewBox=\"%lf %lf %lf %lf\"", &left, &top, &width, &height), 4);
+    ASSERT_EQ(std::sscanf(html.c_str() + html.find("font-size="), "font-size=\"%lf\"", &font), 1);
+    const double scale = std::min(1040 / width, 480 / height);  // as the page shows it
+    EXPECT_GT(font * scale, 9) << layers << " x " << experts;
+    EXPECT_LT(font * scale, 14) << layers << " x " << experts;
+    const size_t rows = count_of(html, "text-anchor=\"end\"") - 2, columns = count_of(html, "text-anchor=\"middle\"");
+    EXPECT_LE(static_cast<double>(rows) * font, static_cast<double>(layers) * 10 + font) << layers << " x " << experts;
+    EXPECT_LE(static_cast<double>(columns) * 2 * font, static_cast<double>(experts) * 10 + 2 * font) << layers << " x " << experts;
+  }
 }
 
 TEST(ExpertPlot, ShowsAtMostTwentyFourStepsTheFirstAndTheLastAmongThem) {

@@ -14,10 +14,9 @@ Report example() {
                 .config = {},
                 .records = {},
                 .order2_bits_per_byte = 3.2,
-                .samples = {{500, "The word of the day"}, {1000, "The word of the year"}},
                 .model = {{"parameters", "2,883,584"}},
                 .machine = {{"CPU", "eight-bit"}},
-                .memory = {{"activations", "41.2 MiB (62 %)"}}};
+                .facts = {.memory = {{"activations", "41.2 MiB (62 %)"}}, .samples = {{500, "The word of the day"}, {1000, "The word of the year"}}}};
   for (int64_t step = 1; step <= 1000; ++step) {
     const double x = static_cast<double>(step);
     StepRecord record{.step = step,
@@ -69,10 +68,38 @@ TEST(Report, TellsOfRanksThatWereLost) {
   EXPECT_NE(render_report(report).find("<th>rank 2, in step 17</th><td>pid 4711 on host7; 0.21 s lost</td>"), std::string::npos);
 }
 
+// A table of more than two columns becomes a list where it would be too wide, with the name of each number beside it.
+TEST(Report, HasTablesThatFitAPhone) {
+  Report report = example();
+  report.facts.timeline = StepTimeline{.step = 2, .ranks = 2, .spans = {{0, StepSpanKind::wait, 0, 1}, {1, StepSpanKind::optimizer, 0, 1}}, .dropped = 0};
+  const std::string html = render_report(report);
+  int tables = 0;
+  for (size_t at = html.find("<table"); at != std::string::npos; at = html.find("<table", at + 1), ++tables) {
+    const std::string table = html.substr(at, html.find("</table>", at) - at);
+    const bool becomes_a_list = table.starts_with("<table class=\"spans\">");
+    for (size_t row = table.find("<tr>"); row != std::string::npos; row = table.find("<tr>", row + 1)) {
+      const std::string cells = table.substr(row, table.find("</tr>", row) - row);
+      size_t count = 0, named = 0;
+      for (size_t cell = cells.find("<td"); cell != std::string::npos; cell = cells.find("<td", cell + 1)) ++count, named += cells.substr(cell, 15) == "<td data-name=\"";
+      EXPECT_TRUE(count <= 1 || (becomes_a_list && named == count)) << cells;
+    }
+  }
+  EXPECT_GT(tables, 8);
+  EXPECT_NE(html.find("@media(max-width:640px)"), std::string::npos);
+  EXPECT_NE(html.find(".spans td::before{content:attr(data-name)"), std::string::npos);
+}
+
+TEST(Report, TellsThePeakInAUnitThatFits) {
+  Report report = example();
+  EXPECT_NE(render_report(report).find("peak memory 700.0 MiB"), std::string::npos);
+  report.records.back().memory_peak_bytes = 300'000;
+  EXPECT_NE(render_report(report).find("peak memory 293.0 KiB"), std::string::npos);
+}
+
 TEST(Report, EscapesWhatItIsGiven) {
   Report report = example();
   report.title = "<script>1</script>";
-  report.samples = {{1, "<b>&"}};
+  report.facts.samples = {{1, "<b>&"}};
   report.machine = {{"<i>", "\"'"}};
   report.config.run.name = "<u>";
   const std::string html = render_report(report);

@@ -80,5 +80,34 @@ TEST(StepPlan, MemoryThatIsNotThereIsRefusedWithTheNumbers) {
   EXPECT_THROW(check_memory(config, 4, 4, true, int64_t{24} << 30), UsageError);
 }
 
+// The least bound that the error names is one that will do, and one byte less is not.
+TEST(StepPlan, ALossBoundThatIsTooSmallIsRefusedByItsKeyWithTheLeastThatWillDo) {
+  struct Case {
+    const char* flavor;
+    int64_t ranks;
+    DataDegrees degrees;
+    std::string dtype = "float32";
+  };
+  const Case cases[] = {{"tiny", 1, {}}, {"tiny", 4, {.replicate = 4}}, {"tiny-tp4", 2, {.tensor = 2}}, {"tiny", 4, {.shard = 4}}, {"tiny", 2, {.shard = 2}, "bfloat16"}, {"tiny_moe", 4, {.shard = 4, .expert = 2}},
+                        {"quickstart", 2, {.replicate = 2}}};
+  for (const Case& c : cases) {
+    Config config;
+    config.model.flavor = c.flavor;
+    config.training.mixed_precision_param = c.dtype;
+    if (c.degrees.expert > 1) config.parallelism.data_parallel_schedule = "every_round";
+    const auto message = [&](int64_t bytes) {
+      config.training.loss_max_bytes = bytes;
+      return message_of([&] { StepPlanner(config).plan(c.ranks, c.degrees, true); });
+    };
+    const std::string text = message(1), before = "set it to ";
+    EXPECT_EQ(text.find("training.loss_max_bytes = 1 is too small for virtual shards of 1024 tokens of model.flavor '"), 0u) << text;
+    ASSERT_NE(text.find(before), std::string::npos) << text;
+    const int64_t least = std::stoll(text.substr(text.find(before) + before.size()));
+    config.training.loss_max_bytes = least;
+    EXPECT_NO_THROW(StepPlanner(config).plan(c.ranks, c.degrees, true)) << c.flavor;
+    EXPECT_NE(message(least - 1).find(fmt::format("loss_max_bytes = {} is too small", least - 1)), std::string::npos) << c.flavor << message(least - 1);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::train

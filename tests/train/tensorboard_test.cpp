@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <stdexcept>
@@ -103,22 +104,73 @@ TEST(Crc32c, EqualsThePublishedExamples) {
 
 TEST(Tensorboard, BeginsWithTheFileVersion) {
   const TempFolder folder;
-  const TensorboardWriter writer(folder.path());
+  const TensorboardWriter writer(folder.path(), 0);
   const auto events = payloads(contents_of(writer.path()));
-  ASSERT_EQ(events.size(), 1u);
+  ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(decode(events[0]).pieces.at(0), (std::pair<uint32_t, std::string>(3, "brain.Event:2")));
 }
 
 TEST(Tensorboard, HoldsTheScalarsOfEveryStep) {
   const TempFolder folder;
-  TensorboardWriter writer(folder / "events");
+  TensorboardWriter writer(folder / "events", 0);
   for (const int64_t step : {1, 300}) {
     writer.write(step, {{"loss", 0.5f * static_cast<float>(step)}, {"lr", -1e-30f}});
   }
   const auto events = payloads(contents_of(writer.path()));
-  ASSERT_EQ(events.size(), 3u);
-  EXPECT_EQ(decode(events[2]).numbers.at(2), 300u);
-  EXPECT_EQ(scalars_in(events[2]), (std::map<std::string, float>{{"loss", 150.0f}, {"lr", -1e-30f}}));
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(decode(events[3]).numbers.at(2), 300u);
+  EXPECT_EQ(scalars_in(events[3]), (std::map<std::string, float>{{"loss", 150.0f}, {"lr", -1e-30f}}));
+}
+
+// What TensorBoard shows of a scalar: it reads the files in the order of their names, and drops what it has of the steps from a START on.
+// Source: tensorboard/backend/event_processing/event_accumulator.py, _CheckForRestartAndMaybePurge.
+std::vector<std::pair<uint64_t, float>> shown(const std::filesystem::path& folder, const std::string& name) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  std::ranges::sort(files);
+  std::vector<std::pair<uint64_t, float>> points;
+  for (const auto& file : files) {
+    for (const std::string& event : payloads(contents_of(file))) {
+      const Message message = decode(event);
+      for (const auto& [field, bytes] : message.pieces) {
+        if (field == 7 && decode(bytes).numbers.at(1) == 1) std::erase_if(points, [&](const auto& point) { return point.first >= message.numbers.at(2); });
+      }
+      const auto scalars = scalars_in(event);
+      if (scalars.contains(name)) points.emplace_back(message.numbers.at(2), scalars.at(name));
+    }
+  }
+  return points;
+}
+
+// Starts that were killed after any step, and gone on with from any checkpoint before it, the beginning included; many in one second.
+TEST(Tensorboard, ShowsEveryStepOnceHoweverOftenTheRunWasResumed) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const TempFolder folder;
+    uint64_t state = seed;
+    const auto next = [&](int64_t n) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return static_cast<int64_t>(state >> 33) % n;
+    };
+    std::vector<std::pair<uint64_t, float>> expected;
+    int64_t reached = 0;
+    for (int start = 0; start < 6; ++start) {
+      const int64_t from = next(reached + 1), to = from + next(5);
+      TensorboardWriter writer(folder / "events", from);
+      for (int64_t step = from + 1; step <= to; ++step) writer.write(step, {{"loss", static_cast<float>(100 * start + step)}});
+      std::erase_if(expected, [&](const auto& point) { return point.first > static_cast<uint64_t>(from); });
+      for (int64_t step = from + 1; step <= to; ++step) expected.emplace_back(step, static_cast<float>(100 * start + step));
+      reached = to;
+    }
+    EXPECT_EQ(shown(folder / "events", "loss"), expected) << seed;
+  }
+}
+
+TEST(Tensorboard, NamesItsFileBehindThoseThatAreThere) {
+  const TempFolder folder;
+  std::ofstream(folder / "events.out.tfevents.5000000000.elsewhere.1");
+  std::ofstream(folder / "events.out.tfevents.notes");
+  std::ofstream(folder / "other");
+  EXPECT_EQ(TensorboardWriter(folder.path(), 0).path().filename().string().find("events.out.tfevents.5000000001."), 0u);
 }
 
 TEST(Tensorboard, PlotsTheValidationOnlyWhereThereIsOne) {
@@ -130,7 +182,7 @@ TEST(Tensorboard, PlotsTheValidationOnlyWhereThereIsOne) {
 
 TEST(Tensorboard, NamesTheFileItCannotMake) {
   try {
-    TensorboardWriter writer("/proc/no/events");
+    TensorboardWriter writer("/proc/no/events", 0);
     FAIL() << "it was made";
   } catch (const EnvironmentError& error) {
     EXPECT_EQ(std::string(error.what()).find("cannot create /proc/no/events/events.out.tfevents."), 0u) << error.what();

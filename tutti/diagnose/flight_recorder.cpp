@@ -1,11 +1,14 @@
 #include "tutti/diagnose/flight_recorder.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -16,6 +19,7 @@
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/unique_fd.h"
 
 namespace tutti::comm {
 namespace {
@@ -58,13 +62,36 @@ int64_t entries_from_environment() {
   return entries;
 }
 
-// The ranks of one host have one parent, their launcher, so that their files stand together and apart from other jobs'.
-std::string prefix_from_environment() {
-  if (const char* prefix = std::getenv("TUTTI_FLIGHT_RECORDER_DUMP"); prefix != nullptr && *prefix != '\0') return prefix;
+// Whether nobody but this user can see what is in the folder, or put something there.
+bool is_private(const std::filesystem::path& folder) {
+  const UniqueFd opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info{};
+  return opened && fstat(opened.get(), &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 0077) == 0;
+}
+
+// A folder for this user's dumps, which other users can neither read nor foresee to their advantage: one name for all jobs, or, where somebody has taken that, a name of
+// this process.
+std::filesystem::path dump_folder() {
   std::error_code error;
-  std::filesystem::path folder = std::filesystem::temp_directory_path(error);
-  if (error) folder = "/tmp";
-  return (folder / fmt::format("tutti-flight-{}-", getppid())).string();
+  std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) temporary = "/tmp";
+  std::filesystem::path folder = temporary / fmt::format("tutti-flight-{}", geteuid());
+  if (mkdir(folder.c_str(), 0700) == 0 || is_private(folder)) return folder;
+  static std::mutex mutex;
+  static std::string own;  // the ranks of a process share it
+  const std::lock_guard lock(mutex);
+  if (own.empty()) {
+    std::string name = folder.string() + "-XXXXXX";
+    TUTTI_CHECK_ENV(mkdtemp(name.data()) != nullptr, "cannot make a folder for the flight recorder's dumps in '{}': {}; set TUTTI_FLIGHT_RECORDER_DUMP to a prefix elsewhere", temporary.string(),
+                    tutti::detail::errno_text(errno));
+    own = name;
+  }
+  return own;
+}
+
+std::string prefix_from_environment() {
+  const char* prefix = std::getenv("TUTTI_FLIGHT_RECORDER_DUMP");
+  return prefix == nullptr ? "" : prefix;
 }
 
 // What a call names as its sizes, of the side that has `bytes`: those of the described tensor when they fit, else the
@@ -317,13 +344,15 @@ void FlightRecorder::set_dump_prefix(std::string prefix) {
 
 std::string FlightRecorder::dump_path() const {
   std::lock_guard lock(mutex_);
-  return prefix_ + std::to_string(rank_);
+  if (!prefix_.empty()) return prefix_ + std::to_string(rank_);
+  // The ranks of one host have one parent, their launcher, so that their files stand together and apart from other jobs'.
+  return (dump_folder() / fmt::format("{}-{}", getppid(), rank_)).string();
 }
 
 std::string FlightRecorder::dump(std::string_view reason) const {
   const std::string path = dump_path();
   // A rank that reports a deadline must not be late itself.
-  write_file_atomically(path, to_json(snapshot(reason)), Outlives::process);
+  write_file_atomically(path, to_json(snapshot(reason)), Outlives::process, 0600);
   return path;
 }
 

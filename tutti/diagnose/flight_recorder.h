@@ -55,7 +55,7 @@ class FlightRecorder {
     int64_t entries = 0;  // 0: TUTTI_FLIGHT_RECORDER_ENTRIES, else 2000; at most kMaxEntries
     int rank = -1;        // -1: that of the current RankContext
     int world_size = 0;   // 0: that of the current RankContext
-    std::string prefix;   // see set_dump_prefix(); "": TUTTI_FLIGHT_RECORDER_DUMP, else a name in the folder for temporary files
+    std::string prefix;   // see set_dump_prefix(); "": TUTTI_FLIGHT_RECORDER_DUMP, else in a private folder of this user
   };
   static constexpr int64_t kDefaultEntries = 2000, kMaxEntries = 100'000;
 
@@ -92,7 +92,8 @@ class FlightRecorder {
   // The contents of the ring. Any thread; calls recorded meanwhile may be missing.
   FlightDump snapshot(std::string_view reason) const;
 
-  // Dumps are written to <prefix><rank>, atomically.
+  // Dumps are written to <prefix><rank>, atomically, for this user's eyes only. Without a prefix: to <parent pid>-<rank> in the folder tutti-flight-<uid> among the temporary
+  // files, which is made here if need be and is this user's alone; where it is not, a folder that only this process knows stands in for it.
   void set_dump_prefix(std::string prefix);
   std::string dump_path() const;
   // Writes a dump and returns its path. EnvironmentError when it cannot be written.

@@ -13,7 +13,7 @@ namespace tutti::io {
 namespace fs = std::filesystem;
 
 std::string data_label(std::span<const std::string> files, const TextSourceOptions& options) {
-  std::string text = fmt::format("{} {}\n", options.large_file_nbytes, options.section_nbytes);
+  std::string text = fmt::format("{} {} {} {} {}\n", options.large_file_nbytes, options.section_nbytes, options.longest_nbytes, options.reads_binary, options.text_field);
   for (const std::string& file : files) {
     struct stat status{};
     TUTTI_CHECK_ENV(stat(file.c_str(), &status) == 0, "cannot examine '{}': {}", file, detail::errno_text(errno));

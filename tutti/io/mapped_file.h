@@ -12,7 +12,8 @@ namespace tutti {
 // shared_ptr where views outlive a scope. The file must not be truncated while it is mapped: replace it instead (AtomicFile).
 class MappedFile {
  public:
-  // EnvironmentError, naming path and reason, when the file is missing or unreadable; UsageError when it is not a regular file.
+  // EnvironmentError, naming path and reason, when the file is missing or unreadable; UsageError when it is not a regular file,
+  // and for a name with a zero byte.
   explicit MappedFile(std::string path);
   // Maps an open file; the descriptor may be closed afterwards. `path` names the file in errors.
   MappedFile(int descriptor, std::string path);

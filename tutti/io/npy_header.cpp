@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tutti/core/error.h"
+#include "tutti/io/file_nbytes.h"
 
 namespace tutti::io {
 namespace {
@@ -147,17 +148,11 @@ class NpyReader {
   }
 
   void check_length() const {
-    int64_t nbytes = itemsize(header_.dtype);
-    bool fits = true;
-    for (const int64_t size : header_.shape) {
-      // A size of zero makes the whole zero, however large the others are.
-      if (size == 0) nbytes = 0;
-    }
-    for (const int64_t size : header_.shape) fits = fits && !__builtin_mul_overflow(nbytes, size, &nbytes);
+    const std::optional<int64_t> nbytes = file_nbytes(header_.shape, header_.dtype);
     const int64_t found = static_cast<int64_t>(file_.size()) - header_.data_start;
-    if (!fits || nbytes != found) {
+    if (nbytes != found) {
       fail(fmt::format("shape {} of {} needs {} bytes of data, the file has {}", header_.shape, name_of(header_.dtype),
-                       fits ? std::to_string(nbytes) : "too many", found));
+                       nbytes ? std::to_string(*nbytes) : "too many", found));
     }
   }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tutti/core/error.h"
+#include "tutti/io/file_nbytes.h"
 #include "tutti/io/utf8.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
@@ -84,18 +85,6 @@ class Reader {
     return sizes;
   }
 
-  // Nothing when the product does not fit: no file is that long.
-  static std::optional<int64_t> nbytes_of(const SafetensorsEntry& entry) {
-    int64_t nbytes = itemsize(entry.dtype);
-    for (const int64_t size : entry.shape) {
-      if (size == 0) return 0;
-    }
-    for (const int64_t size : entry.shape) {
-      if (__builtin_mul_overflow(nbytes, size, &nbytes)) return std::nullopt;
-    }
-    return nbytes;
-  }
-
   SafetensorsEntry read_entry(const std::string& name, const JsonValue& value) const {
     if (value.size() != 3) value.fail("has {} keys, expected exactly dtype, shape and data_offsets", value.size());
     const JsonValue type = value.at("dtype"), offsets = value.at("data_offsets");
@@ -110,7 +99,7 @@ class Reader {
     check(entry.begin <= entry.end && entry.end <= data_nbytes,
           "tensor '{}' is said to occupy bytes [{}, {}) of {} bytes of data; the file may be cut short", name, entry.begin, entry.end,
           data_nbytes);
-    const std::optional<int64_t> expected = nbytes_of(entry);
+    const std::optional<int64_t> expected = file_nbytes(entry.shape, entry.dtype);
     check(expected == entry.end - entry.begin, "tensor '{}' {} {} has {} bytes of data, expected {}", name, entry.shape,
           type.text(), entry.end - entry.begin,
           expected ? std::to_string(*expected) : "more than any file holds");

@@ -5,6 +5,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti {
 namespace {
@@ -22,16 +23,6 @@ bool is_index(const fs::path& path) { return path.string().ends_with(kIndex); }
 
 std::string file_name(const fs::path& path, int64_t i, int64_t count) {
   return fmt::format("{}-{:05}-of-{:05}{}", path.stem().string(), i + 1, count, path.extension().string());
-}
-
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else out += c;
-  }
-  return out + "\"";
 }
 
 }  // namespace
@@ -58,7 +49,9 @@ SafetensorsShards::SafetensorsShards(const fs::path& path) {
   std::map<std::string, size_t> opened;
   for (const auto& [name, file] : document.top().at("weight_map")) {
     const std::string file_name = file.string();
-    if (file_name.empty() || fs::path(file_name).filename() != file_name || file_name == "..") file.fail("expected the name of a file in the folder of the index, found '{}'", file_name);
+    // The system ends a name at a zero byte, so what follows it would hide which file is opened.
+    const bool is_name = !file_name.empty() && fs::path(file_name).filename() == file_name && file_name != "." && file_name != ".." && file_name.find('\0') == std::string::npos;
+    if (!is_name) file.fail("expected the name of a file in the folder of the index, found {}", json_quoted(file_name));
     const auto [at, is_new] = opened.emplace(file_name, files_.size());
     if (is_new) files_.emplace_back((index.parent_path() / file_name).string());
     TUTTI_CHECK_ENV(files_[at->second].contains(name), "{} says that the tensor '{}' is in {}, which does not hold it; put back the files that were written together", index.string(), name, file_name);
@@ -103,7 +96,7 @@ void write_safetensors_shards(const fs::path& path, std::span<const std::pair<st
     while (next < limit && (next == begin || f + 1 == count || written + sorted[next].second.nbytes() / 2 <= total / count * (f + 1))) written += sorted[next++].second.nbytes();
     const std::string name = file_name(path, f, count);
     write_safetensors((path.parent_path() / name).string(), std::span(sorted).subspan(begin, next - begin), metadata);
-    for (size_t t = begin; t < next; ++t) map += fmt::format("{}\n    {}: {}", t == 0 ? "" : ",", json_text(sorted[t].first), json_text(name));
+    for (size_t t = begin; t < next; ++t) map += fmt::format("{}\n    {}: {}", t == 0 ? "" : ",", json_quoted(sorted[t].first), json_quoted(name));
   }
   write_file_atomically(index_of(path).string(), fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{{}\n  }}\n}}\n", total, map));
 }

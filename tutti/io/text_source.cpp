@@ -1,67 +1,140 @@
 #include "tutti/io/text_source.h"
 
 #include "tutti/core/error.h"
-#include "tutti/io/gzip.h"
-#include "tutti/io/mapped_file.h"
+#include "tutti/io/binary_data.h"
 #include "tutti/io/text_files.h"
+#include "tutti/io/text_window.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 
 namespace tutti {
+
+std::string describe(const TextCounts& counts) {
+  const auto counted = [](int64_t n, const char* noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); };
+  return fmt::format("read {}, {}, {}, skipped {} without text", counted(counts.files, "file"), counted(counts.documents, "document"), counted(counts.nbytes, "byte"), counts.skipped);
+}
+
 namespace {
 
+using io::TextWindow;
 using Take = std::function<void(std::string_view)>;
 
 constexpr std::string_view kSpace = " \t\r\n\f\v";
 constexpr std::string_view kDictHeader = "00-database";
+constexpr size_t kShownKeys = 12;
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(kSpace) == std::string_view::npos; }
 
-void take_unless_blank(std::string_view document, const Take& take) {
-  if (!is_blank(document)) take(document);
-}
+// One file while it is read.
+class Source {
+ public:
+  Source(const std::string& file, bool is_named_gzip, const Take& take, const TextSourceOptions& options, TextCounts& counts)
+      : file_(file), window_(file, is_named_gzip), take_(take), options_(options), counts_(counts) {}
 
-// The line at `position` with its end of line taken off; `position` moves behind it.
-std::string_view next_line(std::string_view text, size_t& position) {
-  const size_t end = std::min(text.find('\n', position), text.size());
-  std::string_view line = text.substr(position, end - position);
-  position = std::min(end + 1, text.size());
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
+  void check_is_text() {
+    window_.grow_to(io::kBinaryHeadNbytes);
+    const std::string kind = io::binary_kind_of(window_.text());
+    TUTTI_CHECK(kind.empty() || options_.reads_binary, "the data file '{}' is {}. To train on its bytes as they are, set data.binary = \"read\" (--read-binary of tutti tokenizer train)", file_, kind);
+  }
+  void take_json_lines();
+  void take_dict_entries();
+  void take_plain();
 
-void take_json_lines(std::string_view text, const std::string& file, const Take& take) {
-  size_t position = 0;
-  for (int64_t number = 1; position < text.size(); ++number) {
-    const std::string_view line = next_line(text, position);
-    if (is_blank(line)) continue;
-    const JsonDocument value(line, {.name = file, .line = number});
-    take_unless_blank(value.top().at("text").text(), take);
+ private:
+  struct Line {
+    std::string_view text;  // without its end
+    size_t nbytes = 0;      // with it
+  };
+  // The line that begins `from` bytes behind the position, of which nothing is known for a file that ends there.
+  std::optional<Line> line_at(size_t from);
+  void take(std::string_view document) {
+    if (is_blank(document)) {
+      ++counts_.skipped;
+      return;
+    }
+    ++counts_.documents;
+    counts_.nbytes += static_cast<int64_t>(document.size());
+    take_(document);
+  }
+  void take_dict_entry(std::string_view entry);
+  std::string_view text_of(const JsonDocument& line) const;
+
+  const std::string& file_;
+  TextWindow window_;
+  const Take& take_;
+  const TextSourceOptions& options_;
+  TextCounts& counts_;
+  int64_t line_number_ = 0;
+};
+
+std::optional<Source::Line> Source::line_at(size_t from) {
+  const auto longest = static_cast<size_t>(options_.longest_nbytes);
+  size_t searched = from;
+  for (;;) {
+    const std::string_view text = window_.text();
+    // No farther than the longest line, so that a file that is one line is not read as a whole.
+    const size_t end = text.substr(0, std::min(text.size(), from + longest + 1)).find('\n', searched);
+    const bool is_found = end != std::string_view::npos;
+    TUTTI_CHECK(is_found || text.size() - from <= longest, "{}:{}: the line has more than {} bytes; cut its text into several documents, one on a line", file_, line_number_ + 1, longest);
+    searched = text.size();
+    if (!is_found && window_.grow()) continue;
+    if (!is_found && text.size() == from) return std::nullopt;
+    ++line_number_;
+    Line line{.text = text.substr(from, is_found ? end - from : std::string_view::npos)};
+    line.nbytes = line.text.size() + (is_found ? 1 : 0);
+    if (line.text.ends_with('\r')) line.text.remove_suffix(1);
+    return line;
   }
 }
 
-void take_dict_entry(std::string_view entry, const Take& take) {
-  if (is_blank(entry) || entry.starts_with(kDictHeader)) return;
+std::string_view Source::text_of(const JsonDocument& line) const {
+  const JsonValue top = line.top();
+  if (const auto text = top.find(options_.text_field)) return text->text();
+  std::string keys;
+  size_t count = 0;
+  for (const auto entry : top) {
+    if (++count <= kShownKeys) keys += fmt::format("{}{}", count == 1 ? "" : ", ", json_quoted(entry.key));
+  }
+  if (count > kShownKeys) keys += fmt::format(" and {} more", count - kShownKeys);
+  top.fail("has no '{}'; {}", options_.text_field,
+           count == 0 ? "it has no keys at all" : fmt::format("its keys are {}. Name the one that holds the text: data.text_field, or --text-field of tutti tokenizer train", keys));
+}
+
+void Source::take_json_lines() {
+  while (const auto line = line_at(0)) {
+    if (!is_blank(line->text)) {
+      const JsonDocument value(line->text, {.name = file_, .line = line_number_});
+      take(text_of(value));
+    }
+    window_.drop(line->nbytes);
+  }
+}
+
+void Source::take_dict_entry(std::string_view entry) {
+  if (is_blank(entry)) return;  // before the first
+  if (entry.starts_with(kDictHeader)) {
+    ++counts_.skipped;
+    return;
+  }
   // One line end stays; the blank lines that separate entries go.
   take(entry.substr(0, std::min(entry.find_last_not_of(kSpace) + 2, entry.size())));
 }
 
-void take_dict_entries(std::string_view text, const Take& take) {
-  size_t start = 0;
+void Source::take_dict_entries() {
+  size_t entry = 0;  // bytes of the entry so far
   bool behind_blank = true;
-  for (size_t position = 0; position < text.size();) {
-    const size_t line_start = position;
-    const std::string_view line = next_line(text, position);
-    if (line.empty()) {
-      behind_blank = true;
-      continue;
+  while (const auto line = line_at(entry)) {
+    if (behind_blank && !line->text.empty() && line->text[0] != ' ' && line->text[0] != '\t') {
+      take_dict_entry(window_.text().substr(0, entry));
+      window_.drop(entry);
+      entry = 0;
     }
-    if (behind_blank && line[0] != ' ' && line[0] != '\t') {
-      take_dict_entry(text.substr(start, line_start - start), take);
-      start = line_start;
-    }
-    behind_blank = false;
+    behind_blank = line->text.empty();
+    entry += line->nbytes;
+    TUTTI_CHECK(entry <= static_cast<size_t>(options_.longest_nbytes), "{}:{}: the entry that ends here has more than {} bytes; an entry begins at a line without indentation behind a blank line",
+                file_, line_number_, options_.longest_nbytes);
   }
-  take_dict_entry(text.substr(start), take);
+  take_dict_entry(window_.text().substr(0, entry));
 }
 
 // Where the section that begins with `text` ends.
@@ -79,48 +152,51 @@ size_t section_end(std::string_view text, size_t at_least) {
   return end;
 }
 
-void take_plain(std::string_view text, const Take& take, const TextSourceOptions& options) {
-  if (static_cast<int64_t>(text.size()) <= options.large_file_nbytes) return take_unless_blank(text, take);
-  while (!text.empty()) {
-    const size_t end = section_end(text, static_cast<size_t>(options.section_nbytes));
-    take_unless_blank(text.substr(0, end), take);
-    text.remove_prefix(end);
+void Source::take_plain() {
+  const auto at_least = static_cast<size_t>(options_.section_nbytes);
+  window_.grow_to(static_cast<size_t>(options_.large_file_nbytes) + 1);
+  if (static_cast<int64_t>(window_.text().size()) <= options_.large_file_nbytes) return take(window_.text());
+  for (;;) {
+    window_.grow_to(2 * at_least + 1);  // one more than section_end() looks at tells whether the file ends there
+    const std::string_view text = window_.text();
+    if (text.empty()) return;
+    const size_t end = section_end(text, at_least);
+    take(text.substr(0, end));
+    window_.drop(end);
   }
-}
-
-void take_contents(std::string_view text, std::string_view name, const std::string& file, const Take& take,
-                   const TextSourceOptions& options) {
-  if (name.ends_with(".jsonl")) return take_json_lines(text, file, take);
-  if (name.ends_with(".dict")) return take_dict_entries(text, take);
-  take_plain(text, take, options);
 }
 
 }  // namespace
 
-void for_each_document(std::span<const std::string> files, const Take& take, const TextSourceOptions& options) {
-  TUTTI_CHECK(options.section_nbytes >= 8 && options.large_file_nbytes >= 0,
-              "section_nbytes is {} and large_file_nbytes {}; expected at least 8 and 0", options.section_nbytes,
-              options.large_file_nbytes);
+TextCounts for_each_document(std::span<const std::string> files, const Take& take, const TextSourceOptions& options) {
+  TUTTI_CHECK(options.section_nbytes >= 8 && options.large_file_nbytes >= 0 && options.longest_nbytes >= 8,
+              "section_nbytes is {}, large_file_nbytes {} and longest_nbytes {}; expected at least 8, 0 and 8", options.section_nbytes,
+              options.large_file_nbytes, options.longest_nbytes);
+  TextCounts counts;
   for (const std::string& file : files) {
     std::string_view name = file;
-    const bool named_gzip = name.ends_with(".gz") || name.ends_with(".dz");
-    if (named_gzip) name.remove_suffix(3);
-    const MappedFile mapped(file);
-    if (named_gzip || is_gzip(mapped.bytes())) {
-      take_contents(gunzip(mapped.bytes(), file), name, file, take, options);
-    } else {
-      take_contents(mapped.text(), name, file, take, options);
-    }
+    const bool is_named_gzip = name.ends_with(".gz") || name.ends_with(".dz");
+    if (is_named_gzip) name.remove_suffix(3);
+    ++counts.files;
+    Source source(file, is_named_gzip, take, options, counts);
+    const TextCounts before = counts;
+    source.check_is_text();
+    if (name.ends_with(".jsonl")) source.take_json_lines();
+    else if (name.ends_with(".dict")) source.take_dict_entries();
+    else source.take_plain();
+    if (counts.documents == before.documents && counts.skipped == before.skipped) ++counts.skipped;
   }
+  return counts;
 }
 
-std::vector<std::string> read_documents(std::span<const std::string> paths, const TextSourceOptions& options) {
-  std::vector<std::string> documents;
+TextDocuments read_counted_documents(std::span<const std::string> paths, const TextSourceOptions& options) {
+  TextDocuments read;
   const std::vector<std::string> files = expand_text_paths(paths);
-  for_each_document(files, [&](std::string_view document) { documents.emplace_back(document); }, options);
-  TUTTI_CHECK(!documents.empty(), "no text in the data: {} file(s) read, all empty, the first being '{}'", files.size(),
-              files.front());
-  return documents;
+  read.counts = for_each_document(files, [&](std::string_view document) { read.documents.emplace_back(document); }, options);
+  TUTTI_CHECK(!read.documents.empty(), "no text in the data: {} file(s) read, all empty, the first being '{}'", files.size(), files.front());
+  return read;
 }
+
+std::vector<std::string> read_documents(std::span<const std::string> paths, const TextSourceOptions& options) { return read_counted_documents(paths, options).documents; }
 
 }  // namespace tutti

@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 constexpr char kMagic[8] = {'T', 'U', 'T', 'T', 'I', 'T', 'O', 'K'};
-constexpr uint64_t kVersion = 2;
+constexpr uint64_t kVersion = 3;
 constexpr const char* kPrefix = "tokens-";
 
 // Followed by document_count + 1 offsets (int64), token_count ids (int32), little endian as this machine, and the label.
@@ -25,11 +25,12 @@ struct Header {
   uint64_t label_nbytes;
   int64_t document_count;
   int64_t token_count;
-  uint64_t checksum;  // of everything behind the header
+  uint64_t checksum;  // of everything behind the header, and of the counts
+  TextCounts counts;
 };
 
-uint64_t checksum_of(std::span<const int64_t> offsets, std::span<const int32_t> tokens, std::string_view label) {
-  return hash64(label, hash64(tokens.data(), tokens.size_bytes(), hash64(offsets.data(), offsets.size_bytes(), 0)));
+uint64_t checksum_of(std::span<const int64_t> offsets, std::span<const int32_t> tokens, std::string_view label, const TextCounts& counts) {
+  return hash64(label, hash64(tokens.data(), tokens.size_bytes(), hash64(offsets.data(), offsets.size_bytes(), hash64(&counts, sizeof counts, 0))));
 }
 
 template <class T>
@@ -74,8 +75,8 @@ std::optional<TokenCorpus> map_corpus(const CacheFolder& folder, const std::stri
                           static_cast<size_t>(header.document_count) + 1);
   const std::span tokens(reinterpret_cast<const int32_t*>(offsets.data() + offsets.size()),
                          static_cast<size_t>(header.token_count));
-  if (checksum_of(offsets, tokens, label) != header.checksum || !is_sound(offsets, tokens, vocab_size)) return std::nullopt;
-  return TokenCorpus(offsets, tokens, file);
+  if (checksum_of(offsets, tokens, label, header.counts) != header.checksum || !is_sound(offsets, tokens, vocab_size)) return std::nullopt;
+  return TokenCorpus(offsets, tokens, file, header.counts);
 }
 
 bool write_corpus(const CacheFolder& folder, const std::string& name, std::string_view label, const TokenCorpus& corpus) {
@@ -85,7 +86,8 @@ bool write_corpus(const CacheFolder& folder, const std::string& name, std::strin
   header.label_nbytes = label.size();
   header.document_count = corpus.document_count();
   header.token_count = corpus.token_count();
-  header.checksum = checksum_of(corpus.offsets(), corpus.tokens(), label);
+  header.counts = corpus.counts();
+  header.checksum = checksum_of(corpus.offsets(), corpus.tokens(), label, header.counts);
   const std::string_view parts[] = {bytes_of(std::span<const Header>(&header, 1)), bytes_of(corpus.offsets()), bytes_of(corpus.tokens()), label};
   return folder.replace(name, parts);
 }
@@ -93,8 +95,8 @@ bool write_corpus(const CacheFolder& folder, const std::string& name, std::strin
 TokenCorpus tokenize_files(std::span<const std::string> files, const Tokenizer& tokenizer,
                            const TextSourceOptions& options) {
   TokenCorpusBuilder builder(tokenizer);
-  for_each_document(files, [&](std::string_view document) { builder.add(document); }, options);
-  TokenCorpus corpus = builder.finish();
+  const TextCounts counts = for_each_document(files, [&](std::string_view document) { builder.add(document); }, options);
+  TokenCorpus corpus = builder.finish(counts);
   TUTTI_CHECK(corpus.token_count() > 0, "no text in the data: {} file(s) read, all empty, the first being '{}'",
               files.size(), files.front());
   return corpus;

@@ -22,7 +22,7 @@ void TokenCorpusBuilder::add(std::string_view document) {
   offsets_.push_back(static_cast<int64_t>(tokens_.size()));
 }
 
-TokenCorpus TokenCorpusBuilder::finish() {
+TokenCorpus TokenCorpusBuilder::finish(const TextCounts& counts) {
   struct Owned {
     std::vector<int64_t> offsets;
     std::vector<int32_t> tokens;
@@ -30,7 +30,7 @@ TokenCorpus TokenCorpusBuilder::finish() {
   auto owned = std::make_shared<Owned>(Owned{std::move(offsets_), std::move(tokens_)});
   offsets_ = {0};
   tokens_.clear();
-  return TokenCorpus(owned->offsets, owned->tokens, owned);
+  return TokenCorpus(owned->offsets, owned->tokens, owned, counts);
 }
 
 TokenCorpus tokenize(std::span<const std::string> documents, const Tokenizer& tokenizer) {

@@ -24,12 +24,12 @@ std::string temporary_name(const std::filesystem::path& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::string path, unsigned permissions) : path_(std::move(path)) {
   const std::filesystem::path target(path_);
   TUTTI_CHECK(target.has_filename(), "cannot write '{}': the path names no file", path_);
   folder_ = target.has_parent_path() ? target.parent_path().string() : ".";
   temporary_ = temporary_name(target);
-  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions);
   if (descriptor_ < 0) {
     const int error = errno;
     temporary_.clear();
@@ -86,8 +86,8 @@ void AtomicFile::commit(Outlives what) {
   if (synced != 0 && error != EINVAL) fail("sync the folder of", error);
 }
 
-void write_file_atomically(const std::string& path, std::string_view contents, Outlives what) {
-  AtomicFile file(path);
+void write_file_atomically(const std::string& path, std::string_view contents, Outlives what, unsigned permissions) {
+  AtomicFile file(path, permissions);
   file.write(contents);
   file.commit(what);
 }

@@ -17,7 +17,8 @@ enum class Outlives { power_cut, process };
 // Used by one thread at a time. Every failure is an EnvironmentError naming the path and the system's reason.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  // The file gets these permissions, without those that the umask takes; 0600 keeps it from other users.
+  explicit AtomicFile(std::string path, unsigned permissions = 0666);
   // Without commit(), removes the temporary file and leaves the target unchanged.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -40,6 +41,6 @@ class AtomicFile {
 };
 
 // Writes `contents` to the file `path` atomically.
-void write_file_atomically(const std::string& path, std::string_view contents, Outlives what = Outlives::power_cut);
+void write_file_atomically(const std::string& path, std::string_view contents, Outlives what = Outlives::power_cut, unsigned permissions = 0666);
 
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include "tutti/models/published_config.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/runtime/json_writer.h"
 #include "tutti/train/agreement.h"
 
 namespace tutti::train {
@@ -16,19 +17,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kLargestState = size_t{1} << 30;
-
-// Deletes all but the newest checkpoints.
-void prune(const fs::path& folder, int64_t keep_latest) {
-  if (keep_latest <= 0) return;
-  std::vector<fs::path> all = list_checkpoints(folder);
-  for (size_t i = 0; i + static_cast<size_t>(keep_latest) < all.size(); ++i) {
-    try {
-      remove_step(all[i]);
-    } catch (const fs::filesystem_error&) {
-      // An old checkpoint that cannot be deleted harms nobody.
-    }
-  }
-}
 
 }  // namespace
 
@@ -44,17 +32,24 @@ fs::path resolve_checkpoint(const fs::path& path) {
 }
 
 void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGroup* group) {
-  std::string problems;
-  size_t found = 0;
-  for (const auto& [name, digest] : digests_of_files({folder / kModelFile, folder / kOptimizerFile}, group)) {
-    const auto it = saved.find(name);
-    found += it != saved.end();
-    if (it == saved.end()) problems += fmt::format("\n  unknown: {}", name);
-    else if (it->second != digest) problems += fmt::format("\n  changed: {}", name);
+  const Digests found = digests_of_files({folder / kModelFile, folder / kOptimizerFile}, group);
+  std::vector<std::string> changed, missing, unknown;
+  for (const auto& [name, digest] : saved) {
+    const auto it = found.find(name);
+    if (it == found.end()) missing.push_back(name);
+    else if (it->second != digest) changed.push_back(name);
   }
-  TUTTI_CHECK_ENV(problems.empty() && found == saved.size(),
-                  "{} is damaged: {} of the {} tensors that were saved are there{}\nremove the folder to go on from the one before",
-                  folder.string(), found, saved.size(), problems);
+  for (const auto& [name, digest] : found) {
+    if (!saved.contains(name)) unknown.push_back(json_quoted(name));  // any text, with any control characters
+  }
+  if (changed.empty() && missing.empty() && unknown.empty()) return;
+  std::string counts, names;
+  for (const auto& [what, list] : {std::pair<const char*, const std::vector<std::string>&>{"changed", changed}, {"missing", missing}, {"unknown", unknown}}) {
+    if (list.empty()) continue;
+    counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", list.size(), what);
+    for (const std::string& name : list) names += fmt::format("\n  {}: {}", what, name);
+  }
+  throw EnvironmentError(fmt::format("{} is damaged: of the {} tensors that were saved, {}{}\nremove the folder to go on from the one before", folder.string(), saved.size(), counts, names));
 }
 
 void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
@@ -89,7 +84,7 @@ void save_tensors(const fs::path& folder, const NamedTensors& model, const Named
     if (dynamic_cast<const comm::StoppedByPeer*>(&e) != nullptr) throw;  // another rank says why
     throw EnvironmentError(fmt::format("checkpoint of step {} was not saved, earlier ones are whole: {}", state.step, e.what()));
   }
-  if (is_first_rank(group)) prune(folder, keep_latest);
+  if (is_first_rank(group)) prune_checkpoints(folder, keep_latest);
 }
 
 SavedState read_state(const fs::path& step_folder) {

@@ -83,6 +83,20 @@ void remove_step(const fs::path& step_folder) {
   fs::remove_all(hidden);
 }
 
+void prune_checkpoints(const fs::path& folder, int64_t keep_latest) {
+  const std::vector<fs::path> whole = list_checkpoints(folder);
+  if (keep_latest <= 0 || std::ssize(whole) < keep_latest) return;
+  const int64_t oldest = *step_of(whole[whole.size() - static_cast<size_t>(keep_latest)]);
+  for (const fs::path& path : step_folders(folder)) {
+    if (*step_of(path) >= oldest) break;
+    try {
+      remove_step(path);
+    } catch (const fs::filesystem_error&) {
+      // An old checkpoint that cannot be deleted harms nobody.
+    }
+  }
+}
+
 void sync_folder(const fs::path& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   TUTTI_CHECK_ENV(fd >= 0, "cannot open {}: {}", folder.string(), detail::errno_text(errno));

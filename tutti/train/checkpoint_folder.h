@@ -28,6 +28,8 @@ std::vector<IncompleteCheckpoint> incomplete_checkpoints(const std::filesystem::
 std::vector<std::string> remove_unfinished(const std::filesystem::path& folder);
 // The step of a folder named step-<N>; nullopt for any other name.
 std::optional<int64_t> step_of(const std::filesystem::path& path);
+// Deletes all but the `keep_latest` newest checkpoints, incomplete ones before them included, whoever left them; 0 and -1 keep all.
+void prune_checkpoints(const std::filesystem::path& folder, int64_t keep_latest);
 // Deletes a checkpoint. A kill in between leaves no part of it under its name.
 void remove_step(const std::filesystem::path& step_folder);
 

@@ -19,6 +19,8 @@ struct ModelConfig {
 
 struct DataConfig {
   std::vector<std::string> paths;
+  std::string text_field = "text";
+  std::string binary = "refuse";
   double validation_fraction = 0.01;
   std::string tokenizer = "byte";
   std::string changed = "refuse";

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <vector>
 
@@ -30,6 +31,30 @@ std::vector<int> classes_of(const ExpertLoad& load) {
   return classes;
 }
 
+// The numbers of layers at the left of a map of so many units and those of experts below it, as large as text of the page and no denser than can be read.
+struct MapLabels {
+  double font, left, bottom;
+  std::string svg;
+};
+MapLabels labels_of(const StepRecord& record, size_t experts) {
+  constexpr double kPageWidth = 1040, kPageHeight = 480, kPageFont = 11;
+  const size_t layers = record.experts.size();
+  const double width = static_cast<double>(experts * kCell), height = static_cast<double>(layers * kCell);
+  // Two rows and four columns of text stand around the map.
+  const double scale = std::min((kPageWidth - 6 * kPageFont) / width, (kPageHeight - 3 * kPageFont) / height);
+  MapLabels labels{.font = kPageFont / scale, .left = 5 * kPageFont / scale, .bottom = 1.5 * kPageFont / scale, .svg = ""};
+  const auto text = [&](double x, double y, const char* anchor, const std::string& what) {
+    labels.svg += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\">{}</text>", x, y, anchor, what);
+  };
+  const auto stride = [&](double room) { return std::max<size_t>(1, static_cast<size_t>(std::ceil(room * labels.font / kCell))); };
+  const double gap = 0.4 * labels.font;
+  for (size_t row = 0; row < layers; row += stride(1.1)) text(-gap, (static_cast<double>(row) + 0.5) * kCell + 0.35 * labels.font, "end", fmt::format("{}", record.experts[row].layer));
+  for (size_t expert = 0; expert < experts; expert += stride(3)) text((static_cast<double>(expert) + 0.5) * kCell, height + labels.font, "middle", fmt::format("{}", expert));
+  text(-gap, -gap, "end", "layer");
+  text(-gap, height + labels.font, "end", "expert");
+  return labels;
+}
+
 // One path per class: a rectangle for each run of experts of that class in a layer.
 std::string heat_map(const StepRecord& record) {
   std::string paths[kClasses];
@@ -42,7 +67,10 @@ std::string heat_map(const StepRecord& record) {
       paths[classes[begin]] += fmt::format("M{} {}h{}v{}h-{}z", begin * kCell, row * kCell, (end - begin) * kCell, kCell - 1, (end - begin) * kCell);
     }
   }
-  std::string svg = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"loads of experts at step {}\">", experts * kCell, record.experts.size() * kCell, record.step);
+  const MapLabels labels = labels_of(record, experts);
+  std::string svg = fmt::format("<svg viewBox=\"{:.3f} {:.3f} {:.3f} {:.3f}\" role=\"img\" aria-label=\"loads of experts at step {}\"><g class=\"cells\" font-size=\"{:.3f}\">{}</g>", -labels.left,
+                                -1.5 * labels.font, labels.left + static_cast<double>(experts * kCell), 1.5 * labels.font + static_cast<double>(record.experts.size() * kCell) + labels.bottom, record.step,
+                                labels.font, labels.svg);
   for (int c = 0; c < kClasses; ++c) {
     if (!paths[c].empty()) svg += fmt::format("<path class=\"heat{}\" d=\"{}\"/>", c, paths[c]);
   }

@@ -4,21 +4,21 @@
 
 #include <algorithm>
 
+#include "tutti/train/byte_text.h"
+
 namespace tutti::train {
 namespace {
 
-constexpr double kMebibyte = 1 << 20;
-
 struct Share {
   std::string name;
-  double nbytes;
+  int64_t nbytes;
 };
 
 std::vector<Share> shares_of(const MemoryStatistics& statistics) {
   std::vector<Share> shares;
   for (int i = 0; i < kNumMemoryCategories; ++i) {
     const int64_t nbytes = statistics.at_peak_by_category[static_cast<size_t>(i)];
-    if (nbytes > 0) shares.push_back({std::string(name_of(static_cast<MemoryCategory>(i))), static_cast<double>(nbytes)});
+    if (nbytes > 0) shares.push_back({std::string(name_of(static_cast<MemoryCategory>(i))), nbytes});
   }
   std::stable_sort(shares.begin(), shares.end(), [](const Share& a, const Share& b) { return a.nbytes > b.nbytes; });
   return shares;
@@ -29,17 +29,18 @@ std::vector<Share> shares_of(const MemoryStatistics& statistics) {
 std::vector<std::pair<std::string, std::string>> memory_rows(const MemoryStatistics& statistics) {
   const double peak = static_cast<double>(statistics.peak_bytes);
   std::vector<std::pair<std::string, std::string>> rows;
-  for (const Share& s : shares_of(statistics)) rows.emplace_back(s.name, fmt::format("{:.1f} MiB ({:.0f} %)", s.nbytes / kMebibyte, 100 * s.nbytes / peak));
-  rows.emplace_back("peak", fmt::format("{:.1f} MiB", peak / kMebibyte));
+  for (const Share& s : shares_of(statistics)) rows.emplace_back(s.name, fmt::format("{} ({:.0f} %)", byte_text(s.nbytes), 100 * static_cast<double>(s.nbytes) / peak));
+  rows.emplace_back("peak", byte_text(statistics.peak_bytes));
   return rows;
 }
 
 std::string memory_line(const MemoryStatistics& statistics) {
-  std::string line = fmt::format("{:.1f} MiB", static_cast<double>(statistics.peak_bytes) / kMebibyte);
+  const ByteUnit unit = byte_unit(statistics.peak_bytes);
+  std::string line = byte_text(statistics.peak_bytes);
   const char* sign = " =";
   for (const Share& s : shares_of(statistics)) {
-    if (s.nbytes < 0.05 * kMebibyte) break;  // would be written as 0.0
-    line += fmt::format("{} {} {:.1f}", sign, s.name, s.nbytes / kMebibyte);
+    if (in_unit(s.nbytes, unit) == in_unit(0, unit)) break;
+    line += fmt::format("{} {} {}", sign, s.name, in_unit(s.nbytes, unit));
     sign = " +";
   }
   return line;

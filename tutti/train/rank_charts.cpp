@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tutti/train/byte_text.h"
 #include "tutti/train/svg_plot.h"
 
 namespace tutti::train {
@@ -11,10 +12,6 @@ namespace {
 
 constexpr double kChartWidth = 1040, kChartLeft = 118, kChartRight = 16, kChartBar = 15, kChartRow = 40, kChartTop = 6, kChartAxis = 24;
 constexpr size_t kDrawnRanks = 16;
-constexpr double kChartMib = 1 << 20;
-
-double mib_of(int64_t nbytes) { return static_cast<double>(nbytes) / kChartMib; }
-
 // A chart whose rows are ranks and whose x axis begins at 0.
 class RankRows {
  public:
@@ -56,15 +53,16 @@ int64_t all_of(const std::array<int64_t, kNumMemoryCategories>& bytes) {
   return sum;
 }
 
-void stack(RankRows& rows, const std::array<int64_t, kNumMemoryCategories>& bytes, double y, const std::string& what) {
+void stack(RankRows& rows, const std::array<int64_t, kNumMemoryCategories>& bytes, const ByteUnit& unit, double y, const std::string& what) {
   double at = 0;
   for (int c = 0; c < kNumMemoryCategories; ++c) {
     const int64_t mine = bytes[static_cast<size_t>(c)];
     if (mine == 0) continue;
-    rows.bar(at, at + mib_of(mine), y, kChartBar, fmt::format("part{}", c), fmt::format("{}: {} {:.1f} MiB", what, name_of(static_cast<MemoryCategory>(c)), mib_of(mine)));
-    at += mib_of(mine);
+    const double length = static_cast<double>(mine) / unit.nbytes;
+    rows.bar(at, at + length, y, kChartBar, fmt::format("part{}", c), fmt::format("{}: {} {}", what, name_of(static_cast<MemoryCategory>(c)), byte_text(mine)));
+    at += length;
   }
-  rows.text(at, y + kChartBar - 3, fmt::format("{} {:.1f}", what, mib_of(all_of(bytes))));
+  rows.text(at, y + kChartBar - 3, fmt::format("{} {}", what, in_unit(all_of(bytes), unit)));
 }
 
 }  // namespace
@@ -74,12 +72,13 @@ std::string render_rank_memory(std::span<const RankMemoryBars> ranks) {
   const size_t shown = std::min(ranks.size(), kDrawnRanks);
   int64_t most = 0;
   for (const RankMemoryBars& r : ranks.first(shown)) most = std::max({most, all_of(r.planned), all_of(r.measured)});
-  RankRows rows(1.15 * mib_of(most), "MiB");
+  const ByteUnit unit = byte_unit(most);
+  RankRows rows(1.15 * static_cast<double>(most) / unit.nbytes, unit.name);
   std::string legend;
   for (size_t r = 0; r < shown; ++r) {
     rows.label(fmt::format("rank {}", r));
-    stack(rows, ranks[r].planned, rows.top(), "planned");
-    stack(rows, ranks[r].measured, rows.top() + kChartBar + 2, "measured");
+    stack(rows, ranks[r].planned, unit, rows.top(), "planned");
+    stack(rows, ranks[r].measured, unit, rows.top() + kChartBar + 2, "measured");
     rows.next_row();
   }
   for (int c = 0; c < kNumMemoryCategories; ++c) {
@@ -87,8 +86,8 @@ std::string render_rank_memory(std::span<const RankMemoryBars> ranks) {
     if (is_there) legend += legend_item(fmt::format("part{}", c), name_of(static_cast<MemoryCategory>(c)));
   }
   const std::string more = shown < ranks.size() ? fmt::format("; the first {} of {} ranks", shown, ranks.size()) : "";
-  return fmt::format("<h2>Memory of the ranks</h2><figure class=\"ranks\"><figcaption>the highest peak of a step in MiB, as planned before the run and as measured, by category{}</figcaption>{}"
-                     "<p class=\"scale\">{}</p></figure>", more, rows.finish("memory of the ranks"), legend);
+  return fmt::format("<h2>Memory of the ranks</h2><figure class=\"ranks\"><figcaption>the highest peak of a step in {}, as planned before the run and as measured, by category{}</figcaption><div class=\"wide\">{}</div>"
+                     "<p class=\"scale\">{}</p></figure>", unit.name, more, rows.finish("memory of the ranks"), legend);
 }
 
 std::string render_timeline(const StepTimeline& timeline) {
@@ -109,7 +108,8 @@ std::string render_timeline(const StepTimeline& timeline) {
                fmt::format("rank {}: {}, {:.2f} ms from {:.2f} ms on", r, name_of(s.kind), s.end_ms - s.begin_ms, s.begin_ms));
     }
     std::string cells;
-    for (const double t : ms) cells += fmt::format("<td>{:.2f}</td>", t);
+    // A narrow screen shows each row as a list, where the names stand beside the numbers.
+    for (size_t k = 0; k < ms.size(); ++k) cells += fmt::format("<td data-name=\"{}\">{:.2f}</td>", name_of(static_cast<StepSpanKind>(k)), ms[k]);
     facts += fmt::format("<tr><th>rank {}</th>{}</tr>", r, cells);
     rows.next_row();
   }
@@ -120,7 +120,7 @@ std::string render_timeline(const StepTimeline& timeline) {
   }
   const std::string dropped = timeline.dropped > 0 ? fmt::format("; {} short spans are not shown", timeline.dropped) : "";
   return fmt::format("<h2>Timeline of step {}</h2><figure class=\"ranks\"><figcaption>what each rank does, in milliseconds; below, what of it is unshard, waiting for other ranks and "
-                     "for buffers, and exchange between ranks{}</figcaption>{}<p class=\"scale\">{}</p><table><tr><th>ms</th>{}</tr>{}</table></figure>",
+                     "for buffers, and exchange between ranks{}</figcaption><div class=\"wide\">{}</div><p class=\"scale\">{}</p><table class=\"spans\"><tr><th>ms</th>{}</tr>{}</table></figure>",
                      timeline.step, dropped, rows.finish("timeline of a step"), legend, heads, facts);
 }
 

@@ -6,6 +6,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/checkpoint.h"
+#include "tutti/train/config_fields.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/run_tokenizer.h"
 
@@ -93,10 +94,12 @@ std::vector<std::string> prepare_replay(const ReplayPlan& plan, const fs::path& 
   }
   std::vector<std::string> overrides = recorded_settings(plan);
   for (const std::string& flag : {fmt::format("--run.dir={}", folder.string()), fmt::format("--run.name={}", kName), std::string("--checkpoint.keep_latest=-1"),
-                                  std::string("--metrics.tensorboard=false"), std::string("--metrics.report=false"),
-                                  std::string("--parallelism.data_parallel_replicate_degree=-1"), std::string("--parallelism.data_parallel_shard_degree=1"),
-                                  std::string("--parallelism.tensor_parallel_degree=1")})
+                                  std::string("--metrics.tensorboard=false"), std::string("--metrics.report=false")})
     overrides.push_back(flag);
+  // How the run divided its work over its ranks does not change the numbers, and need not be possible on those of the replay.
+  for (const Field& field : config_fields()) {
+    if (field.section == "parallelism") overrides.push_back(fmt::format("--{}={}", field.name(), as_flag(to_toml(default_of(field)))));
+  }
   return overrides;
 }
 

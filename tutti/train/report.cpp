@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tutti/runtime/atomic_file.h"
+#include "tutti/train/byte_text.h"
 #include "tutti/train/config_fields.h"
 #include "tutti/train/expert_plot.h"
 #include "tutti/train/report_style.h"
@@ -74,7 +75,7 @@ std::string tiles(const Report& report) {
   html += tile("Tokens", axis_text(static_cast<double>(last.tokens_seen)),
                fmt::format("{}/s at the median", axis_text(std::round(median_tokens_per_s(report.records)))));
   html += tile("Time in steps", duration_text(std::chrono::seconds(std::llround(seconds))),
-               fmt::format("peak memory {:.2f} GiB", static_cast<double>(last.memory_peak_bytes) / (1 << 30)));
+               "peak memory " + byte_text(last.memory_peak_bytes));
   return fmt::format("<div class=\"tiles\">{}</div>", html);
 }
 
@@ -167,8 +168,9 @@ std::string render_report(const Report& report) {
       "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}{}\n{}\n<div class=\"facts\">{}{}{}{}</div>\n{}</main></body>"
       "</html>\n",
       title, kReportStyle, title, escape_html(report.config.model.name), escape_html(report.config.model.flavor),
-      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.ranks), report.timeline ? render_timeline(*report.timeline) : "", samples(report.samples), facts("Model", report.model),
-      facts("Machine", report.machine), facts("Peak memory of a step, rank 0", report.memory),
+      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.facts.ranks), report.facts.timeline ? render_timeline(*report.facts.timeline) : "",
+      samples(report.facts.samples), facts("Model", report.model),
+      facts("Machine", report.machine), facts("Peak memory of a step, rank 0", report.facts.memory),
       facts("Ranks that were lost", lost_ranks(report.records)), configuration(report.config));
 }
 

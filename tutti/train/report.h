@@ -11,14 +11,9 @@
 
 #include "tutti/train/config.h"
 #include "tutti/train/metrics.h"
-#include "tutti/train/rank_charts.h"
+#include "tutti/train/report_facts.h"
 
 namespace tutti::train {
-
-struct ReportSample {
-  int64_t step = 0;
-  std::string text;  // the prompt and the generated text; bytes that are not UTF-8 are replaced
-};
 
 struct Report {
   std::string title;
@@ -26,12 +21,9 @@ struct Report {
   std::vector<StepRecord> records;
   // Bits per byte of an order-2 byte model on the same held-out text.
   std::optional<double> order2_bits_per_byte = std::nullopt;
-  std::vector<ReportSample> samples;                         // oldest first
   std::vector<std::pair<std::string, std::string>> model;    // "parameters" -> "2,883,584"
   std::vector<std::pair<std::string, std::string>> machine;  // "CPU" -> "..."
-  std::vector<std::pair<std::string, std::string>> memory = {};  // "activations" -> "41.2 MiB (62 %)"
-  std::vector<RankMemoryBars> ranks = {};
-  std::optional<StepTimeline> timeline = std::nullopt;
+  ReportFacts facts = {};
 };
 
 std::string render_report(const Report& report);

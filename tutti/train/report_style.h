@@ -46,6 +46,10 @@ vertical-align:-1px}
 .ranks{margin-top:14px}.ranks figcaption{color:var(--dim);font-size:13px;margin-bottom:8px}.ranks svg .grid{stroke:var(--rule)}.ranks table{margin-top:8px;width:auto}.ranks td{padding:2px 14px 2px 0}
 .part0,.span0{fill:#4f7cc4;background:#4f7cc4}.part1,.span1{fill:#df7a34;background:#df7a34}.part2,.span2{fill:#7a9a3a;background:#7a9a3a}.part3,.span3{fill:#c9a227;background:#c9a227}
 .part4,.span4{fill:#a63a12;background:#a63a12}.part5,.span5{fill:#8d8f99;background:#8d8f99}
+.wide{overflow-x:auto}.cells{fill:var(--dim);stroke:none}
+@media(max-width:640px){header,main{padding:0 12px}th{white-space:normal}.frames{overflow-x:auto}.wide svg,.frames svg{min-width:640px}.facts table,.config section{overflow-x:auto}
+.ranks .spans,.spans tbody,.spans tr,.spans th{display:block;width:100%}.spans tr:first-child{display:none}
+.ranks .spans td{display:flex;justify-content:space-between;padding:2px 0}.spans td::before{content:attr(data-name);color:var(--dim)}}
 .config table{table-layout:fixed}.config th{width:50%}
 .config{columns:2 460px;column-gap:14px;padding-bottom:48px}.config section{break-inside:avoid;padding:12px 16px;
 margin-bottom:14px}

@@ -30,6 +30,7 @@ class RunFolder {
   std::filesystem::path config() const { return path_ / "config.resolved.toml"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path report() const { return path_ / "report.html"; }
+  std::filesystem::path report_facts() const { return path_ / "report.json"; }
   std::filesystem::path sample() const { return path_ / "sample.txt"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoint"; }
   std::filesystem::path traces() const { return path_ / "trace"; }

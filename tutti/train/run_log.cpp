@@ -12,7 +12,14 @@ RunLog::RunLog(const RunFolder& folder, const Config& config, int64_t resumed_st
   report_.config = config;
   report_.records = read_metrics(folder.metrics());
   report_.machine = machine_facts();
-  if (config.metrics.tensorboard) tensorboard_ = std::make_unique<TensorboardWriter>(folder.path() / "tensorboard");
+  if (resumed_step > 0 && config.metrics.report) {
+    try {
+      report_.facts = read_report_facts(folder.report_facts());
+    } catch (const std::exception& error) {  // the run itself does not depend on it
+      warn(fmt::format("report.html will lack what earlier starts measured: {}", error.what()));
+    }
+  }
+  if (config.metrics.tensorboard) tensorboard_ = std::make_unique<TensorboardWriter>(folder.path() / "tensorboard", resumed_step);
 }
 
 void RunLog::step(const StepRecord& record) {
@@ -34,12 +41,16 @@ void RunLog::warn(const std::string& text) {
 }
 
 void RunLog::sample(int64_t step, const std::string& text) {
-  report_.samples.push_back({step, text});
+  std::vector<ReportSample>& samples = report_.facts.samples;
+  std::erase_if(samples, [&](const ReportSample& earlier) { return earlier.step >= step; });  // written before the run was resumed
+  samples.push_back({step, text});
   write_file_atomically(folder_.sample(), text + "\n");
 }
 
 void RunLog::write_report() {
-  if (report_.config.metrics.report) train::write_report(folder_.report(), report_);
+  if (!report_.config.metrics.report) return;
+  write_file_atomically(folder_.report_facts().string(), to_json(report_.facts));
+  train::write_report(folder_.report(), report_);
 }
 
 }  // namespace tutti::train

@@ -17,7 +17,7 @@ namespace tutti::train {
 
 class RunLog {
  public:
-  // Continues the logs in `folder` after `resumed_step`.
+  // Continues the logs in `folder` after `resumed_step`. What this start does not measure, the report shows as earlier starts have measured it.
   RunLog(const RunFolder& folder, const Config& config, int64_t resumed_step, bool quiet);
 
   void step(const StepRecord& record);
@@ -27,11 +27,12 @@ class RunLog {
   void set_order2(double bits_per_byte) { report_.order2_bits_per_byte = bits_per_byte; }
   void set_facts(std::vector<std::pair<std::string, std::string>> model) { report_.model = std::move(model); }
   // The composition of a step's peak memory (memory_report.h).
-  void set_memory(std::vector<std::pair<std::string, std::string>> rows) { report_.memory = std::move(rows); }
-  void set_ranks(std::vector<RankMemoryBars> ranks) { report_.ranks = std::move(ranks); }
-  void set_timeline(StepTimeline timeline) { report_.timeline = std::move(timeline); }
+  void set_memory(std::vector<std::pair<std::string, std::string>> rows) { report_.facts.memory = std::move(rows); }
+  void set_ranks(std::vector<RankMemoryBars> ranks) { report_.facts.ranks = std::move(ranks); }
+  void set_timeline(StepTimeline timeline) { report_.facts.timeline = std::move(timeline); }
+  // Also writes sample.txt.
   void sample(int64_t step, const std::string& text);
-  // Writes report.html and sample.txt.
+  // Writes report.html, and report.json for later starts.
   void write_report();
 
  private:

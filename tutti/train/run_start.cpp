@@ -96,6 +96,8 @@ void check_inputs(const Config& config, RunStart& start, RunData& data) {
   if (text.empty() && !files.empty()) start.notes.push_back(fmt::format("{}; its text gives the same rows", files));
 }
 
+TextSourceOptions text_options_of(const DataConfig& data) { return {.text_field = data.text_field, .reads_binary = data.binary == "read"}; }
+
 }  // namespace
 
 RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGroup* group) {
@@ -121,14 +123,17 @@ RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGr
 
 RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group) {
   RunStart start{.path = fs::path(config.run.dir) / config.run.name, .saved = parse_state_json(state_json, "the memory of the job").train, .is_in_memory = true};
-  on_first_rank(group, [&] { start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name); });
+  on_first_rank(group, [&] {
+    start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name);
+    remove_unfinished(start.folder->checkpoints());  // of the rank that was lost
+  });
   return start;
 }
 
 RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start, comm::ProcessGroup* group) {
   std::unique_ptr<Tokenizer> tokenizer = start.continues() ? open_run_tokenizer(start.path, start.saved.inputs.tokenizer)
-                                                           : open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder);
-  TokenCorpus corpus = open_token_corpus(config.data.paths, *tokenizer, cache_folder);
+                                                           : open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder, text_options_of(config.data));
+  TokenCorpus corpus = open_token_corpus(config.data.paths, *tokenizer, cache_folder, text_options_of(config.data));
   RunInputs inputs{.settings = settings_of(config), .tokenizer = describe(*tokenizer, config.data.tokenizer), .corpus = describe(corpus),
                    .changes = start.saved.inputs.changes};
   std::string settings;
@@ -152,6 +157,7 @@ void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, 
   }
   write_file_atomically(start.folder->config().string(), to_toml(config));
   if (!start.continues()) save_run_tokenizer(start.path, tokenizer);
+  prune_checkpoints(start.folder->checkpoints(), config.checkpoint.keep_latest);  // an earlier start may have been killed before it did
 }
 
 }  // namespace tutti::train

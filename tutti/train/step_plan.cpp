@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/dist/dtensor.h"
+#include "tutti/ops/chunked_loss/bound_error.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/fake.h"
 #include "tutti/ops/sum_to.h"
@@ -449,12 +450,35 @@ double StepPlanner::State::sent_activations(const StepPlan& plan) {
   return rounds * ((tensor > 1 ? shards(0, 1).tensor_bytes : 0) + tokens * row_bytes * (ranks - 1) / ranks);
 }
 
+// The bound with which all parts of the loss fit, where the first of them takes `least` bytes.
+int64_t StepPlanner::least_loss_bytes(Config config, int64_t least, int64_t ranks, DataDegrees degrees, bool is_shared) {
+  for (;;) {
+    config.training.loss_max_bytes = least;
+    try {
+      StepPlanner(config).plan_within_bounds(ranks, degrees, is_shared);
+      return least;
+    } catch (const chunked_loss::BoundError& error) {
+      least = error.least_bytes();
+    }
+  }
+}
+
 StepPlanner::StepPlanner(const Config& config) : config_(config) {}
 StepPlanner::~StepPlanner() = default;
 
 StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, data_degrees(config_.parallelism, ranks), is_shared); }
 
 StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
+  try {
+    return plan_within_bounds(ranks, degrees, is_shared);
+  } catch (const chunked_loss::BoundError& error) {
+    throw UsageError(fmt::format("training.loss_max_bytes = {} is too small for virtual shards of {} tokens of model.flavor '{}'; set it to {} or more, or to 0 to compute the loss from all logits at once",
+                                 config_.training.loss_max_bytes, config_.training.global_batch_tokens / config_.numerics.virtual_shards, config_.model.flavor,
+                                 least_loss_bytes(config_, error.least_bytes(), ranks, degrees, is_shared)));
+  }
+}
+
+StepPlan StepPlanner::plan_within_bounds(int64_t ranks, DataDegrees degrees, bool is_shared) {
   TUTTI_CHECK(degrees.data() * degrees.tensor == ranks, "a plan of {} x {} data ranks of {} for {}", degrees.replicate, degrees.shard, degrees.tensor, ranks);
   parallel::shards_of_rank(config_.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
   if (degrees.shard > 1) copy_keepers(config_.parallelism, degrees.shard, is_shared);

@@ -47,12 +47,15 @@ class StepPlanner {
   ~StepPlanner();
 
   // `is_shared`: the ranks are on one host, on a transport through its memory (shm, threads). UsageError for a model that does not exist, and for
-  // degrees that do not fit the ranks, the virtual shards or, by check_tensor_parallel(), the model.
+  // degrees that do not fit the ranks, the virtual shards or, by check_tensor_parallel(), the model, and, with the least that will do, for a
+  // training.loss_max_bytes that is too small.
   StepPlan plan(int64_t ranks, bool is_shared);
   StepPlan plan(int64_t ranks, DataDegrees degrees, bool is_shared);
 
  private:
   struct State;
+  StepPlan plan_within_bounds(int64_t ranks, DataDegrees degrees, bool is_shared);
+  static int64_t least_loss_bytes(Config config, int64_t least, int64_t ranks, DataDegrees degrees, bool is_shared);
   const Config config_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<State>> states_;  // by tensor- and expert-parallel degree
 };

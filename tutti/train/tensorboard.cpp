@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 
@@ -49,14 +51,34 @@ std::string text_field(uint32_t field, std::string_view text) {
   return bytes.append(text);
 }
 
-// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; }
+// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; SessionLog session_log = 7; }
 // Summary { repeated Value value = 1; }   Value { string tag = 1; float simple_value = 2; }
+// SessionLog { SessionStatus status = 1; }   SessionStatus { START = 1; }
 std::string wall_time_field(double wall_time) {
   return tag(1, kFixed64) + bytes_of(wall_time);
 }
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string step_field(int64_t step) { return tag(2, kVarint) + varint(static_cast<uint64_t>(step)); }
+
+constexpr std::string_view kEventFile = "events.out.tfevents.";
+
+// The seconds in the name of a new file, which is behind the names of all files there, even if two starts fall into one second or the clock was set back.
+int64_t next_seconds(const std::filesystem::path& folder) {
+  auto seconds = static_cast<int64_t>(now_s());
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    int64_t other = 0;
+    if (!name.starts_with(kEventFile)) continue;
+    const auto parsed = std::from_chars(name.data() + kEventFile.size(), name.data() + name.size(), other);
+    // Names have ten digits, so a larger number would not sort behind smaller ones.
+    if (parsed.ec == std::errc() && other < 9'999'999'999) seconds = std::max(seconds, other + 1);
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -76,11 +98,15 @@ std::string encode_scalars(double wall_time, int64_t step, const Scalars& scalar
   for (const auto& [name, value] : scalars) {
     summary += text_field(1, text_field(1, name) + tag(2, kFixed32) + bytes_of(value));
   }
-  return wall_time_field(wall_time) + tag(2, kVarint) + varint(static_cast<uint64_t>(step)) + text_field(5, summary);
+  return wall_time_field(wall_time) + step_field(step) + text_field(5, summary);
 }
 
 std::string encode_file_version(double wall_time) {
   return wall_time_field(wall_time) + text_field(3, "brain.Event:2");
+}
+
+std::string encode_session_start(double wall_time, int64_t step) {
+  return wall_time_field(wall_time) + step_field(step) + text_field(7, tag(1, kVarint) + varint(1));
 }
 
 std::string frame_record(std::string_view payload) {
@@ -105,14 +131,14 @@ Scalars scalars_of(const StepRecord& r) {
   return scalars;
 }
 
-TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
+TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder, int64_t resumed_step) {
   std::error_code ignored;  // the open below says what is wrong
   std::filesystem::create_directories(folder, ignored);
-  path_ =
-      folder / fmt::format("events.out.tfevents.{:010}.{}.{}", static_cast<int64_t>(now_s()), host_name(), getpid());
+  path_ = folder / fmt::format("{}{:010}.{}.{}", kEventFile, next_seconds(folder), host_name(), getpid());
   fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   TUTTI_CHECK_ENV(fd_ >= 0, "cannot create {}: {}", path_.string(), detail::errno_text(errno));
   append(encode_file_version(now_s()));
+  append(encode_session_start(now_s(), resumed_step + 1));
 }
 
 TensorboardWriter::~TensorboardWriter() {

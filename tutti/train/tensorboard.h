@@ -26,6 +26,8 @@ using Scalars = std::vector<std::pair<std::string, float>>;
 // The payload of one event. `wall_time` is in seconds since 1970.
 std::string encode_scalars(double wall_time, int64_t step, const Scalars& scalars);
 std::string encode_file_version(double wall_time);
+// SessionLog START: readers drop what earlier files hold of `step` and later ones.
+std::string encode_session_start(double wall_time, int64_t step);
 // The payload with its framing, as written to the file.
 std::string frame_record(std::string_view payload);
 
@@ -36,8 +38,9 @@ Scalars scalars_of(const StepRecord& record);
 class TensorboardWriter {
  public:
   // Creates a file "events.out.tfevents.<seconds>.<host>.<pid>" in `folder`, which is created if necessary. A resumed run has one
-  // file per start; TensorBoard joins them.
-  explicit TensorboardWriter(const std::filesystem::path& folder);
+  // file per start. TensorBoard joins them in the order of their names, so the seconds are more than those of every file that is there. The
+  // file says that the steps after `resumed_step` begin here, so those that an interrupted start wrote after its checkpoint count once.
+  TensorboardWriter(const std::filesystem::path& folder, int64_t resumed_step);
   ~TensorboardWriter();
   TensorboardWriter(const TensorboardWriter&) = delete;
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;

@@ -22,6 +22,7 @@
 #include "tutti/train/agreement.h"
 #include "tutti/train/background_saver.h"
 #include "tutti/train/batch.h"
+#include "tutti/train/byte_text.h"
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/expert_balance.h"
@@ -369,6 +370,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     log.emplace(*start_.folder, config_, unfinished_ ? state_.step - 1 : state_.step, options.quiet);
     if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
+    if (!goes_on()) log->note(describe(data_.corpus().counts()));
     log->note(beginning());
     for (const LostRank& lost : lost_)
       log->warn(fmt::format("rank {} (pid {} on {}) was lost in step {}: {} rank{} on from step {}; {:.2f} s were lost", lost.rank, lost.pid, lost.host, lost.step, ranks_,
@@ -462,7 +464,7 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     }
     if (memory_.peak_bytes > 0) {
       auto rows = memory_rows(memory_);
-      rows.emplace_back("planned peak", fmt::format("{:.1f} MiB", static_cast<double>(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()) / (1 << 20)));
+      rows.emplace_back("planned peak", byte_text(StepPlanner(config_).plan(ranks_, is_shared).of_ranks[0].peak()));
       log->set_memory(rows);
       log->set_ranks(std::move(ranks));
       log->note("peak memory of a step on rank 0: " + memory_line(memory_));

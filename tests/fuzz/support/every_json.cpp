@@ -16,6 +16,7 @@
 #include "tutti/train/checkpoint.h"
 #include "tutti/train/checkpoint_state.h"
 #include "tutti/train/metrics.h"
+#include "tutti/train/report_facts.h"
 
 namespace tutti::testing {
 namespace {
@@ -139,6 +140,9 @@ const std::vector<JsonReader>& every_json_reader() {
                 read_checkpoint(f);
               }),
       of_file("Metrics", "metrics.jsonl", kMetrics, [](const TemporaryFolder& f) { train::read_metrics(f / "metrics.jsonl"); }, as_line),
+      of_file("ReportFacts", "report.json",
+              train::to_json({.memory = {{"peak", "1 MiB"}}, .ranks = {{}}, .timeline = train::StepTimeline{.step = 2, .ranks = 1, .spans = {{0, train::StepSpanKind::wait, 0.5, 1}}, .dropped = 0}, .samples = {{2, "a lark"}}}),
+              [](const TemporaryFolder& f) { train::read_report_facts(f / "report.json"); }),
       of_file("Trace", "rank-0.json", kTrace,
               [](const TemporaryFolder& f) {
                 const std::string file = f / "rank-0.json";

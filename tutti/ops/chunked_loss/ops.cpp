@@ -2,6 +2,7 @@
 
 #include "tutti/ops/chunked_loss/backward.h"
 #include "tutti/ops/chunked_loss/forward.h"
+#include "tutti/ops/chunked_loss/plan.h"
 #include "tutti/ops/chunked_loss/reference.h"
 #include "tutti/ops/chunked_loss/shared_facets.h"
 #include "tutti/ops/creation.h"
@@ -56,7 +57,7 @@ const OpDef kLoss{.name = "linear_cross_entropy", .num_inputs = kForwardInputs, 
                   .gradient = {.vjp = vjp, .saves_inputs = 0b11111, .saves_outputs = 1u << kRowStatistics, .constant_inputs = 1u << kMix},
                   .check = check_labels,
                   .kernel = kernel_loss,  // matrix products and row recipes in turn on chunks: no single loop nest
-                  .sharding = sharding_of_loss, .recompute = Recompute::costly,
+                  .sharding = sharding_of_loss, .recompute = Recompute::costly, .room = room_within_bound,
                   .cost = [](const OpCall& call) { return cost_of_products(call, 1); },
                   .samples = [] { return samples(SampleOf::loss); }, .tolerance = {.f32 = 3e-5}};
 const OpDef kShardStatistics{.name = "linear_class_statistics", .num_inputs = kForwardInputs, .num_outputs = 3, .infer = infer_shard,
@@ -64,14 +65,14 @@ const OpDef kShardStatistics{.name = "linear_class_statistics", .num_inputs = kF
                              .gradient = {.none = "it is a part of linear cross entropy over ranks, whose gradient is linear_cross_entropy_shard_backward"},
                              .kernel = kernel_shard_statistics,  // as linear_cross_entropy
                              .sharding = [](const OpCall& call) { return sharding_of_inputs(call) + " -> m[a1] r[a1] y[a1] | |"; },
-                             .recompute = Recompute::costly,
+                             .recompute = Recompute::costly, .room = room_within_bound,
                              .cost = [](const OpCall& call) { return cost_of_products(call, 1); },
                              .samples = [] { return samples(SampleOf::shard); }, .tolerance = {.f32 = 3e-5}};
 const OpDef kGradients{.name = "linear_cross_entropy_backward", .num_inputs = kBackwardInputs, .num_outputs = 3, .infer = add_gradient_metas,
                        .reference = reference_gradients,
                        .gradient = {.none = kNoSecondGradient},
                        .kernel = kernel_gradients,  // as linear_cross_entropy
-                       .sharding = sharding_of_gradients,
+                       .sharding = sharding_of_gradients, .room = room_within_bound,
                        .cost = [](const OpCall& call) { return cost_of_products(call, 1 + needs(call, kNeedX) + needs(call, kNeedWeight)); },
                        .samples = [] { return samples(SampleOf::gradients); }, .tolerance = {.f32 = 1e-4}};
 

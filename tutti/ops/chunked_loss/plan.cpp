@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tutti/codegen/contraction_tree.h"
+#include "tutti/ops/chunked_loss/bound_error.h"
 #include "tutti/ops/chunked_loss/steps.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/sum_to.h"
@@ -66,9 +67,10 @@ class Planner {
 
   bool fits(const Choice& c) const { return c.nbytes <= attrs_.max_bytes; }
   void require(const Choice& c, const char* what) const {
-    TUTTI_CHECK(fits(c), "linear_cross_entropy: max_bytes = {} is too small for {} rows, {} features and {} classes: {} needs {} bytes "
-                "for its smallest chunks, {} rows by {} classes; raise max_bytes to at least that",
-                attrs_.max_bytes, rows_of(call_), features_of(call_), classes_of(call_), what, c.nbytes, c.chunk.rows, c.chunk.classes);
+    if (fits(c)) return;
+    throw BoundError(fmt::format("linear_cross_entropy: max_bytes = {} is too small for {} rows, {} features and {} classes: {} needs {} bytes "
+                                 "for its smallest chunks, {} rows by {} classes; raise max_bytes to at least that",
+                                 attrs_.max_bytes, rows_of(call_), features_of(call_), classes_of(call_), what, c.nbytes, c.chunk.rows, c.chunk.classes), c.nbytes);
   }
   ChunkPlan plan(const Choice& c, int64_t row_leaf) const {
     return {tree_parts(rows_of(call_), c.row_levels, row_leaf),
@@ -152,6 +154,12 @@ ChunkPlan plan_in_forward(const OpCall& call) {
   }, false);
   planner.require(choice, "a forward with gradients");
   return planner.plan(choice, row_leaf);
+}
+
+int64_t room_within_bound(const OpCall& call, int64_t) {
+  if (attrs_of(call).needs != 0) plan_gradients(call);
+  if (call.inputs.size() == kForwardInputs) plan_statistics(call);
+  return 0;
 }
 
 }  // namespace tutti::chunked_loss

@@ -1,0 +1,19 @@
+#include "tutti/io/text_window.h"
+
+namespace tutti::io {
+
+TextWindow::TextWindow(const std::string& file, bool is_named_gzip) : mapped_(file) {
+  if (is_named_gzip || is_gzip(mapped_.bytes())) reader_.emplace(mapped_.bytes(), file);
+}
+
+bool TextWindow::grow() {
+  if (!reader_) return false;  // all of it is mapped
+  // Moves what is there to the front when it is the smaller part, so that each byte is moved once on average.
+  if (begin_ > expanded_.size() / 2) {
+    expanded_.erase(0, begin_);
+    begin_ = 0;
+  }
+  return reader_->read(expanded_);
+}
+
+}  // namespace tutti::io

@@ -1,0 +1,38 @@
+// The contents of a text file from a moving position on. Compressed files are expanded as they are read, so that what is in memory does not depend on their size.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tutti/io/gzip.h"
+#include "tutti/io/mapped_file.h"
+
+namespace tutti::io {
+
+// Belongs to one thread.
+class TextWindow {
+ public:
+  // Gzip is detected from the contents, and expected where `is_named_gzip`. Errors of MappedFile and GzipReader.
+  TextWindow(const std::string& file, bool is_named_gzip);
+
+  // What is there, from the position on; valid until the next call of another function.
+  std::string_view text() const { return reader_ ? std::string_view(expanded_).substr(begin_) : mapped_.text().substr(begin_); }
+  // Makes text() longer. Returns false when it reaches to the end of the file.
+  bool grow();
+  // Makes text() at least `nbytes` long, or as long as the file allows.
+  void grow_to(size_t nbytes) {
+    while (text().size() < nbytes && grow()) {
+    }
+  }
+  // Moves the position.
+  void drop(size_t nbytes) { begin_ += nbytes; }
+
+ private:
+  const MappedFile mapped_;
+  std::optional<GzipReader> reader_;
+  std::string expanded_;
+  size_t begin_ = 0;
+};
+
+}  // namespace tutti::io
