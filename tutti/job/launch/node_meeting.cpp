@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSlice = std::chrono::milliseconds(200);  // so often signals are looked at
-constexpr auto kCallTimeout = std::chrono::seconds(5);
+constexpr auto kCallTimeout = std::chrono::seconds(3);
 constexpr auto kGoodbye = std::chrono::seconds(3);
 
 std::string nnodes(const NodeOptions& nodes) {
