@@ -32,7 +32,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 LAYOUTS = {
     "FSDP": "--model.flavor=tiny --parallelism.data_parallel_shard_degree=4",
     "HSDP": "--model.flavor=tiny --parallelism.data_parallel_shard_degree=2",
-    "EP": "--model.flavor=tiny_moe --optimizer.lr=1e-2 --numerics.token_grain=16 --parallelism.data_parallel_shard_degree=4 "
+    "EP": "--model.flavor=tiny_moe-ep8 --optimizer.lr=1e-2 --numerics.token_grain=16 --parallelism.data_parallel_shard_degree=4 "
           "--parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round",
 }
 TRAIN = ("--data {data} --quiet --data.tokenizer=byte --training.steps={steps} --training.global_batch_tokens=512 --data.sequence_length=32 "
@@ -286,7 +286,7 @@ def try_event(runs, layout, transport, event):
         runs.hosts.kill(host)
         nodes[host].wait()
     if not event.startswith("stopped"):
-        runs.alone(name, "--model.flavor=tiny" if layout != "EP" else LAYOUTS[layout].split(" --parallelism")[0], ranks=2)
+        runs.alone(name, LAYOUTS[layout].split(" --parallelism")[0], ranks=2)
     has_bits = runs.bits(name) is not None and runs.bits(name) == runs.bits(f"one-{layout}")
     return named, expected, line, over if ended else None, done, has_bits
 

@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "tutti/core/error.h"
+#include "tutti/job/launch/printable.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
 
@@ -36,10 +37,10 @@ NewsItem decode(const std::string& text, const std::string& key) {
                 .number = number("number", INT_MAX), .interrupted = top.at("interrupted").boolean(), .failure = {}};
   if (item.kind == NewsItem::Kind::failure) {
     item.failure = {.kind = static_cast<LaunchFailure::Kind>(number("cause", static_cast<int>(LaunchFailure::Kind::lost))), .status = number("status", INT_MAX),
-                    .text = top.at("text").string(), .last_lines = {}};
-    for (const auto& [none, line] : top.at("lines")) item.failure.last_lines.push_back(line.string());
+                    .text = printable(top.at("text").string()), .last_lines = {}};
+    for (const auto& [none, line] : top.at("lines")) item.failure.last_lines.push_back(printable(line.string()));
   }
-  if (item.kind == NewsItem::Kind::notice) item.notice = top.at("notice").string();
+  if (item.kind == NewsItem::Kind::notice) item.notice = printable(top.at("notice").string());
   return item;
 }
 
