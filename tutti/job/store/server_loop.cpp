@@ -20,7 +20,7 @@ constexpr uint64_t kFirstClient = 2;
 
 // Clients that have not proved the key yet: enough for all ranks of a job that come at once. Of more, the oldest leaves: a client
 // that knows the key proves it within a few round trips, and tries again if it was too slow.
-constexpr size_t kMostGreeting = 512;
+constexpr size_t kMostGreeting = 4096;
 // Descriptors that the process keeps for pipes of ranks, files and the like.
 constexpr int kReservedDescriptors = 64;
 
