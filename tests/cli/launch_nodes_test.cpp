@@ -132,7 +132,7 @@ TEST(LaunchNodes, AKilledLauncherOfAnotherNodeIsNamedOnTheRest) {
   EXPECT_EQ(nodes.wait(1), 137);
   for (const int node : {0, 2}) {
     EXPECT_EQ(nodes.wait(node), 1);
-    EXPECT_TRUE(says(nodes.err(node), "node 1 (") && says(nodes.err(node), ") has not given a sign of life for 10 s\n")) << nodes.err(node);
+    EXPECT_TRUE(says(nodes.err(node), "node 1 (") && says(nodes.err(node), ") has not given a sign of life for 8 s\n")) << nodes.err(node);
   }
 }
 

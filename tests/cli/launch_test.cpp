@@ -46,6 +46,21 @@ TEST(Launch, SaysRankAndPidAndPrefixesEveryLine) {
   }
 }
 
+// Also where a shell stands between, and as often as it happens.
+TEST(Launch, ARankThatIsStoppedIsNamedAndMayGoOn) {
+  for (const char* program : {"sh -c 'test $RANK = 0 || kill -STOP $$; echo over'", "sh -c 'test $RANK = 0 || sh -c \"kill -STOP \\$\\$\"; echo over'"}) {
+    Workplace work;
+    const int launcher = work.start(std::string("launch -n 2 -- ") + program);
+    ASSERT_TRUE(wait_for_text(work, "err.txt", " there lets it go on\n")) << work.read("err.txt");
+    const std::string text = work.read("err.txt");
+    EXPECT_TRUE(says(text, "tutti: rank 1 (pid ") && says(text, ") has been stopped for ") && says(text, ", and the other ranks wait for it; 'kill -CONT ")) << text;
+    EXPECT_FALSE(says(text, "tutti: rank 0 (pid ")) << text;
+    kill(std::atoi(text.c_str() + text.find("kill -CONT ") + 11), SIGCONT);
+    EXPECT_EQ(Workplace::wait(launcher), 0) << work.read("err.txt");
+    EXPECT_TRUE(says(work.read("out.txt"), "[rank 1] over\n")) << work.read("out.txt");
+  }
+}
+
 TEST(Launch, ArgumentsOfTheProgramAreItsOwn) {
   Workplace work;
   EXPECT_EQ(work.tutti("launch -n 1 -- sh -c 'echo x \"$@\"' x -n 5 --tee -- --foo").out, "[rank 0] x -n 5 --tee -- --foo\n");

@@ -14,6 +14,7 @@
 #include "tests/job/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launched.h"
+#include "tutti/job/launch/printable.h"
 
 namespace tutti::comm {
 namespace {
@@ -35,6 +36,13 @@ Outcome launch_and_capture(const LaunchOptions& options) {
   ::testing::internal::CaptureStderr();
   const int status = launch_local(options);
   return {status, ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(ForeignText, ControlsNoTerminal) {
+  EXPECT_EQ(printable("host7\x1b[2J\x07\r\n\x7f"), "host7\\x1b[2J\\x07\\x0d\\x0a\\x7f");
+  EXPECT_EQ(printable("a\tb \xc3\xa4 \xe2\x82\xac"), "a\tb \xc3\xa4 \xe2\x82\xac");
+  EXPECT_EQ(printable("\xc2\x9b" "2J \xc2\xa0"), "\\xc2\\x9b" "2J \xc2\xa0");
+  EXPECT_EQ(printable(""), "");
 }
 
 TEST(Launcher, ReturnsZeroWhenAllRanksSucceed) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "tutti/job/store/key_proof.h"
+#include "tutti/job/store/peer_uid.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/tcp_store.h"
 #include "tutti/job/store/tcp_store_server.h"
@@ -275,6 +277,80 @@ TEST(TcpStoreServer, AnOversizedAnnouncementIsRefusedBeforeItIsStored) {
     answer.append(bytes, static_cast<size_t>(count));
   }
   EXPECT_TRUE(contains(answer, "announced a request of 2147483647 bytes")) << answer;
+}
+
+// The greeting and a change in one go, so that the client need not be there when they are read.
+std::string changes_in_one_go() {
+  const Nonce nonce = make_nonce();
+  return WireWriter(WireOp::kHello).put_bytes({nonce.data(), nonce.size()}).put_u8(0).finish() + WireWriter(WireOp::kSet).put_bytes("forged").put_bytes("v").finish();
+}
+
+TEST(TcpStoreServer, ServesItsOwnUserOnlyWithoutAKey) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    for (const bool stays : {true, false}) {
+      TcpStoreServer server({.bind_address = address, .job_key = ""});
+      const std::string frames = changes_in_one_go();
+      std::string error;
+      const pid_t child = fork();
+      if (child == 0) {
+        if (setuid(65534) != 0) _exit(2);
+        const UniqueFd client = try_connect(address, server.port(), StoreDeadline(seconds(20)), error);
+        if (send(client.get(), frames.data(), frames.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(frames.size())) _exit(3);
+        char byte;
+        while (stays && recv(client.get(), &byte, 1, 0) > 0) {
+        }
+        pollfd waited{.fd = client.get(), .events = POLLIN, .revents = 0};
+        if (stays) poll(&waited, 1, 20'000);
+        _exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_EQ(status, 0) << address;
+      ASSERT_TRUE(becomes_true([&] { return server.num_refused() == 1; }));
+      if (stays) {
+        EXPECT_TRUE(contains(server.last_refusal(), "without a job key the store serves its own user only, 0, and the client belongs to user 65534; with a key in TUTTI_JOB_KEY")) << server.last_refusal();
+      }
+      TcpStore store({.host = address, .port = server.port(), .job_key = ""});
+      EXPECT_EQ(store.num_keys(), 0) << address << (stays ? "" : ", and the client had left");
+    }
+  }
+}
+
+TEST(TcpStoreServer, OwnersAreReadFromTheTableOfSockets) {
+  constexpr const char* kTable =
+      "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+      "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1\n"
+      "   1: 0100007F:9C40 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 4712 1\n"
+      "   2: 0100007F:9C41 0100007F:1F90 04 00000000:00000000 00:00000000 00000000     0        0 0 1\n"
+      "   3: 0100007F:9C42";
+  EXPECT_EQ(uid_in_socket_table(kTable, "0100007F:9C40", "0100007F:1F90"), uid_t{1000});
+  EXPECT_EQ(uid_in_socket_table(kTable, "0100007F:1F90", "0100007F:9C40"), std::nullopt);
+  EXPECT_EQ(uid_in_socket_table(kTable, "0100007F:9C41", "0100007F:1F90"), std::nullopt);  // nobody has it any more
+  EXPECT_EQ(uid_in_socket_table(kTable, "0100007F:9C42", ""), std::nullopt);
+}
+
+// Strangers who greet and prove nothing take neither the descriptors of the process nor the turn of those who know the key.
+TEST(TcpStoreServer, StrangersHoldABoundedNumberOfConnections) {
+  TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = kKey});
+  constexpr int kStrangers = 5000;
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_GT(limit.rlim_cur, 3u * kStrangers) << "both ends of the connections are here";
+  TcpStore first({.port = server.port(), .job_key = kKey});
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < kStrangers; ++i) {
+    strangers.push_back(connect_raw(server.port()));
+    ASSERT_TRUE(strangers.back()) << i;
+  }
+  ASSERT_TRUE(becomes_true([&] { return server.num_refused() >= kStrangers - 4096; }));
+  EXPECT_LE(server.num_clients(), 4097);
+  EXPECT_TRUE(contains(server.last_refusal(), "it was the slowest of 4097 that greeted at once")) << server.last_refusal();
+  TcpStore second({.port = server.port(), .job_key = kKey});
+  first.set("k", "v");
+  EXPECT_EQ(second.get("k"), "v");
 }
 
 TEST(TcpStoreServer, AClientThatReadsNoRepliesHoldsUpNobody) {

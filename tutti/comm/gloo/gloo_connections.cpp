@@ -5,10 +5,13 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/message/wire.h"
+#include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
@@ -30,7 +33,7 @@ GlooConnections::Box::~Box() = default;
 GlooConnections::Box::Box(Box&&) noexcept = default;
 GlooConnections::Box& GlooConnections::Box::operator=(Box&&) noexcept = default;
 
-GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids)
+GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids, std::vector<PairSocket> sockets)
     : context_(std::move(context)),
       rank_(context_->rank),
       size_(context_->size),
@@ -40,6 +43,8 @@ GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> conte
   const BrokenPipeHeld held;  // also in the threads, which answer to those that leave
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
+    peer(p).socket = std::move(sockets[static_cast<size_t>(p)]);
+    if (peer(p).socket.is_open()) end_when_host_is_silent(peer(p).socket.fd);
     for (int i = 0; i < kPosted; ++i) post(p);
     peer(p).thread = std::thread([this, p] { listen(p); });
   }
@@ -145,6 +150,7 @@ void GlooConnections::wait(std::chrono::microseconds limit) {
 std::string GlooConnections::lost(int rank) {
   {
     const std::lock_guard lock(mutex_);
+    if (has_silent_host(rank)) return fmt::format("its host has not answered for {} s", kSilenceOfAHost.count());
     if (!peer(rank).lost) return "";
   }
   return liveness_.is_dead(rank) ? "its process is gone" : "its connection was closed";
@@ -180,8 +186,8 @@ void GlooConnections::listen(int p) {
     if (buffer == nullptr) return lose(p);
     try {
       if (!buffer->waitRecv(nullptr, kForever)) return;
-    } catch (const std::exception&) {
-      return lose(p);
+    } catch (const std::exception& error) {
+      return lose(p, std::string_view(error.what()).find(detail::errno_text(ETIMEDOUT)) != std::string_view::npos);
     }
     const bool says_bye = hand_on(p);
     post(p);
@@ -221,9 +227,17 @@ bool GlooConnections::hand_on(int p) {
   return false;
 }
 
-void GlooConnections::lose(int p) {
+// Whoever has mutex_.
+bool GlooConnections::has_silent_host(int p) {
+  Peer& of = peer(p);
+  of.is_silent = of.is_silent || (!of.lost && of.socket.is_open() && of.silence.is_silent(of.socket.fd));
+  return of.is_silent;
+}
+
+void GlooConnections::lose(int p, bool is_silent) {
   const std::lock_guard lock(mutex_);
   peer(p).lost = true;
+  peer(p).is_silent |= is_silent;
   ++losses_;
   news_.notify_all();
 }

@@ -12,8 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "tutti/comm/gloo/pair_sockets.h"
 #include "tutti/comm/message/message_engine.h"
 #include "tutti/job/host/liveness.h"
+#include "tutti/job/host/silent_host.h"
 
 namespace gloo::transport {
 class Context;
@@ -26,7 +28,7 @@ namespace tutti::comm {
 // called by any thread, the others by one at a time.
 class GlooConnections {
  public:
-  GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids);
+  GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids, std::vector<PairSocket> sockets);
   // Closes all connections; data that has not been received by then is lost.
   ~GlooConnections();
   GlooConnections(const GlooConnections&) = delete;
@@ -70,6 +72,9 @@ class GlooConnections {
     int64_t freed = 0;         // sends that it has
     int64_t got = 0;
     bool lost = false;
+    PairSocket socket;
+    SilenceWatch silence;
+    bool is_silent = false;  // its host
     bool has_left = false;   // said kBye
     bool has_heard = false;  // said kByeHeard
 
@@ -82,7 +87,8 @@ class GlooConnections {
   void post(int p);
   void listen(int p);
   bool hand_on(int p);
-  void lose(int p);
+  void lose(int p, bool is_silent = false);
+  bool has_silent_host(int p);
 
   std::shared_ptr<gloo::transport::Context> context_;
   const int rank_;

@@ -67,9 +67,9 @@ class GlooEngine final : public MessageEngine {
 
 }  // namespace
 
-std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids) {
+std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids, std::vector<PairSocket> sockets) {
   Parked::get().sweep();
-  return std::make_unique<GlooEngine>(std::make_unique<GlooConnections>(std::move(context), std::move(pids)));
+  return std::make_unique<GlooEngine>(std::make_unique<GlooConnections>(std::move(context), std::move(pids), std::move(sockets)));
 }
 
 }  // namespace tutti::comm

@@ -60,14 +60,15 @@ class Making {
  public:
   explicit Making(const GroupSeat& seat) : seat_(seat), watch_(*seat.store, seat.name, seat.pids, seat.shown_ranks, seat.far), alarm_(seat.key + "/gloo/alarm") {}
 
-  std::shared_ptr<Context> connect() {
+  // `sockets`: those of its connections, by rank.
+  std::shared_ptr<Context> connect(std::vector<PairSocket>& sockets) {
     std::shared_ptr<Context> context;
     try {
       watch_.guard([&] {
         const char* wanted = std::getenv("GLOO_SOCKET_IFNAME");
         const InterfaceChoice chosen = choose_interface(wanted ? wanted : "");
         context = listen(chosen);
-        connect_all(*context, chosen, meet("addresses", pack(own_addresses(*context))));
+        connect_all(*context, chosen, meet("addresses", pack(own_addresses(*context))), sockets);
         // Who gives up closes its connections. Before all have theirs, nobody could tell that from a death.
         meet("connected", "");
       });
@@ -136,7 +137,7 @@ class Making {
     return addresses;
   }
 
-  void connect_all(Context& context, const InterfaceChoice& chosen, const std::vector<std::string>& packed) {
+  void connect_all(Context& context, const InterfaceChoice& chosen, const std::vector<std::string>& packed, std::vector<PairSocket>& sockets) {
     std::vector<Bytes> addresses(packed.size());
     for (size_t p = 0; p < packed.size(); ++p) {
       if (static_cast<int>(p) == seat_.rank) continue;
@@ -151,7 +152,10 @@ class Making {
     while (true) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(seat_.deadline - Clock::now());
       try {
-        if (connector.wait_for(std::clamp(left, std::chrono::milliseconds(0), kLookAround))) return;
+        if (connector.wait_for(std::clamp(left, std::chrono::milliseconds(0), kLookAround))) {
+          sockets = find_pair_sockets(context, addresses);
+          return;
+        }
       } catch (const EnvironmentError& error) {
         const int p = connector.peer();
         throw PeerError(fmt::format("{} is gone or out of reach while the group '{}' was made: {} failed: {}. Peers must be able to reach this "
@@ -179,7 +183,9 @@ class Making {
 std::unique_ptr<Transport> make_gloo_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.store != nullptr, "group '{}': gloo needs a store in which the ranks find each other's addresses", seat.name);
   const BrokenPipeHeld held;  // also in the thread of gloo, which is started here
-  auto engine = make_gloo_engine(Making(seat).connect(), seat.pids);
+  std::vector<PairSocket> sockets;
+  auto context = Making(seat).connect(sockets);
+  auto engine = make_gloo_engine(std::move(context), seat.pids, std::move(sockets));
   return std::make_unique<MessageTransport>(std::move(engine), seat.name, seat.identities);
 }
 

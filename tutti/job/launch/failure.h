@@ -17,12 +17,15 @@ struct LaunchFailure {
   int status = 1;                       // what the launcher exits with
   std::string text;                     // "rank 1 (pid 4711) was killed by SIGKILL"
   std::vector<std::string> last_lines;  // that the rank wrote to stderr
+  bool is_printed = false;
 };
 
 // The first failure of the kind that is nearest to the cause; nullptr when there are none.
-const LaunchFailure* cause_of(const std::vector<LaunchFailure>& failures);
+LaunchFailure* cause_of(std::vector<LaunchFailure>& failures);
 
-// On stderr: the text, and the last lines beneath it.
-void print_failure(const LaunchFailure& failure);
+// On stderr, once: the text, and the last lines beneath it.
+void print_failure(LaunchFailure& failure);
+// On stderr: what the user is to know, while the ranks go on.
+void print_notice(const std::string& text);
 
 }  // namespace tutti::comm

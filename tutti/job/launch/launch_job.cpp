@@ -45,13 +45,13 @@ class Launch {
     TUTTI_CHECK(!options_.survive_rank_loss || !meeting_, "ranks that outlive one of them are on one host; leave out the other nodes, or --survive-rank-loss: then "
                 "--max-restarts starts all ranks again, which go on from their last checkpoint");
     for (int restart = 0;; ++restart) {
-      const std::optional<Outcome> outcome = meeting_ ? run_with_others(restart, nodes) : run_alone(restart);
+      std::optional<Outcome> outcome = meeting_ ? run_with_others(restart, nodes) : run_alone(restart);
       if (!outcome) return kInterruptedStatus;
-      const LaunchFailure* cause = cause_of(outcome->failures);
+      LaunchFailure* cause = cause_of(outcome->failures);
       if (cause) print_failure(*cause);
       const bool enough_nodes = nodes - outcome->lost >= options_.nodes.min_nodes && !outcome->cut_off;
       if (!cause || outcome->signals > 0 || restart + outcome->replacements >= options_.max_restarts || !enough_nodes) {
-        if (meeting_) meeting_->leave(nodes - outcome->lost - 1);
+        if (meeting_ && !outcome->cut_off) meeting_->leave(nodes - outcome->lost - 1);
         return cause ? cause->status : outcome->interrupted ? kInterruptedStatus : 0;
       }
       nodes -= outcome->lost;
@@ -75,6 +75,7 @@ class Launch {
         team.pass_on(*number);
       }
       for (LaunchFailure& failure : team.look()) outcome.failures.push_back(std::move(failure));
+      for (const std::string& notice : team.look_for_stopped()) print_notice(notice);
     }
     outcome.interrupted = team.was_interrupted();
     outcome.replacements = team.replacements();
@@ -118,16 +119,21 @@ class Launch {
         if (item.kind == NewsItem::Kind::failure) {
           outcome.lost += item.failure.kind == LaunchFailure::Kind::lost;
           outcome.failures.push_back(std::move(item.failure));
+          // Ranks that wait for that node end late, and have nothing to say that is nearer to the cause.
+          if (outcome.failures.back().kind == LaunchFailure::Kind::lost) print_failure(outcome.failures.back());
           if (team) team->begin_the_end();
         } else if (item.kind == NewsItem::Kind::ended) {
           ended[static_cast<size_t>(item.node)] = true;
           outcome.interrupted |= item.interrupted;
+        } else if (item.kind == NewsItem::Kind::notice) {
+          print_notice(item.notice);
         } else if (item.node != me) {
           outcome.signals += asks_for_the_end(item.number);
           if (team) team->pass_on(item.number);
         }
       }
       if (team) {
+        for (std::string& notice : team->look_for_stopped()) news.append({.kind = NewsItem::Kind::notice, .node = me, .notice = std::move(notice)});
         for (LaunchFailure& failure : team->look()) news.append({.kind = NewsItem::Kind::failure, .node = me, .failure = std::move(failure)});
       }
       outcome.cut_off = news.is_cut_off();

@@ -27,7 +27,7 @@ struct NodeOptions {
   int port = 0;           // 0: chosen by the system, for a single node only
   std::chrono::milliseconds quiet = std::chrono::seconds(3);        // start if min_nodes are there and no more join for this long
   std::chrono::milliseconds join = std::chrono::seconds(300);       // maximum time for min_nodes to join
-  std::chrono::milliseconds lost_after = std::chrono::seconds(10);  // a silent node counts as lost after this time
+  std::chrono::milliseconds lost_after = std::chrono::seconds(8);  // a silent node counts as lost after this time
 };
 
 struct LaunchOptions {

@@ -10,6 +10,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/job/deadline.h"
+#include "tutti/job/launch/printable.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/tcp_store.h"
 #include "tutti/runtime/host.h"
@@ -21,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSlice = std::chrono::milliseconds(200);  // so often signals are looked at
-constexpr auto kCallTimeout = std::chrono::seconds(5);
+constexpr auto kCallTimeout = std::chrono::seconds(3);
 constexpr auto kGoodbye = std::chrono::seconds(3);
 
 std::string nnodes(const NodeOptions& nodes) {
@@ -44,7 +45,7 @@ struct NodeRecord {
 
 NodeRecord record_of(const JsonValue& value) {
   const auto count = [&](const char* key) { return static_cast<int>(value.at(key).whole(0, INT_MAX)); };
-  return {.node = {.rank = count("node"), .local_ranks = count("local"), .host = value.at("host").string(), .pid = count("pid")},
+  return {.node = {.rank = count("node"), .local_ranks = count("local"), .host = printable(value.at("host").string()), .pid = count("pid")},
           .nnodes = value.at("nnodes").string(), .run_id = value.at("run-id").string(), .max_restarts = value.at("max-restarts").whole()};
 }
 
@@ -135,8 +136,8 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
   }
   const JsonDocument document = read_value(*text, plan_key(restart));
   const JsonValue told = document.top();
-  if (const auto wrong = told.find("wrong")) throw UsageError(wrong->string());
-  if (const auto missing = told.find("missing")) throw EnvironmentError(missing->string());
+  if (const auto wrong = told.find("wrong")) throw UsageError(printable(wrong->string()));
+  if (const auto missing = told.find("missing")) throw EnvironmentError(printable(missing->string()));
   plan.nodes.clear();
   bool am_there = false;
   int ranks = 0;

@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "tutti/core/error.h"
+#include "tutti/job/launch/printable.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
 
@@ -24,6 +25,7 @@ std::string encode(const NewsItem& item) {
     for (const std::string& line : failure.last_lines) json.value(line);
     json.end();
   }
+  if (item.kind == NewsItem::Kind::notice) json.member("notice", item.notice);
   return json.end().take();
 }
 
@@ -31,13 +33,14 @@ NewsItem decode(const std::string& text, const std::string& key) {
   const JsonDocument document(text, {.name = fmt::format("store key '{}'", key)}, {.depth = 8, .nbytes = size_t{16} << 20});
   const JsonValue top = document.top();
   const auto number = [&](const char* name, int most) { return static_cast<int>(top.at(name).whole(0, most)); };
-  NewsItem item{.kind = static_cast<NewsItem::Kind>(number("kind", static_cast<int>(NewsItem::Kind::ended))), .node = number("node", INT_MAX),
+  NewsItem item{.kind = static_cast<NewsItem::Kind>(number("kind", static_cast<int>(NewsItem::Kind::notice))), .node = number("node", INT_MAX),
                 .number = number("number", INT_MAX), .interrupted = top.at("interrupted").boolean(), .failure = {}};
   if (item.kind == NewsItem::Kind::failure) {
     item.failure = {.kind = static_cast<LaunchFailure::Kind>(number("cause", static_cast<int>(LaunchFailure::Kind::lost))), .status = number("status", INT_MAX),
-                    .text = top.at("text").string(), .last_lines = {}};
-    for (const auto& [none, line] : top.at("lines")) item.failure.last_lines.push_back(line.string());
+                    .text = printable(top.at("text").string()), .last_lines = {}};
+    for (const auto& [none, line] : top.at("lines")) item.failure.last_lines.push_back(printable(line.string()));
   }
+  if (item.kind == NewsItem::Kind::notice) item.notice = printable(top.at("notice").string());
   return item;
 }
 

@@ -49,7 +49,7 @@ std::string make_log_folder(const LaunchOptions& options, int restart) {
 
 RankTeam::RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, std::shared_ptr<JobFile> job,
                    int restarts_left)
-    : options_(options), first_(first), where_(where), mask_(mask), log_folder_(make_log_folder(options, first.restart)), job_(std::move(job)), restarts_left_(restarts_left) {
+    : options_(options), first_(first), where_(where), mask_(mask), log_folder_(make_log_folder(options, first.restart)), job_(std::move(job)), restarts_left_(restarts_left), stopped_(where) {
   for (int local = 0; local < options.ranks; ++local) start(local, first.restart);
   if (!job_) return;
   for (const RankProcess& process : processes_) ready_.push_back(process.pid());
@@ -163,9 +163,16 @@ std::optional<RankTeam::Clock::time_point> RankTeam::next_act() const {
   const bool begins = job_ && std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& p) {
     return p.is_running() && std::find(ready_.begin(), ready_.end(), p.pid()) == ready_.end();
   });
-  if (!begins) return act_at_;
-  const Clock::time_point soon = Clock::now() + kLookForReady;
+  const Clock::time_point soon = begins ? Clock::now() + kLookForReady : stopped_.next_look();
   return act_at_ ? std::min(*act_at_, soon) : soon;
+}
+
+std::vector<std::string> RankTeam::look_for_stopped() {
+  std::vector<StoppedRanks::Rank> running;
+  for (const RankProcess& process : processes_) {
+    if (process.is_running()) running.push_back({.rank = process.rank(), .pid = process.pid()});
+  }
+  return stopped_.look(running);
 }
 
 void RankTeam::judge(const RankProcess& process, std::vector<LaunchFailure>& failures) {

@@ -14,6 +14,7 @@
 #include "tutti/job/launch/launched.h"
 #include "tutti/job/launch/launcher.h"
 #include "tutti/job/launch/rank_process.h"
+#include "tutti/job/launch/stopped_ranks.h"
 
 namespace tutti::comm {
 
@@ -40,6 +41,8 @@ class RankTeam {
 
   // Forwards output, collects ranks that have ended, and takes due steps to end the others. Returns new failures.
   std::vector<LaunchFailure> look();
+  // Which ranks have been stopped, or go on again, since the last call.
+  std::vector<std::string> look_for_stopped();
   // Passes a signal on; the third one that asks the job to end kills the ranks.
   void pass_on(int number);
   // A rank elsewhere has failed: the ranks have a moment to notice, then get SIGTERM, then SIGKILL.
@@ -64,6 +67,7 @@ class RankTeam {
   std::vector<int> lost_;     // ranks of this node, since the last team was said
   bool has_finished_ = false, has_left_ = false;  // a rank has ended well; since the last team was said
   std::vector<pid_t> ready_;  // processes that are or were in a team; the others are replacements that begin
+  StoppedRanks stopped_;
   int end_signals_ = 0;
   bool was_interrupted_ = false;
   enum class Ending { none, noticing, terminating, killing } ending_ = Ending::none;

@@ -9,12 +9,26 @@
 #include <array>
 #include <cerrno>
 
+#include "tutti/job/store/peer_uid.h"
+
 namespace tutti::comm {
 namespace {
 
 constexpr uint64_t kListener = 0;
 constexpr uint64_t kWake = 1;
 constexpr uint64_t kFirstClient = 2;
+
+// Clients that have not proved the key yet: enough for all ranks of a job that come at once. Of more, the oldest leaves: a client
+// that knows the key proves it within a few round trips, and tries again if it was too slow.
+constexpr size_t kMostGreeting = 4096;
+// Descriptors that the process keeps for pipes of ranks, files and the like.
+constexpr int kReservedDescriptors = 64;
+
+// The next descriptor would be one of the reserve.
+bool is_short_of_descriptors(int fd) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > 2 * kReservedDescriptors && static_cast<rlim_t>(fd) + kReservedDescriptors >= limit.rlim_cur;
+}
 
 void watch(int epoll, int operation, int fd, uint32_t events, uint64_t id) {
   epoll_event event{.events = events, .data = {.u64 = id}};
@@ -95,6 +109,13 @@ void TcpStoreServer::Loop::accept_clients() {
     socklen_t size = sizeof peer;
     UniqueFd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
+      if (is_short_of_descriptors(fd.get()) && !allow_more_descriptors()) {
+        if (greeting_.empty()) {
+          fd = UniqueFd();
+          return pause_listening(true);
+        }
+        close_client(*greeting_.begin());
+      }
       accept_one(std::move(fd), peer);
       continue;
     }
@@ -105,13 +126,34 @@ void TcpStoreServer::Loop::accept_clients() {
   }
 }
 
+std::string TcpStoreServer::Loop::refusal_of_newcomer(int fd) const {
+  if (!job_key_.empty()) return "";  // it proves that it knows the key
+  const std::optional<uid_t> uid = uid_of_peer(fd);
+  if (uid == geteuid()) return "";
+  return fmt::format("without a job key the store serves its own user only, {}, and the client belongs to {}; with a key in TUTTI_JOB_KEY it serves all who know it", geteuid(),
+                     uid ? fmt::format("user {}", *uid) : "nobody whom the system names");
+}
+
+void TcpStoreServer::Loop::note_refusal(const std::string& peer, const std::string& why) {
+  const std::lock_guard lock(refusal_mutex_);
+  last_refusal_ = fmt::format("{}: {}", peer, why);
+  ++refused_;
+}
+
 void TcpStoreServer::Loop::accept_one(UniqueFd fd, const sockaddr_storage& peer) {
   tune_connection(fd.get());
   const Client client = next_client_++;
   Entry entry{.session = ServerSession(std::move(fd), to_text(peer), job_key_), .events = EPOLLIN | EPOLLRDHUP};
   watch(epoll_.get(), EPOLL_CTL_ADD, entry.session.fd(), entry.events, client);
-  sessions_.emplace(client, std::move(entry));
+  const auto added = sessions_.emplace(client, std::move(entry)).first;
+  greeting_.insert(client);
+  if (const std::string refusal = refusal_of_newcomer(added->second.session.fd()); !refusal.empty()) added->second.session.refuse(refusal);
   settle(client);
+  if (greeting_.size() > kMostGreeting) {
+    const Client oldest = *greeting_.begin();
+    note_refusal(sessions_.at(oldest).session.peer(), fmt::format("it was the slowest of {} that greeted at once", kMostGreeting + 1));
+    close_client(oldest);
+  }
 }
 
 void TcpStoreServer::Loop::serve(Client client, uint32_t events) {
@@ -149,11 +191,10 @@ void TcpStoreServer::Loop::settle(Client client) {
   Entry& entry = sessions_.at(client);
   ServerSession& session = entry.session;
   if (const std::string refusal = session.take_refusal(); !refusal.empty()) {
-    const std::lock_guard lock(refusal_mutex_);
-    last_refusal_ = fmt::format("{}: {}", session.peer(), refusal);
-    ++refused_;
+    note_refusal(session.peer(), refusal);
   }
   if (session.state() == ServerSession::State::kGone) return close_client(client);
+  if (session.state() == ServerSession::State::kReady && std::exchange(entry.is_greeting, false)) greeting_.erase(client);
   const bool is_waiting = requests_.is_waiting(client);
   const std::optional<Moment> deadline = is_waiting ? std::nullopt : session.deadline();
   if (deadline != entry.deadline) {
@@ -175,6 +216,7 @@ void TcpStoreServer::Loop::close_client(Client client) {
   const auto found = sessions_.find(client);
   if (found == sessions_.end()) return;
   if (found->second.deadline) deadlines_.erase({*found->second.deadline, client});
+  greeting_.erase(client);
   sessions_.erase(found);
   clients_ = static_cast<int64_t>(sessions_.size());
 }

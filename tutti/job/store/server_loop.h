@@ -37,9 +37,13 @@ class TcpStoreServer::Loop {
     ServerSession session;
     uint32_t events = 0;             // what epoll watches for it
     std::optional<Moment> deadline;  // as it stands in deadlines_
+    bool is_greeting = true;         // as it is counted in greeting_
   };
 
   void accept_clients();
+  // What may be served before it has proved anything; "" or why not.
+  std::string refusal_of_newcomer(int fd) const;
+  void note_refusal(const std::string& peer, const std::string& why);
   void accept_one(UniqueFd fd, const sockaddr_storage& peer);
   void pause_listening(bool pause);
   void serve(Client client, uint32_t events);
@@ -59,6 +63,7 @@ class TcpStoreServer::Loop {
   std::map<Client, Entry> sessions_;
   std::set<std::pair<Moment, Client>> deadlines_;
   std::set<Client> touched_;
+  std::set<Client> greeting_;  // who has not proved yet that it may be here, oldest first
   Client next_client_;
   std::optional<Moment> listen_again_;
   std::atomic<bool> stopped_ = false;

@@ -12,6 +12,8 @@
 #include <memory>
 #include <vector>
 
+#include "tutti/job/host/silent_host.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -166,11 +168,7 @@ int local_port(int fd) {
 
 void tune_connection(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+  end_when_host_is_silent(fd);
 }
 
 }  // namespace tutti::comm

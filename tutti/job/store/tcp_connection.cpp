@@ -13,7 +13,17 @@
 namespace tutti::comm {
 namespace {
 
+// A call that waits for long looks this often whether the server's host is still there.
+constexpr int kLookMilliseconds = 500;
+
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+std::string text_of_silence() { return fmt::format("the server's host has not answered for {} s", kSilenceOfAHost.count()); }
+
+std::string text_of_error(int error) {
+  if (error == EPIPE || error == ECONNRESET) return "the server closed the connection";
+  return error == ETIMEDOUT ? text_of_silence() : detail::errno_text(error);
+}
 
 [[noreturn]] void throw_unreachable(const std::string& host, int port, bool has_key, double waited,
                                     const std::string& error) {
@@ -145,8 +155,12 @@ bool TcpConnection::exchange(const std::string& frame, const StoreDeadline& dead
 bool TcpConnection::wait_until_ready(short events, const StoreDeadline& deadline, std::string& error) {
   pollfd waited{.fd = fd_.get(), .events = events, .revents = 0};
   while (true) {
-    const int ready = poll(&waited, 1, deadline.poll_milliseconds());
+    const int ready = poll(&waited, 1, std::min(deadline.poll_milliseconds(), kLookMilliseconds));
     if (ready > 0) return true;
+    if (silence_.is_silent(fd_.get())) {
+      error = text_of_silence();
+      return false;
+    }
     if (ready < 0 && errno != EINTR) {
       error = detail::errno_text(errno);
       return false;
@@ -166,7 +180,7 @@ bool TcpConnection::send_all(std::string_view bytes, const StoreDeadline& deadli
     } else if (would_block(errno)) {
       if (!wait_until_ready(POLLOUT, deadline, error)) return false;
     } else if (errno != EINTR) {
-      error = errno == EPIPE || errno == ECONNRESET ? "the server closed the connection" : detail::errno_text(errno);
+      error = text_of_error(errno);
       return false;
     }
   }
@@ -182,7 +196,7 @@ bool TcpConnection::receive_all(char* bytes, size_t count, const StoreDeadline& 
     } else if (got < 0 && would_block(errno)) {
       if (!wait_until_ready(POLLIN, deadline, error)) return false;
     } else if (got == 0 || errno != EINTR) {
-      error = got == 0 || errno == ECONNRESET ? "the server closed the connection" : detail::errno_text(errno);
+      error = text_of_error(got == 0 ? ECONNRESET : errno);
       return false;
     }
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "tutti/job/host/silent_host.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/wire.h"
 
@@ -27,7 +28,7 @@ class TcpConnection {
   // "tcp://127.0.0.1:29500"
   const std::string& address() const { return address_; }
   // Sends a frame and waits for its reply. `op` and `key` are for messages: "store at tcp://h:p: the server closed the
-  // connection during get of 'k'". EnvironmentError when the server is gone or silent at the deadline.
+  // connection during get of 'k'". EnvironmentError when the server is gone, silent at the deadline, or on a host that has vanished.
   WireReply call(const std::string& frame, const StoreDeadline& deadline, std::string_view op, std::string_view key);
 
  private:
@@ -40,6 +41,7 @@ class TcpConnection {
 
   std::string address_;
   UniqueFd fd_;
+  SilenceWatch silence_;
   std::string broken_;  // why, "" while it works
 };
 
