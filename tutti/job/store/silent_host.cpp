@@ -1,4 +1,4 @@
-#include "tutti/job/host/silent_host.h"
+#include "tutti/job/store/silent_host.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
