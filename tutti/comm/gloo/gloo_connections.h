@@ -15,7 +15,7 @@
 #include "tutti/comm/gloo/pair_sockets.h"
 #include "tutti/comm/message/message_engine.h"
 #include "tutti/job/host/liveness.h"
-#include "tutti/job/host/silent_host.h"
+#include "tutti/job/store/silent_host.h"
 
 namespace gloo::transport {
 class Context;

@@ -18,7 +18,7 @@ struct PairSocket {
   bool is_open() const;
 };
 
-// Of the connections of `context`, by rank. addresses[p] is where rank p listens for this rank, as gloo's Address::bytes().
+// The sockets of `context`, by rank. addresses[p] is where rank p listens for this rank, as gloo's Address::bytes() gives it.
 std::vector<PairSocket> find_pair_sockets(gloo::transport::Context& context, const std::vector<std::vector<char>>& addresses);
 
 }  // namespace tutti::comm

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/job/host/silent_host.h"
+#include "tutti/job/store/silent_host.h"
 
 namespace tutti::comm {
 namespace {

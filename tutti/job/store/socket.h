@@ -25,7 +25,7 @@ UniqueFd try_connect(const std::string& host, int port, const StoreDeadline& dea
 UniqueFd listen_on(const std::string& bind_address, int port);
 int local_port(int fd);
 
-// Small requests leave at once; an idle connection to a host that has vanished ends (tutti/job/host/silent_host.h).
+// Small requests leave at once; an idle connection to a host that has vanished ends (tutti/job/store/silent_host.h).
 void tune_connection(int fd);
 
 // "pid 4711 (tutti)" for the process that listens on the TCP port; "" when /proc does not tell.

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tutti/job/host/silent_host.h"
+#include "tutti/job/store/silent_host.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/wire.h"
 

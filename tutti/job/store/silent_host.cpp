@@ -1,4 +1,4 @@
-#include "tutti/job/host/silent_host.h"
+#include "tutti/job/store/silent_host.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,16 +9,16 @@ namespace {
 
 constexpr int kIdleSeconds = 2, kSecondsBetweenProbes = 1;
 
-void set_option(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+void set_keepalive(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
 
 }  // namespace
 
 // Not TCP_USER_TIMEOUT: it also ends connections to processes that do not read, whose kernels answer every probe.
 void end_when_host_is_silent(int fd) {
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetweenProbes);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(kSilenceOfAHost.count() - kIdleSeconds) / kSecondsBetweenProbes);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_keepalive(fd, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+  set_keepalive(fd, IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetweenProbes);
+  set_keepalive(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(kSilenceOfAHost.count() - kIdleSeconds) / kSecondsBetweenProbes);
+  set_keepalive(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
 bool SilenceWatch::is_silent(int fd) {
