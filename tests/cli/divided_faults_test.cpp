@@ -25,7 +25,7 @@ TEST_P(DividedFaults, AKilledRankIsNamedAndEndsTheRun) {
     const auto is_under_way = [&] { return work.read("runs/" + run + "/metrics.jsonl").find("\"step\":3,") != std::string::npos; };
     for (int i = 0; i < 3000 && !is_under_way(); ++i) usleep(50'000);
     ASSERT_TRUE(is_under_way()) << work.read("err.txt");
-    const std::vector<int> ranks = children_of(pid);
+    const std::vector<int> ranks = ranks_of(pid);
     ASSERT_EQ(ranks.size(), static_cast<size_t>(GetParam().ranks));
     const int victim = last ? ranks.back() : ranks.front();
     kill(victim, SIGKILL);

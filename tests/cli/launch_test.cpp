@@ -67,6 +67,25 @@ TEST(Launch, ArgumentsOfTheProgramAreItsOwn) {
   EXPECT_EQ(work.tutti("launch sh -c 'echo $RANK \"$@\"' x --foo").out, "[rank 0] 0 --foo\n");
 }
 
+// However far from the rank it is, and whatever it does about signals.
+TEST(Launch, NothingThatARankHasStartedOutlivesAKilledLauncher) {
+  for (const char* program : {"sleep 1000 & echo started $!; wait", "sh -c \"sleep 1000 & echo started \\$!; wait\" & wait", "(sleep 1000 & echo started $!); exec sleep 1000",
+                              "sh -c \"trap : TERM HUP INT; echo started \\$\\$; while :; do sleep 1; done\" & wait", "sleep 1000 & kill -STOP $!; echo started $!; wait"}) {
+    Workplace work;
+    const int pid = work.start(std::string("launch -n 2 -- sh -c '") + program + "'");
+    for (int i = 0; i < 2000 && count(work.read("out.txt"), "\n") < 2; ++i) usleep(10'000);
+    std::istringstream lines(work.read("out.txt"));
+    std::set<int> started;
+    int child = 0;
+    for (std::string bracket, rank, word; lines >> bracket >> rank >> word >> child;) started.insert(child);
+    ASSERT_EQ(started.size(), 2u) << program << ": " << work.read("err.txt");
+    for (const int started_by_rank : started) EXPECT_TRUE(is_there(started_by_rank)) << program;
+    kill(pid, SIGKILL);
+    EXPECT_EQ(Workplace::wait(pid), 137);
+    for (const int started_by_rank : started) EXPECT_TRUE(wait_for_end(started_by_rank)) << program;
+  }
+}
+
 TEST(Launch, AutoIsOneRankPerCore) {
   Workplace work;
   EXPECT_EQ(work.tutti("launch -n auto -- true", "taskset -c 0").err.find("rank 1:"), std::string::npos);

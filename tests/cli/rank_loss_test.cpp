@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -129,7 +131,7 @@ TEST_F(RankLoss, IsTheEndOfTheOthersWithoutSurvivalAndRestartsGoOnFromTheCheckpo
   const std::string flags = " --training.steps=80 --checkpoint.every=40 --validation.every=0";
   const int pid = work.start("train run.toml --run.name=run -n 2 --max-restarts=1 --fresh" + flags);
   while (work.read("runs/run/metrics.jsonl").find("\"step\":45,") == std::string::npos) usleep(500);
-  const std::vector<int> ranks = children_of(pid);
+  const std::vector<int> ranks = ranks_of(pid);
   ASSERT_EQ(ranks.size(), 2u) << work.read("err.txt");
   kill(ranks.back(), SIGKILL);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
@@ -183,6 +185,29 @@ TEST_F(RankLoss, ASignalStopsARunThatHasLostARankAndTheCommandResumesIt) {
   EXPECT_EQ(work.tutti("train run.toml --run.name=run -n 2" + flags).status, 0) << work.read("err.txt");
   EXPECT_NE(work.read("err.txt").find("resuming runs/run from step "), std::string::npos) << work.read("err.txt");
   EXPECT_EQ(outcome_of(work), expected(flags));
+}
+
+// The ranks that are left wait for the launcher to say who goes on.
+TEST_F(RankLoss, WithTheLauncherIsTheEndOfAllRanksAtOnce) {
+  for (const std::string& layout : {std::string(), kShards}) {
+    for (const size_t victim : {0u, 3u}) {
+      const Workplace work;
+      write_tiny_run(work);
+      const int pid = work.start(kSurviving + layout + " --training.steps=100000 --checkpoint.every=0 --validation.every=0");
+      while (work.read("runs/run/metrics.jsonl").find("\"step\":5,") == std::string::npos) usleep(500);
+      const std::vector<int> ranks = ranks_of(pid);
+      ASSERT_EQ(ranks.size(), 4u) << work.read("err.txt");
+      kill(pid, SIGSTOP);
+      kill(ranks[victim], SIGKILL);
+      kill(pid, SIGKILL);
+      EXPECT_EQ(Workplace::wait(pid), 137);
+      const auto begin = std::chrono::steady_clock::now();
+      const auto is_left = [&] { return std::any_of(ranks.begin(), ranks.end(), [](int rank) { return kill(rank, 0) == 0; }); };
+      while (is_left() && std::chrono::steady_clock::now() - begin < std::chrono::minutes(2)) usleep(10'000);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "the ranks slept";
+      EXPECT_FALSE(is_left());
+    }
+  }
 }
 
 TEST_F(RankLoss, IsRefusedWhereNoMemoryOutlivesARank) {

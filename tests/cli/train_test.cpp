@@ -120,10 +120,9 @@ TEST_F(Quickstart, ANewRunWithOtherSettingsIsRefused) {
 TEST_F(Quickstart, AKilledRankIsNamedAndEndsTheRun) {
   const int pid = work.start("train " + std::string(kQuickstart) + "--run.name=killed -n 2 --training.steps=100000 --lr_scheduler.warmup_steps=1");
   ASSERT_TRUE(wait_for(work.folder() / "runs/killed/metrics.jsonl"));
-  std::ifstream children("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
-  int first = 0, second = 0;
-  children >> first >> second;
-  ASSERT_GT(second, 0);
+  const std::vector<int> ranks = ranks_of(pid);
+  ASSERT_EQ(ranks.size(), 2u);
+  const int first = ranks[0], second = ranks[1];
   kill(second, SIGKILL);
   EXPECT_EQ(Workplace::wait(pid), 137);
   EXPECT_NE(work.read("err.txt").find("was killed by SIGKILL"), std::string::npos) << work.read("err.txt");

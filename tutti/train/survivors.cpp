@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "tutti/comm/groups.h"
 #include "tutti/core/error.h"
 #include "tutti/job/errors.h"
+#include "tutti/job/launch/launched.h"
 #include "tutti/job/rendezvous/rendezvous.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/signals.h"
@@ -24,6 +26,12 @@ constexpr auto kLookForTeam = 2ms;
 constexpr auto kJoinTimeout = 10min;
 // How long the launcher has to say that a rank is lost: where one is, and where an error may have another cause.
 constexpr auto kCertainLoss = 30s, kPossibleLoss = 2s;
+
+// Nobody else says who goes on.
+void check_launcher() {
+  TUTTI_CHECK_ENV(!comm::launcher_has_ended(), "the launcher of these ranks (pid {}) has ended, and only it can say which ranks go on; the same command goes on from the last checkpoint",
+                  std::getenv("TUTTI_LAUNCHER_PID"));
+}
 
 // The team in which this process is the rank of its seat; null: the run is over, or is to stop.
 std::unique_ptr<Survivors> join_team(const std::shared_ptr<comm::JobFile>& job, int seat, const StopSignals& signals) {
@@ -45,16 +53,18 @@ std::unique_ptr<Survivors> join_team(const std::shared_ptr<comm::JobFile>& job, 
       return team;
     }
     if (signals.requested()) return nullptr;
+    check_launcher();
     TUTTI_CHECK_ENV(std::chrono::steady_clock::now() < deadline, "the launcher gave this rank no team within {} minutes", std::chrono::minutes(kJoinTimeout).count());
     std::this_thread::sleep_for(kLookForTeam);
   }
   return nullptr;
 }
 
-// Whether the launcher says, within the time, that the team is over.
+// Whether the launcher says, within the time, that the team is over. EnvironmentError when it can no longer say so.
 bool is_soon_replaced(const Survivors& team, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (!team.is_replaced()) {
+    check_launcher();
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kLookForTeam);
   }

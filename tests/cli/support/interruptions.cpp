@@ -125,7 +125,7 @@ class Interrupter {
 
   void strike(int pid, int ranks, Blow blow) {
     if (blow == Blow::kill_rank && ranks > 1) {
-      const std::vector<int> children = children_of(pid);
+      const std::vector<int> children = ranks_of(pid);
       if (!children.empty()) pid = children[static_cast<size_t>(draw(static_cast<int>(children.size())))];
     }
     const bool kills = blow == Blow::kill_rank || blow == Blow::kill_launcher;
@@ -168,12 +168,6 @@ class Interrupter {
     const bool free = flock(fd, LOCK_EX | LOCK_NB) == 0;
     close(fd);
     return free;
-  }
-  static std::vector<int> children_of(int pid) {
-    std::ifstream file(fmt::format("/proc/{}/task/{}/children", pid, pid));
-    std::vector<int> children;
-    for (int child; file >> child;) children.push_back(child);
-    return children;
   }
   static std::string first_difference(const std::string& found, const std::string& expected) {
     size_t place = static_cast<size_t>(std::mismatch(found.begin(), found.end(), expected.begin(), expected.end()).first - found.begin());

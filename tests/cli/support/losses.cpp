@@ -93,7 +93,7 @@ class Loser {
       const auto moment = Clock::now() + std::chrono::microseconds(static_cast<int64_t>(random_() % static_cast<uint64_t>(whole + whole / 4)));
       while (!look() && Clock::now() < moment) usleep(100);
       for (int i = 0; i < at_once && !over; ++i) {
-        const std::vector<int> ranks = children_of(pid);
+        const std::vector<int> ranks = ranks_of(pid);
         if (ranks.size() < 2 || killed == 3) break;  // one is left, also when replacements have not come yet
         const size_t which = static_cast<size_t>(draw(static_cast<int>(ranks.size())));
         kill(ranks[which], SIGKILL);
@@ -128,13 +128,6 @@ class Loser {
 };
 
 }  // namespace
-
-std::vector<int> children_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/task/{}/children", pid, pid));
-  std::vector<int> children;
-  for (int child; file >> child;) children.push_back(child);
-  return children;
-}
 
 LossReport lose_ranks(LossLayout layout, uint64_t seed, int count) {
   Loser loser(layout, seed);

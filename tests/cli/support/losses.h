@@ -12,9 +12,6 @@ struct LossReport {
   std::string counts;      // what was done, how often, and the time lost
 };
 
-// The processes that a process has started and that run.
-std::vector<int> children_of(int pid);
-
 enum class LossLayout { replicas, shards };
 
 // Loses ranks of `count` runs, of replicas (DP4) or of shards (FSDP4): one rank, two one after the other, two at once, or three of the four; with or

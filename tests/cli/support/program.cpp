@@ -83,6 +83,16 @@ std::vector<std::string> Workplace::metric(const std::string& run, const std::st
   return values;
 }
 
+std::vector<int> ranks_of(int launcher) {
+  const std::string proc = "/proc/" + std::to_string(launcher);
+  std::ifstream file(proc + "/task/" + std::to_string(launcher) + "/children");
+  std::vector<int> ranks;
+  for (int child; file >> child;) {
+    if (read_file("/proc/" + std::to_string(child) + "/comm") != "tutti-keeper\n") ranks.push_back(child);
+  }
+  return ranks;
+}
+
 std::string Workplace::digest(const std::string& run) const {
   const Output output = tutti("checkpoint ls runs/" + run + " --digest");
   EXPECT_EQ(output.status, 0) << output.err;

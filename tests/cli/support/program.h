@@ -39,6 +39,9 @@ class Workplace {
   std::filesystem::path folder_;
 };
 
+// The ranks that a launcher has started and that run, in the order of their starts: its children but the keeper.
+std::vector<int> ranks_of(int launcher);
+
 // English-looking sentences from a seeded generator, as jsonl; the same bytes everywhere.
 std::string synthetic_corpus(uint64_t seed, int documents);
 

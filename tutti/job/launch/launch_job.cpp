@@ -10,6 +10,7 @@
 #include "tutti/core/error.h"
 #include "tutti/job/host/job_file.h"
 #include "tutti/job/launch/failure.h"
+#include "tutti/job/launch/group_keeper.h"
 #include "tutti/job/launch/launch_signals.h"
 #include "tutti/job/launch/launched.h"
 #include "tutti/job/launch/node_meeting.h"
@@ -66,7 +67,7 @@ class Launch {
     const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = key});  // where the ranks find each other
     const LaunchedRank first{.world_size = options_.ranks, .local_world_size = options_.ranks, .store_port = server.port(), .job_key = key,
                              .restart = restart, .max_restarts = options_.max_restarts, .run_id = options_.run_id.empty() ? "none" : options_.run_id};
-    RankTeam team(options_, first, "", signals_.old_mask(), options_.survive_rank_loss ? JobFile::create(options_.ranks) : nullptr, options_.max_restarts - restart);
+    RankTeam team(options_, first, "", signals_.old_mask(), keeper_, options_.survive_rank_loss ? JobFile::create(options_.ranks) : nullptr, options_.max_restarts - restart);
     Outcome outcome;
     while (team.is_running()) {
       wait_for_event(&team, -1);
@@ -96,7 +97,7 @@ class Launch {
     NodeNews news(*meeting_, plan, options_.nodes);
     std::optional<RankTeam> team;
     try {
-      team.emplace(options_, plan.first, nodes > 1 ? text_of(plan.nodes[static_cast<size_t>(me)]) : "", signals_.old_mask());
+      team.emplace(options_, plan.first, nodes > 1 ? text_of(plan.nodes[static_cast<size_t>(me)]) : "", signals_.old_mask(), keeper_);
     } catch (const EnvironmentError& error) {
       const std::string where = text_of(plan.nodes[static_cast<size_t>(me)]);
       news.append({.kind = NewsItem::Kind::failure, .node = me, .failure = {.status = 1, .text = fmt::format("the launcher{}: {}", where, error.what())}});
@@ -159,6 +160,7 @@ class Launch {
 
   const LaunchOptions& options_;
   LaunchSignals signals_;
+  const GroupKeeper keeper_;
   std::unique_ptr<NodeMeeting> meeting_;
 };
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "tutti/core/error.h"
+#include "tutti/job/host/liveness.h"
 #include "tutti/runtime/host.h"
 
 namespace tutti::comm {
@@ -62,6 +63,13 @@ void tie_to_launcher(int number) {
                   "the launcher of this rank (pid {}) is gone; unset TUTTI_LAUNCHER_PID when this process has another set of "
                   "process numbers than its launcher, as in a container",
                   text);
+}
+
+bool launcher_has_ended() {
+  const char* text = std::getenv("TUTTI_LAUNCHER_PID");
+  if (text == nullptr) return false;
+  static Liveness launcher({std::atoi(text)});
+  return launcher.is_dead(0);
 }
 
 // When a process began is field 22 of its stat, counted behind the name, which may hold anything.

@@ -32,6 +32,10 @@ std::vector<std::string> rank_defaults(int local_ranks, int cores, bool (*is_set
 // the main thread. EnvironmentError when the launcher has already ended.
 void tie_to_launcher(int number = SIGTERM);
 
+// Whether the Tutti launcher of this process has ended; false where none has started it. Who waits for something that only the launcher does asks
+// this, too.
+bool launcher_has_ended();
+
 // Tells the Tutti launcher of this process from every other one, or is the name that another launcher has given the job (TORCHELASTIC_RUN_ID): equal in all ranks that one launcher starts, and starts
 // again. "" when nobody tells.
 std::string launcher_identity();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/job/launch/group_keeper.h"
 
 namespace tutti::comm {
 namespace {
@@ -46,7 +47,7 @@ UniqueFd make_pipe(int rank, std::optional<RankOutput>& output, const OutputPlan
 
 }  // namespace
 
-RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank) {
+RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), keeper_(request.keeper) {
   SpawnActions spawn;
   posix_spawn_file_actions_addopen(&spawn.files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   UniqueFd out, err;
@@ -78,10 +79,12 @@ RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank) {
     }
   }
   TUTTI_CHECK_ENV(error == 0, "cannot start rank {} ({}): {}", rank_, request.program, detail::errno_text(error));
+  if (keeper_) keeper_->keep(pid_);
 }
 
 RankProcess::RankProcess(RankProcess&& other) noexcept
     : rank_(other.rank_),
+      keeper_(other.keeper_),
       pid_(other.pid_),
       pidfd_(std::exchange(other.pidfd_, -1)),
       out_(std::move(other.out_)),
@@ -92,7 +95,7 @@ RankProcess::RankProcess(RankProcess&& other) noexcept
 RankProcess::~RankProcess() {
   if (!ended_) {
     signal_group(SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    wait();
   }
   if (pidfd_ >= 0) close(pidfd_);
 }
@@ -111,8 +114,13 @@ bool RankProcess::reap() {
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return false;
   // Before its number is free for others: what it has started and left running.
   kill(-pid_, SIGKILL);
-  ended_ = waitpid(pid_, &wait_status_, 0) == pid_;
+  wait();
   return ended_;
+}
+
+void RankProcess::wait() {
+  if (keeper_) keeper_->forget(pid_);
+  ended_ = waitpid(pid_, &wait_status_, 0) == pid_;
 }
 
 void RankProcess::forward_output() {

@@ -13,6 +13,8 @@
 
 namespace tutti::comm {
 
+class GroupKeeper;
+
 struct SpawnRequest {
   int rank = 0;
   std::string program;
@@ -22,6 +24,7 @@ struct SpawnRequest {
   std::optional<OutputPlan> out, err;
   sigset_t signal_mask;  // the signal mask that the child starts with
   int inherited_fd = -1;  // a descriptor that the child has under the same number; -1: none
+  const GroupKeeper* keeper = nullptr;  // outlives the object; nullptr: none
 };
 
 // The rank leads its own process group, which is killed when the rank ends.
@@ -51,7 +54,9 @@ class RankProcess {
   std::deque<std::string> last_lines() const;
 
  private:
+  void wait();
   int rank_;
+  const GroupKeeper* keeper_;
   pid_t pid_ = -1;
   int pidfd_ = -1;
   std::optional<RankOutput> out_, err_;

@@ -47,9 +47,10 @@ std::string make_log_folder(const LaunchOptions& options, int restart) {
 
 }  // namespace
 
-RankTeam::RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, std::shared_ptr<JobFile> job,
-                   int restarts_left)
-    : options_(options), first_(first), where_(where), mask_(mask), log_folder_(make_log_folder(options, first.restart)), job_(std::move(job)), restarts_left_(restarts_left), stopped_(where) {
+RankTeam::RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, const GroupKeeper& keeper,
+                   std::shared_ptr<JobFile> job, int restarts_left)
+    : options_(options), first_(first), where_(where), mask_(mask), keeper_(keeper), log_folder_(make_log_folder(options, first.restart)), job_(std::move(job)),
+      restarts_left_(restarts_left), stopped_(where) {
   for (int local = 0; local < options.ranks; ++local) start(local, first.restart);
   if (!job_) return;
   for (const RankProcess& process : processes_) ready_.push_back(process.pid());
@@ -70,7 +71,7 @@ void RankTeam::start(int local, int restart) {
   }
   if (job_) extra.push_back(job_->variable());
   SpawnRequest request{.rank = place.rank, .program = options_.program, .argv = options_.argv, .environment = environment_with(extra), .signal_mask = mask_,
-                       .inherited_fd = job_ ? job_->fd() : -1};
+                       .inherited_fd = job_ ? job_->fd() : -1, .keeper = &keeper_};
   if (options_.all_prefixed || place.rank != 0) {
     const bool shown = log_folder_.empty() || options_.tee;
     const std::string again = restart == first_.restart ? "" : fmt::format("-restart{}", restart);
@@ -102,52 +103,67 @@ std::vector<LaunchFailure> RankTeam::look() {
     judge(process, failures);
   }
   if (!failures.empty()) begin_the_end();
-  if (job_) regroup();
+  if (job_) regroup(failures);
   end_when_due();
   return failures;
 }
 
-// A rank that a signal has ended, while others can go on: not a failure of the job.
+// Whether the others can go on without a rank that has failed: one that a signal has ended, or a replacement that has not joined them yet, which
+// nobody waits for.
 bool RankTeam::is_survived(const RankProcess& process) {
   const int status = process.wait_status();
-  if (!job_ || !WIFSIGNALED(status) || WTERMSIG(status) == SIGABRT || end_signals_ > 0 || ending_ != Ending::none) return false;
+  if (!job_ || end_signals_ > 0 || ending_ != Ending::none) return false;
+  const bool is_lost = WIFSIGNALED(status) && WTERMSIG(status) != SIGABRT;
   const int left = static_cast<int>(std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return p.is_running(); }));
-  if (left == 0 && restarts_left_ <= static_cast<int>(lost_.size())) return false;
-  std::fprintf(stderr, "tutti: %s; %d rank%s on without it\n", describe_exit(process.rank(), process.pid(), status, where_).c_str(), left, left == 1 ? " goes" : "s go");
+  if (is_lost ? left == 0 && restarts_left_ <= static_cast<int>(lost_.size()) : is_ready(process) || (left == 0 && !has_finished_)) return false;
+  std::fprintf(stderr, "tutti: %s%s; %d rank%s on without it\n", describe_exit(process.rank(), process.pid(), status, where_).c_str(),
+               is_lost ? "" : " before it had joined the others", left, left == 1 ? " goes" : "s go");
   for (const std::string& line : process.last_lines()) std::fprintf(stderr, "    %s\n", line.c_str());
+  if (!is_lost) return true;
   const int local = process.rank() - first_.rank;
   job_->note_death({.seat = local, .pid = process.pid()}, WTERMSIG(status));
   lost_.push_back(local);
   return true;
 }
 
+bool RankTeam::is_ready(const RankProcess& process) const { return std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end(); }
+
+// The others need no replacement, so they go on whatever keeps it from starting.
+void RankTeam::start_replacement(int local) {
+  --restarts_left_;
+  ++replacements_;
+  const int restart = first_.restart + replacements_, rank = first_.rank + local;
+  std::fprintf(stderr, "tutti: starting rank %d again: restart %d of %d\n", rank, restart, options_.max_restarts);
+  job_->expect_replacement(local);
+  try {
+    start(local, restart);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tutti: rank %d is not started again: %s; the other ranks go on without it\n", rank, error.what());
+  }
+}
+
 // The ranks that work together, by their numbers.
 void RankTeam::publish() {
   std::vector<TeamMember> team;
   for (const RankProcess& process : processes_) {
-    const bool is_ready = std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end();
-    if (process.is_running() && is_ready) team.push_back({.seat = process.rank() - first_.rank, .pid = process.pid()});
+    if (process.is_running() && is_ready(process)) team.push_back({.seat = process.rank() - first_.rank, .pid = process.pid()});
   }
   std::sort(team.begin(), team.end(), [](const TeamMember& a, const TeamMember& b) { return a.seat < b.seat; });
   job_->publish_team(team);
 }
 
-void RankTeam::regroup() {
+void RankTeam::regroup(std::vector<LaunchFailure>& failures) {
   if (ending_ != Ending::none || end_signals_ > 0) return;
   // A replacement that has just joined does not wait for those who have ended.
   bool is_other = std::exchange(has_left_, false) || !lost_.empty(), works = false;
   const std::vector<int> lost = std::exchange(lost_, {});
   for (const int local : lost) {
     if (restarts_left_ == 0) break;
-    --restarts_left_;
-    ++replacements_;
-    std::fprintf(stderr, "tutti: starting rank %d again: restart %d of %d\n", first_.rank + local, first_.restart + replacements_, options_.max_restarts);
-    job_->expect_replacement(local);
-    start(local, first_.restart + replacements_);
+    start_replacement(local);
   }
   for (const RankProcess& process : processes_) {
     if (!process.is_running()) continue;
-    const bool was_ready = std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end();
+    const bool was_ready = is_ready(process);
     works = works || was_ready;
     // Not by its pid: a program between launcher and rank, such as a shell, has that.
     if (was_ready || !job_->is_ready(process.rank() - first_.rank)) continue;
@@ -155,13 +171,16 @@ void RankTeam::regroup() {
     is_other = works = true;
   }
   if (is_other) publish();
+  if (!lost.empty() && !is_running() && !has_finished_) {
+    failures.push_back({.kind = LaunchFailure::Kind::killed, .status = 1, .text = "all ranks were lost, and none could be started again", .last_lines = {}});
+  }
   // Whoever worked has ended well: a replacement that still begins has nothing to join.
   if (has_finished_ && !works) job_->end_job();
 }
 
 std::optional<RankTeam::Clock::time_point> RankTeam::next_act() const {
   const bool begins = job_ && std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& p) {
-    return p.is_running() && std::find(ready_.begin(), ready_.end(), p.pid()) == ready_.end();
+    return p.is_running() && !is_ready(p);
   });
   const Clock::time_point soon = begins ? Clock::now() + kLookForReady : stopped_.next_look();
   return act_at_ ? std::min(*act_at_, soon) : soon;

@@ -18,6 +18,7 @@
 
 namespace tutti::comm {
 
+class GroupKeeper;
 class JobFile;
 
 class RankTeam {
@@ -26,9 +27,10 @@ class RankTeam {
 
   // `first` is the first rank's place; the others count on from there. `where` tells the node, "" when there is one only.
   // EnvironmentError when a rank cannot be started; those that were are killed. With `job` the ranks outlive one of them, and `restarts_left`
-  // replacements are started.
-  RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, std::shared_ptr<JobFile> job = nullptr,
-           int restarts_left = 0);
+  // replacements are started; one that cannot be started, or that ends before it has joined the others, is reported, and the others go on.
+  // `keeper` ends what the ranks leave when this process is killed, and outlives the object.
+  RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, const GroupKeeper& keeper,
+           std::shared_ptr<JobFile> job = nullptr, int restarts_left = 0);
 
   bool is_running() const;
   // True when a rank has ended because of a signal that was passed on to it.
@@ -52,14 +54,17 @@ class RankTeam {
   void start(int local, int restart);
   void judge(const RankProcess& process, std::vector<LaunchFailure>& failures);
   bool is_survived(const RankProcess& process);
+  bool is_ready(const RankProcess& process) const;
+  void start_replacement(int local);
   void publish();
-  void regroup();
+  void regroup(std::vector<LaunchFailure>& failures);
   void end_when_due();
 
   const LaunchOptions& options_;
   const LaunchedRank first_;
   const std::string where_;
   const sigset_t mask_;
+  const GroupKeeper& keeper_;
   std::string log_folder_;
   std::vector<RankProcess> processes_;
   const std::shared_ptr<JobFile> job_;  // null: the end of a rank is the end of all
