@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "tutti/core/error.h"
+#include "tutti/job/printable.h"
 
 int main(int argc, char** argv) {
   using namespace tutti;
@@ -36,13 +37,13 @@ int main(int argc, char** argv) {
   try {
     return action();
   } catch (const UsageError& e) {
-    std::fprintf(stderr, "tutti: error: %s\n", e.what());
+    std::fprintf(stderr, "tutti: error: %s\n", comm::printable_lines(e.what()).c_str());
     return 2;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "tutti: error: out of memory; ask for smaller sizes\n");
     return 1;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "tutti: error: %s\n", e.what());
+    std::fprintf(stderr, "tutti: error: %s\n", comm::printable_lines(e.what()).c_str());
     return 1;
   }
 }
