@@ -9,6 +9,7 @@
 #include "cli/print_diff.h"
 #include "cli/standard_output.h"
 #include "tutti/core/error.h"
+#include "tutti/job/printable.h"
 
 namespace {
 
@@ -16,13 +17,13 @@ int run(const tutti::cli::Action& action) {
   try {
     return action();
   } catch (const tutti::UsageError& e) {
-    std::fprintf(stderr, "tutti: error: %s\n", e.what());
+    std::fprintf(stderr, "tutti: error: %s\n", tutti::comm::printable_lines(e.what()).c_str());
     return 2;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "tutti: error: out of memory; ask for smaller sizes\n");
     return 1;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "tutti: error: %s\n", e.what());
+    std::fprintf(stderr, "tutti: error: %s\n", tutti::comm::printable_lines(e.what()).c_str());
     return 1;
   }
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/core/error.h"
+#include "tutti/job/printable.h"
 
 namespace tutti::cli {
 namespace {
@@ -97,7 +98,7 @@ int tell_difference(const std::function<RunDiff()>& compare, bool json) {
     std::fprintf(stderr, "tutti: error: out of memory\n");
     return kCannotTell;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "tutti: error: %s\n", error.what());
+    std::fprintf(stderr, "tutti: error: %s\n", comm::printable_lines(error.what()).c_str());
     return kCannotTell;
   }
   if (json) print_json(diff);

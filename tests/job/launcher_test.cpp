@@ -14,7 +14,8 @@
 #include "tests/job/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launched.h"
-#include "tutti/job/launch/printable.h"
+#include "tutti/job/peer.h"
+#include "tutti/job/printable.h"
 
 namespace tutti::comm {
 namespace {
@@ -43,6 +44,8 @@ TEST(ForeignText, ControlsNoTerminal) {
   EXPECT_EQ(printable("a\tb \xc3\xa4 \xe2\x82\xac"), "a\tb \xc3\xa4 \xe2\x82\xac");
   EXPECT_EQ(printable("\xc2\x9b" "2J \xc2\xa0"), "\\xc2\\x9b" "2J \xc2\xa0");
   EXPECT_EQ(printable(""), "");
+  EXPECT_EQ(printable_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\x0d\\x1b[2J\n");
+  EXPECT_EQ(describe(1, {.pid = 7, .host = "h\x1b[2J"}), "rank 1 (pid 7 on h\\x1b[2J)");
 }
 
 TEST(Launcher, ReturnsZeroWhenAllRanksSucceed) {

@@ -10,7 +10,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/job/deadline.h"
-#include "tutti/job/launch/printable.h"
+#include "tutti/job/printable.h"
 #include "tutti/job/store/socket.h"
 #include "tutti/job/store/tcp_store.h"
 #include "tutti/runtime/host.h"

@@ -7,7 +7,7 @@
 #include <climits>
 
 #include "tutti/core/error.h"
-#include "tutti/job/launch/printable.h"
+#include "tutti/job/printable.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
 

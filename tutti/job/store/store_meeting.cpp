@@ -4,6 +4,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/job/deadline.h"
+#include "tutti/job/printable.h"
 
 namespace tutti::comm {
 namespace {
@@ -21,11 +22,11 @@ void sound_alarm(Store& store, const std::string& alarm, const std::string& reas
   } catch (const Error&) {
     // The store is gone: everybody says what it sees itself.
   }
-  throw MeetingEnded(first);
+  throw MeetingEnded(printable_lines(first));
 }
 
 void heed_alarm(Store& store, const std::string& alarm) {
-  if (store.check({alarm})) throw MeetingEnded(store.get(alarm));
+  if (store.check({alarm})) throw MeetingEnded(printable_lines(store.get(alarm)));
 }
 
 Met meet_in_store(const StoreMeeting& meeting, const std::string& value, const std::function<void(const std::vector<int>&)>& late) {

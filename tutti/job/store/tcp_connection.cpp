@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "tutti/job/printable.h"
 #include "tutti/job/store/job_key.h"
 #include "tutti/job/store/key_proof.h"
 
@@ -66,7 +67,7 @@ bool TcpConnection::greet(const std::string& job_key, const StoreDeadline& deadl
     WireReader reader(reply.body);
     throw UsageError(fmt::format(
         "store at {}: the server refused this client: {}. All ranks need the same TUTTI_JOB_KEY (or TUTTI_JOB_KEY_FILE)",
-        address_, reader.read_bytes()));
+        address_, printable_lines(reader.read_bytes())));
   };
   const auto read_array = [&](WireReader& reader, auto bytes) {
     const std::string_view text = reader.read_bytes();
@@ -126,7 +127,7 @@ WireReply TcpConnection::call(const std::string& frame, const StoreDeadline& dea
   }
   if (reply.status == WireStatus::kOk || reply.status == WireStatus::kTimeout) return reply;
   WireReader reader(reply.body);
-  const std::string text(reader.read_bytes());
+  const std::string text = printable_lines(reader.read_bytes());
   if (reply.status == WireStatus::kUsageError) throw UsageError(text);
   if (reply.status == WireStatus::kEnvironmentError) throw EnvironmentError(text);
   broken_ = "the server refused this client: " + text;
