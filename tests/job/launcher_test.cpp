@@ -70,7 +70,8 @@ TEST(Launcher, TellsRanksWhatTorchrunTells) {
   unsetenv("TUTTI_THREADS");
   const Outcome outcome = launch_and_capture(shell(
       2, "test $RANK = 0 || echo $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT "
-         "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS; test $MASTER_ADDR:$MASTER_PORT = 127.0.0.1:$TUTTI_STORE_PORT"));
+         "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS; test $MASTER_ADDR = 127.0.0.1 && test $MASTER_PORT -gt 0 && test $MASTER_PORT != $TUTTI_STORE_PORT && "
+         "test $TORCHELASTIC_USE_AGENT_STORE = False"));
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err, "[rank 1] 0 1 default 1 2 0 0 none 1\n");
 }

@@ -204,7 +204,13 @@ TEST_F(StoreRendezvous, UnderTorchrunItsOwnStoreIsLeftAlone) {
   std::map<std::string, std::string> variables = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"},
                                                   {"MASTER_PORT", "29500"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   use(variables);
-  EXPECT_TRUE(read_meeting_point(*read_launch_place()).is_hosted);
+  expect_part(usage_error([] { rendezvous(); }), "torchrun serves its own store at 127.0.0.1:29500, which speaks PyTorch's protocol and not Tutti's; set TUTTI_STORE_PORT to another free port");
+  for (const char* no : {"False", "0"}) {
+    variables["TORCHELASTIC_USE_AGENT_STORE"] = no;  // rank 0 is to serve one
+    use(variables);
+    EXPECT_FALSE(read_meeting_point(*read_launch_place()).is_hosted);
+  }
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   variables["TUTTI_STORE_PORT"] = free_port();
   use(variables);
   const MeetingPoint point = read_meeting_point(*read_launch_place());

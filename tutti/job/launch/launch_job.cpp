@@ -65,7 +65,7 @@ class Launch {
   Outcome run_alone(int restart) {
     const std::string key = make_job_key();
     const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = key});  // where the ranks find each other
-    const LaunchedRank first{.world_size = options_.ranks, .local_world_size = options_.ranks, .store_port = server.port(), .job_key = key,
+    const LaunchedRank first{.world_size = options_.ranks, .local_world_size = options_.ranks, .store_port = server.port(), .master_port = find_free_port(), .job_key = key,
                              .restart = restart, .max_restarts = options_.max_restarts, .run_id = options_.run_id.empty() ? "none" : options_.run_id};
     RankTeam team(options_, first, "", signals_.old_mask(), keeper_, options_.survive_rank_loss ? JobFile::create(options_.ranks) : nullptr, options_.max_restarts - restart);
     Outcome outcome;

@@ -1,7 +1,9 @@
 #include "tutti/job/launch/launched.h"
 
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include "tutti/core/error.h"
 #include "tutti/job/host/liveness.h"
 #include "tutti/runtime/host.h"
+#include "tutti/runtime/unique_fd.h"
 
 namespace tutti::comm {
 
@@ -33,8 +36,8 @@ std::vector<std::string> rank_variables(const LaunchedRank& place) {
   tell("ROLE_RANK", place.rank);
   tell("ROLE_WORLD_SIZE", place.world_size);
   tell("MASTER_ADDR", place.store_host);
-  tell("MASTER_PORT", place.store_port);
-  tell("TORCHELASTIC_USE_AGENT_STORE", "True");
+  tell("MASTER_PORT", place.master_port);
+  tell("TORCHELASTIC_USE_AGENT_STORE", "False");  // PyTorch's rank 0 serves a store itself: the launcher's does not speak its protocol
   tell("TORCHELASTIC_RESTART_COUNT", place.restart);
   tell("TORCHELASTIC_MAX_RESTARTS", place.max_restarts);
   tell("TORCHELASTIC_RUN_ID", place.run_id);
@@ -43,6 +46,16 @@ std::vector<std::string> rank_variables(const LaunchedRank& place) {
   if (!place.job_key.empty()) tell("TUTTI_JOB_KEY", place.job_key);
   tell("TUTTI_LAUNCHER_PID", getpid());
   return variables;
+}
+
+int find_free_port() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  const bool found = fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 && getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  TUTTI_CHECK_ENV(found, "launch: this host has no free port for MASTER_PORT: {}", detail::errno_text(errno));
+  return ntohs(address.sin_port);
 }
 
 std::vector<std::string> rank_defaults(int local_ranks, int cores, bool (*is_set)(const char* name)) {

@@ -14,6 +14,7 @@ struct LaunchedRank {
   int node = 0, nodes = 1;
   std::string store_host = "127.0.0.1";  // the launcher's store, through which the ranks find each other
   int store_port = 0;
+  int master_port = 0;  // where PyTorch's rank 0 may serve its own store
   std::string job_key = "";  // "": the store has no job key
   int restart = 0, max_restarts = 0;
   std::string run_id = "none";
@@ -22,6 +23,9 @@ struct LaunchedRank {
 // The environment variables that a launcher sets for a rank, as "NAME=value": its place, under Tutti's names and torchrun's; the
 // store; the job key; and TUTTI_LAUNCHER_PID, the process whose end also ends the rank.
 std::vector<std::string> rank_variables(const LaunchedRank& place);
+
+// A port of this host that no process has now. EnvironmentError when there is none.
+int find_free_port();
 
 // Default variables for a rank, where `is_set` says that the user has not set them: its share of `cores` in TUTTI_THREADS and, as
 // with torchrun, one OpenMP thread per rank when there are several.

@@ -158,6 +158,7 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
   plan.first.nodes = static_cast<int>(plan.nodes.size());
   plan.first.store_host = nodes.host;
   plan.first.store_port = static_cast<int>(told.at("port").whole(1, 65535));
+  plan.first.master_port = static_cast<int>(told.at("master-port").whole(1, 65535));
   plan.first.job_key = key_;
   plan.first.restart = restart;
   plan.first.max_restarts = options_.max_restarts;
@@ -206,7 +207,7 @@ std::string NodeMeeting::plan_of(int restart) {
   if (run_id.empty()) run_id = "none";
   ranks_server_ = nullptr;
   ranks_server_ = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = key_.empty() ? options_.nodes.host : "", .job_key = key_});
-  return plan.end().member("port", ranks_server_->port()).member("run-id", run_id).end().take();
+  return plan.end().member("port", ranks_server_->port()).member("master-port", find_free_port()).member("run-id", run_id).end().take();
 }
 
 void NodeMeeting::leave(int others) {

@@ -148,10 +148,11 @@ std::optional<LaunchPlace> read_launch_place() {
 
 MeetingPoint read_meeting_point(const LaunchPlace& place) {
   if (const char* variable = variable_to_meet_by(place)) return {.host = "127.0.0.1", .rank_variable = variable};
-  const bool has_own_port = !read_text("TUTTI_STORE_PORT").empty();
-  return {.host = find_host(place),
-          .port = find_port(place, has_own_port ? "TUTTI_STORE_PORT" : "MASTER_PORT"),
-          .is_hosted = is_yes("TUTTI_STORE_HOSTED") || (is_yes("TORCHELASTIC_USE_AGENT_STORE") && !has_own_port)};
+  const bool has_own_port = !read_text("TUTTI_STORE_PORT").empty(), is_hosted = is_yes("TUTTI_STORE_HOSTED");
+  TUTTI_CHECK(has_own_port || is_hosted || !is_yes("TORCHELASTIC_USE_AGENT_STORE"),
+              "env://: torchrun serves its own store at {}:{}, which speaks PyTorch's protocol and not Tutti's; set TUTTI_STORE_PORT to another free port of that host, the same for all {} ranks: "
+              "TUTTI_STORE_PORT=29501 torchrun ...", find_host(place), find_port(place, "MASTER_PORT"), place.world_size);
+  return {.host = find_host(place), .port = find_port(place, has_own_port ? "TUTTI_STORE_PORT" : "MASTER_PORT"), .is_hosted = is_hosted};
 }
 
 std::string slurm_first_host(std::string_view nodelist) {

@@ -9,8 +9,8 @@
 //                  all ranks are on one host). Port: TUTTI_STORE_PORT, else MASTER_PORT (else, under Slurm, one derived
 //                  from the job and step ids). Without any of these, ranks that MPI or Slurm has started on one host find
 //                  each other through the process that has started them (local_meeting.h)
-// store server     the launcher with TUTTI_STORE_HOSTED=1 or TORCHELASTIC_USE_AGENT_STORE=True; otherwise rank 0. With
-//                  TUTTI_STORE_PORT rank 0 serves even under torchrun, whose own store is not a Tutti store.
+// store server     the launcher with TUTTI_STORE_HOSTED=1; otherwise rank 0. Under torchrun (TORCHELASTIC_USE_AGENT_STORE=True), whose own
+//                  store is not a Tutti store, TUTTI_STORE_PORT has to say where rank 0 serves.
 //
 // Launchers nest (Slurm starts mpirun, which starts torchrun), so the first family in this list that is set is used.
 // Tutti's and torchrun's variables, and those of the two MPIs, may be set together and must then agree.
