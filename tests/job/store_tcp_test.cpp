@@ -1,6 +1,7 @@
 // What only the TCP store has: many clients, keys, addresses, and peers that go away.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -329,6 +330,28 @@ TEST(StoreAndOtherUsers, OnlyItsOwnUserIsServedWithoutAKey) {
       TcpStore store({.host = address, .port = server.port(), .job_key = ""});
       EXPECT_EQ(store.num_keys(), 0) << address << (stays ? "" : ", and the client had left");
     }
+  }
+}
+
+TEST(StoreWithoutLoopback, IsAnErrorAtOnceThatSaysHowToMendIt) {
+  for (const char* host : {"127.0.0.1", "localhost"}) {
+    int said[2];
+    ASSERT_EQ(pipe(said), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      std::string text = "no error";
+      if (unshare(CLONE_NEWNET) != 0) text = "unshare failed";
+      else text = message_of<EnvironmentError>([&] { TcpStore({.host = host, .port = 7, .timeout = seconds(600), .job_key = ""}); });
+      _exit(write(said[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+    }
+    close(said[1]);
+    std::string text(4096, '\0');
+    text.resize(static_cast<size_t>(std::max<ssize_t>(0, read(said[0], text.data(), text.size()))));
+    close(said[0]);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_NE(text.find("store: 127.0.0.1:7 cannot be reached, because the loopback interface of this host or container is down (Network is unreachable"), std::string::npos) << text;
+    EXPECT_NE(text.find("bring it up: ip link set lo up"), std::string::npos) << text;
   }
 }
 

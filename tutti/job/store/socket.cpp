@@ -130,6 +130,9 @@ UniqueFd try_connect(const std::string& host, int port, const StoreDeadline& dea
       tune_connection(fd.get());
       return fd;
     }
+    TUTTI_CHECK_ENV(result != ENETUNREACH || address.storage.ss_family != AF_INET || !is_loopback(address.storage),
+                    "store: {} cannot be reached, because the loopback interface of this host or container is down ({}); bring it up: ip link set lo up", to_text(address.storage),
+                    detail::errno_text(result));
     error = fmt::format("{} ({})", detail::errno_text(result), to_text(address.storage));
   }
   return UniqueFd();
