@@ -1,5 +1,7 @@
 #include "tutti/train/run_log.h"
 
+#include <fmt/format.h>
+
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/train/machine.h"
 
