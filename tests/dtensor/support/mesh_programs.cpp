@@ -185,13 +185,15 @@ class Program {
     const Extents sizes = x.extents();
     Shape shape;
     for (size_t d = 0; d < sizes.size(); ++d) {
+      // As many dims more as the rest of the sizes leaves room for.
+      const bool has_room = shape.ndim() + static_cast<int>(sizes.size() - d) < kMaxDims;
       if (!shape.empty() && draws_.one_in(2)) {
         shape[shape.size() - 1] = shape[shape.size() - 1].value() * sizes[d];
         continue;
       }
-      if (sizes[d] > 1 && sizes[d] % 2 == 0 && draws_.one_in(2)) shape.push_back(2), shape.push_back(sizes[d] / 2);
+      if (has_room && sizes[d] > 1 && sizes[d] % 2 == 0 && draws_.one_in(2)) shape.push_back(2), shape.push_back(sizes[d] / 2);
       else shape.push_back(sizes[d]);
-      if (draws_.one_in(6)) shape.push_back(1);
+      if (draws_.one_in(6) && shape.ndim() + static_cast<int>(sizes.size() - d) <= kMaxDims) shape.push_back(1);
     }
     return shape;
   }
