@@ -59,7 +59,7 @@ constexpr const char* kMetrics =
     R"("tflops":0.25,"mfu":null,"step_ms":650,"data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"product_flops":25000000000,"sent_bytes":4096,"val_bits_per_byte":2.5})";
 constexpr const char* kNode = R"({"host": "b", "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""})";
 constexpr const char* kPlan =
-    R"({"nodes": [{"host": "b", "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""}], "port": 1234, "run-id": "none"})";
+    R"({"nodes": [{"host": "b", "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""}], "master-port": 1235, "port": 1234, "run-id": "none"})";
 constexpr const char* kNews = R"({"cause": 1, "interrupted": false, "kind": 0, "lines": ["last", "words"], "node": 0, "number": 0, "status": 139, "text": "it died"})";
 
 comm::LaunchOptions launcher(int node, int port) {
