@@ -212,6 +212,12 @@ TEST(CompressedText, TakesNoMemoryForItsSize) {
   }
 }
 
+std::string repeated(std::string_view part, int64_t times) {
+  std::string text;
+  for (int64_t i = 0; i < times; ++i) text += part;
+  return text;
+}
+
 // Each in a form of little size and much memory.
 TEST(HostileText, IsRefusedByNameBeforeItTakesMuchMemory) {
   TemporaryFolder folder;
@@ -234,6 +240,8 @@ TEST(HostileText, IsRefusedByNameBeforeItTakesMuchMemory) {
       {"line.jsonl", "{}"s.replace(1, 0, "\"text\": \"" + std::string(64 << 20, 'a') + "\""), ":1: the line has more than 4194304 bytes", short_lines},
       {"second.jsonl", "{\"text\": \"one\"}\n" + std::string(5 << 20, ' ') + "{}", ":2: the line has more than 4194304 bytes", short_lines},
       {"numbers.jsonl", "[" + std::string(32 << 20, '1') + "]", ":1: the line has more than 4194304 bytes", short_lines},
+      {"values.jsonl", "{\"text\": \"a\", \"n\": [" + repeated("1,", 24 << 20) + "1]}", ":1: more than 1048576 values"},
+      {"keys.jsonl", "[" + repeated("{},", 16 << 20) + "{}]", ":1: more than 1048576 values"},
       {"entry.dict", "Head\n" + std::string(64 << 20, '\n'), ": the entry that ends here has more than 4194304 bytes", short_lines},
       {"line.dict", "Head\n   " + std::string(64 << 20, 'a'), ":2: the line has more than 4194304 bytes", short_lines},
   };

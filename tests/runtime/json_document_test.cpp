@@ -97,6 +97,14 @@ TEST(JsonDocument, NestingEndsAtTheLimit) {
   EXPECT_EQ(document(R"(["[[[[[[[[", "\"[[[[[[[["])", 1).top().size(), 2u) << "brackets inside texts";
 }
 
+TEST(JsonDocument, ValuesEndAtTheLimit) {
+  const auto read = [](std::string_view text, int64_t line = 0) { return JsonDocument(text, {.name = "x.json", .line = line}, {.values = 4}); };
+  EXPECT_EQ(read("[1,2,3]").top().size(), 3u);
+  EXPECT_EQ(read(R"({"a": [1]})").top().size(), 1u);
+  EXPECT_EQ(message_of([&] { read("[1,2,3,4]"); }), "x.json: more than 4 values, keys included, are not read here");
+  EXPECT_EQ(message_of([&] { read(R"({"a": [[1]]})", 7); }), "x.json:7: more than 4 values, keys included, are not read here");
+}
+
 TEST(JsonDocument, RefusesLongTextsBeforeReadingThem) {
   EXPECT_EQ(complaint_about(std::string((1 << 20) + 1, ' ')), "x.json: 1048577 bytes are more than is read here (1048576 at most)");
 }

@@ -22,6 +22,7 @@ using Take = std::function<void(std::string_view)>;
 constexpr std::string_view kSpace = " \t\r\n\f\v";
 constexpr std::string_view kDictHeader = "00-database";
 constexpr size_t kShownKeys = 12;
+constexpr size_t kMostValues = size_t{1} << 20;  // of one line
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(kSpace) == std::string_view::npos; }
 
@@ -103,7 +104,7 @@ std::string_view Source::text_of(const JsonDocument& line) const {
 void Source::take_json_lines() {
   while (const auto line = line_at(0)) {
     if (!is_blank(line->text)) {
-      const JsonDocument value(line->text, {.name = file_, .line = line_number_});
+      const JsonDocument value(line->text, {.name = file_, .line = line_number_}, {.values = kMostValues});
       take(text_of(value));
     }
     window_.drop(line->nbytes);

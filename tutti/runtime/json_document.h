@@ -1,6 +1,6 @@
 // JsonDocument: reads untrusted JSON, that is, files, lines and messages that may come from other programs or older versions.
 //
-// A document is checked as a whole when it is read: its size, nesting depth, UTF-8, numbers that fit a double or a
+// A document is checked as a whole when it is read: its size, number of values, nesting depth, UTF-8, numbers that fit a double or a
 // 64-bit integer, no repeated key in an object. Values are then requested by type and range. Every failure is a
 // UsageError that names the file and the place: line and column where the text is not valid JSON, the path of the key where a
 // value is not as expected ("model.merges[3]"). The implementation does not recurse, so deep nesting cannot exhaust the stack.
@@ -20,6 +20,7 @@ namespace tutti {
 struct JsonLimits {
   int depth = 64;                     // nesting of arrays and objects
   size_t nbytes = size_t{1} << 30;    // length of the text; at most 4 GiB
+  size_t values = size_t{1} << 24;    // keys included: each takes 24 to 48 bytes of memory, and may be 2 bytes of text
 };
 
 // The origin of the text, for messages.

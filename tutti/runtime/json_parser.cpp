@@ -54,7 +54,7 @@ std::string complaint_of(std::string_view said) {
 // Takes what the parser finds, in the order of the text.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
-  Builder(std::string_view text, JsonTree& tree) : source_(text), tree_(tree) {}
+  Builder(std::string_view text, JsonTree& tree, size_t most_values) : source_(text), tree_(tree), most_values_(most_values) {}
 
   bool null() override { return add({.kind = JsonKind::null}); }
   bool boolean(bool value) override { return add({.kind = JsonKind::boolean, .boolean = value}); }
@@ -85,6 +85,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
  private:
   bool add(JsonNode node) {
+    TUTTI_CHECK(tree_.nodes.size() < most_values_, "{}: more than {} values, keys included, are not read here", tree_.where(0), most_values_);
     node.parent = open_;
     node.end = static_cast<uint32_t>(tree_.nodes.size()) + 1;
     if (!tree_.nodes.empty() && tree_.nodes[open_].kind == JsonKind::array) ++tree_.nodes[open_].count;
@@ -121,6 +122,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   std::string_view source_;
   JsonTree& tree_;
+  const size_t most_values_;
   uint32_t open_ = 0;  // the innermost array or object
 };
 
@@ -135,7 +137,7 @@ JsonTree parse_json(std::string_view text, const JsonOrigin& origin, const JsonL
     throw UsageError(fmt::format("{}: byte {}: not JSON: a byte of value 0", place_of(text, at, origin), at + 1));
   JsonTree tree;
   tree.origin = origin;
-  Builder builder(text, tree);
+  Builder builder(text, tree, limits.values);
   Json::sax_parse(text, &builder);
   return tree;
 }

@@ -32,7 +32,7 @@ std::string nnodes(const NodeOptions& nodes) {
 std::string node_key(int restart, int node) { return fmt::format("{}/node/{:06}", restart, node); }
 std::string plan_key(int restart) { return fmt::format("{}/plan", restart); }
 
-constexpr JsonLimits kLimits{.depth = 8, .nbytes = size_t{16} << 20};
+constexpr JsonLimits kLimits{.depth = 8, .nbytes = size_t{16} << 20, .values = size_t{1} << 20};
 
 JsonDocument read_value(const std::string& text, const std::string& key) { return JsonDocument(text, {.name = fmt::format("store key '{}'", key)}, kLimits); }
 

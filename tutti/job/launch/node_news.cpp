@@ -30,7 +30,7 @@ std::string encode(const NewsItem& item) {
 }
 
 NewsItem decode(const std::string& text, const std::string& key) {
-  const JsonDocument document(text, {.name = fmt::format("store key '{}'", key)}, {.depth = 8, .nbytes = size_t{16} << 20});
+  const JsonDocument document(text, {.name = fmt::format("store key '{}'", key)}, {.depth = 8, .nbytes = size_t{16} << 20, .values = size_t{1} << 20});
   const JsonValue top = document.top();
   const auto number = [&](const char* name, int most) { return static_cast<int>(top.at(name).whole(0, most)); };
   NewsItem item{.kind = static_cast<NewsItem::Kind>(number("kind", static_cast<int>(NewsItem::Kind::notice))), .node = number("node", INT_MAX),

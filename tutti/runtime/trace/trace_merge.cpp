@@ -36,7 +36,7 @@ struct RankFile {
 };
 
 // A trace of a day of training has some GiB.
-constexpr JsonLimits kLimits{.depth = 32, .nbytes = (size_t{4} << 30) - 1};
+constexpr JsonLimits kLimits{.depth = 32, .nbytes = (size_t{4} << 30) - 1, .values = size_t{1} << 28};
 
 // Writes a value again that was read. No deeper than the limit.
 void copy(const JsonValue& value, JsonWriter& json) {
