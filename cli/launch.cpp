@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -102,6 +103,7 @@ int become(std::vector<std::string>& program) {
   std::vector<char*> argv;
   for (std::string& word : program) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::signal(SIGXFSZ, SIG_DFL);  // ignored since main()
   execvp(argv[0], argv.data());
   throw EnvironmentError(fmt::format("cannot start '{}': {}", program[0], detail::errno_text(errno)));
 }

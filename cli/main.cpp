@@ -2,6 +2,7 @@
 // Exit status: 0 done, 1 an error, 2 wrong usage, 3 `trace why` found something, 125 `diff` or `replay` cannot tell, 130 interrupted, 128 + n when signal n killed a rank.
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <new>
 
@@ -32,6 +33,7 @@ int run(const tutti::cli::Action& action) {
 
 int main(int argc, char** argv) {
   using namespace tutti;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file, or a standard output, that may not grow any more is an error of its write
   CLI::App app("Tutti: distributed deep learning with the same bits on any layout");
   app.name("tutti");
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);

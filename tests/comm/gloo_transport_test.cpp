@@ -10,7 +10,6 @@
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/comm/support/transport_ranks.h"
 #include "tests/job/support/run_command.h"
-#include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 #include "tutti/job/store/hash_store.h"
@@ -149,21 +148,6 @@ TEST(GlooTransport, WhatWasSentIsThereWhenTheSenderIsGone) {
 TEST(GlooTransport, WithoutAStoreItSaysWhatItNeeds) {
   if (!has_gloo()) return;
   EXPECT_SAYS(error_of([] { make_transport("gloo", seat(nullptr, 0, 2)); }), "gloo needs a store");
-}
-
-TEST(GlooTransport, WritingToAPeerThatIsGoneIsAnErrorAndNoSignal) {
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  close(ends[1]);
-  {
-    const BrokenPipeHeld held;
-    EXPECT_LT(write(ends[0], "x", 1), 0);
-    EXPECT_EQ(errno, EPIPE);
-  }
-  sigset_t pending;
-  sigpending(&pending);
-  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
-  close(ends[0]);
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include <random>
 
 #include "tests/fuzz/support/every_cache.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 
@@ -241,15 +240,10 @@ TEST_P(EveryCache, AFileUnderAnotherKeyIsMadeAnew) {
 }
 
 TEST_P(EveryCache, AFullDiskCostsOneWarningAndNothingThatIsThere) {
-  const auto before = signal(SIGXFSZ, SIG_IGN);
-  rlimit limit;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto with_room = [&](rlim_t room, auto fn) {
-    const rlimit small{.rlim_cur = room, .rlim_max = limit.rlim_max};
     cache().made("other");  // its data is written now
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const FileSizeLimit limit(room);
     fn();
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   };
   for (const rlim_t room : {0u, 16u, 40u, 60u}) {  // for nothing, for a part of the key, for the key and a part of the file
     const TemporaryFolder other;
@@ -260,7 +254,6 @@ TEST_P(EveryCache, AFullDiskCostsOneWarningAndNothingThatIsThere) {
   fill();
   const std::string good = cache().made("good");
   with_room(0, [&] { EXPECT_EQ(cache().get(folder, "other"), good); });
-  signal(SIGXFSZ, before);
 }
 
 TEST_P(EveryCache, AFolderThatCannotBeMadeOrWrittenCostsOneWarning) {

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "tests/job/support/temporary_folder.h"
+#include "tests/support/file_size_limit.h"
 #include "tutti/job/store/file_log.h"
 #include "tutti/job/store/file_store.h"
 #include "tutti/job/store/wire.h"
@@ -93,6 +94,24 @@ TEST(FileStore, AWriterKilledInTheMiddleOfARecordHarmsNobody) {
     FileStore third(copy);
     EXPECT_EQ(third.multi_get({"a", "c"}), (std::vector<std::string>{"1", "3"})) << "cut to " << size;
   }
+}
+
+TEST(FileStore, AFileThatMayNotGrowIsAnErrorAndStaysWhole) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("store");
+  FileStore store(path);
+  store.set("a", "1");
+  for (const rlim_t more : {0u, 1u, 40u, 500u}) {
+    std::string text;
+    {
+      const testing::FileSizeLimit limit(std::filesystem::file_size(path) + more);
+      text = message_of<EnvironmentError>([&] { store.set("b", std::string(1000, 'b')); });
+    }
+    EXPECT_NE(text.find("cannot write '" + path + "': File too large"), std::string::npos) << text;
+    EXPECT_EQ(FileStore(path).list_keys(), Store::Keys{"a"});
+  }
+  store.set("b", "2");
+  EXPECT_EQ(FileStore(path).multi_get({"a", "b"}), (std::vector<std::string>{"1", "2"}));
 }
 
 TEST(FileStore, AKilledOwnerOfTheLockReleasesIt) {

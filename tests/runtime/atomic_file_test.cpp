@@ -1,35 +1,16 @@
 #include "tutti/runtime/atomic_file.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
-
+#include "tests/support/file_size_limit.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
 namespace {
 
+using testing::FileSizeLimit;
 using testing::read_whole_file;
 using testing::TemporaryFolder;
-
-// While it lives, no file of this process may grow beyond `nbytes`: a full disk that needs no mount.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t nbytes) : old_handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit limited{nbytes, old_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limited);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &old_);
-    signal(SIGXFSZ, old_handler_);
-  }
-
- private:
-  rlimit old_{};
-  sighandler_t old_handler_;
-};
 
 TEST(AtomicFile, WritesTheWholeContents) {
   TemporaryFolder folder;

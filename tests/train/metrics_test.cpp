@@ -1,12 +1,11 @@
 #include "tutti/train/metrics.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cmath>
-#include <csignal>
 #include <limits>
 
+#include "tests/support/file_size_limit.h"
 #include "tests/train/support/temp_folder.h"
 #include "tutti/core/error.h"
 
@@ -143,19 +142,13 @@ TEST(Metrics, NameTheFileThatCannotBeMade) {
 TEST(Metrics, SayThatTheDiskIsFull) {
   const TempFolder folder;
   MetricsWriter writer(folder / "metrics.jsonl", 0);
-  rlimit old_limit{};
-  getrlimit(RLIMIT_FSIZE, &old_limit);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit none{.rlim_cur = 0, .rlim_max = old_limit.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &none);
+  const testing::FileSizeLimit limit(0);
   std::string text;
   try {
     writer.write(record_at(12));
   } catch (const EnvironmentError& error) {
     text = error.what();
   }
-  setrlimit(RLIMIT_FSIZE, &old_limit);
-  std::signal(SIGXFSZ, old_handler);
   EXPECT_NE(text.find("cannot write step 12 to "), std::string::npos) << text;
 }
 

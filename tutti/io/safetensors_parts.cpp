@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti {
 namespace {
 
 void write_at(int file, const std::string& path, const std::byte* bytes, int64_t count, int64_t at) {
+  const HeldSignal held(SIGXFSZ);
   while (count > 0) {
     const ssize_t written = pwrite(file, bytes, static_cast<size_t>(count), at);
     if (written < 0 && errno == EINTR) continue;
@@ -32,6 +34,7 @@ void SafetensorsParts::create() const {
   const UniqueFd file(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   TUTTI_CHECK_ENV(file.get() >= 0, "cannot create '{}': {}", path_, detail::errno_text(errno));
   const int64_t nbytes = std::ssize(header_bytes_) + (header_.entries.empty() ? 0 : header_.entries.back().end);
+  const HeldSignal held(SIGXFSZ);
   // Room is reserved where the file system can do that, so that a full disk is noticed before the first rank writes.
   const int failed = posix_fallocate(file.get(), 0, nbytes);
   if (failed == EOPNOTSUPP || failed == EINVAL) TUTTI_CHECK_ENV(ftruncate(file.get(), nbytes) == 0, "cannot extend '{}' to {} bytes: {}", path_, nbytes, detail::errno_text(errno));

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti {
 namespace {
@@ -56,6 +57,7 @@ void AtomicFile::fail(std::string_view action, int error) {
 
 void AtomicFile::write(const void* data, size_t nbytes) {
   TUTTI_CHECK(descriptor_ >= 0, "write to '{}' after it was committed or failed", path_);
+  const HeldSignal held(SIGXFSZ);
   const char* bytes = static_cast<const char*>(data);
   while (nbytes > 0) {
     const ssize_t written = ::write(descriptor_, bytes, std::min(nbytes, kWriteStep));

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti {
 namespace {
@@ -64,6 +65,7 @@ std::string temporary_name(std::string_view name) {
 }
 
 bool write_all(int descriptor, std::string_view bytes) {
+  const HeldSignal held(SIGXFSZ);
   while (!bytes.empty()) {
     const ssize_t n = ::write(descriptor, bytes.data(), std::min(bytes.size(), kMostPerWrite));
     if (n < 0 && errno == EINTR) continue;

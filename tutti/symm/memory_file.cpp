@@ -1,3 +1,4 @@
+#include "tutti/runtime/held_signal.h"
 #include "tutti/symm/memory_file.h"
 
 #include <fcntl.h>
@@ -68,6 +69,7 @@ std::shared_ptr<FileBlock> FileBlock::create(int64_t nbytes) {
   TUTTI_CHECK_ENV(nbytes <= available, "symmetric memory: {} bytes are wanted and {} are available", nbytes, available);
   std::shared_ptr<FileBlock> block(new FileBlock(UniqueFd(memfd_create("tutti-symm", MFD_CLOEXEC | MFD_ALLOW_SEALING))));
   TUTTI_CHECK_ENV(block->fd_, "symmetric memory: cannot make a memory file: {}", detail::errno_text(errno));
+  const HeldSignal held(SIGXFSZ);
   int error = 0;
   do {
     error = posix_fallocate(block->fd(), 0, nbytes);

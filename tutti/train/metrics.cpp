@@ -1,3 +1,4 @@
+#include "tutti/runtime/held_signal.h"
 #include "tutti/train/metrics.h"
 
 #include <fcntl.h>
@@ -137,6 +138,7 @@ MetricsWriter::~MetricsWriter() {
 
 void MetricsWriter::write(const StepRecord& record) {
   const std::string line = to_json(record) + "\n";
+  const HeldSignal held(SIGXFSZ);
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t written = ::write(fd_, rest.data(), rest.size());

@@ -1,3 +1,4 @@
+#include "tutti/runtime/held_signal.h"
 #include "tutti/train/run_folder.h"
 
 #include <fcntl.h>
@@ -67,6 +68,7 @@ void RunFolder::make_and_lock() {
                                        known ? fmt::format(" (pid {})", holder) : "", path_.string()));
   }
   // Only for the message above: the kernel keeps the lock, so a stale pid does no harm.
+  const HeldSignal held(SIGXFSZ);
   const std::string pid = fmt::format("{}", getpid());
   const bool written =
       ftruncate(lock_fd_, 0) == 0 && pwrite(lock_fd_, pid.data(), pid.size(), 0) == static_cast<ssize_t>(pid.size());

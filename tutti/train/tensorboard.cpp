@@ -1,3 +1,4 @@
+#include "tutti/runtime/held_signal.h"
 #include "tutti/train/tensorboard.h"
 
 #include <fcntl.h>
@@ -150,6 +151,7 @@ void TensorboardWriter::write(int64_t step, const Scalars& scalars) {
 }
 
 void TensorboardWriter::append(std::string_view payload) {
+  const HeldSignal held(SIGXFSZ);
   const std::string record = frame_record(payload);
   TUTTI_CHECK_ENV(::write(fd_, record.data(), record.size()) == static_cast<ssize_t>(record.size()),
                   "cannot write to {}: {}", path_.string(), detail::errno_text(errno));

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <string_view>
 
-#include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/message/wire.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti::comm {
 namespace {
@@ -40,7 +40,7 @@ GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> conte
       room_(static_cast<int64_t>(sizeof(Prefix)) + max_packet_bytes(size_)),
       liveness_((pids.resize(static_cast<size_t>(size_)), std::move(pids))),
       peers_(static_cast<size_t>(size_)) {
-  const BrokenPipeHeld held;  // also in the threads, which answer to those that leave
+  const HeldSignal held(SIGPIPE);  // also in the threads, which answer to those that leave
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
     peer(p).socket = std::move(sockets[static_cast<size_t>(p)]);
@@ -92,7 +92,7 @@ void GlooConnections::send(int to, Prefix prefix, std::span<const ConstBlock> pa
     std::memcpy(box.memory.get(), &prefix, sizeof prefix);
   }
   try {
-    const BrokenPipeHeld held;
+    const HeldSignal held(SIGPIPE);
     box.buffer->send(to, kSlot, 0, static_cast<size_t>(whole));
   } catch (const std::exception&) {
     return;  // closed: its listener tells, after what it still brings

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tutti/comm/gloo/broken_pipe.h"
 #include "tutti/comm/gloo/connector.h"
 #include "tutti/comm/gloo/gloo_engine.h"
 #include "tutti/comm/gloo/interface.h"
@@ -20,6 +19,7 @@
 #include "tutti/job/deadline.h"
 #include "tutti/job/host/member_watch.h"
 #include "tutti/job/store/store_meeting.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti::comm {
 namespace {
@@ -182,7 +182,7 @@ class Making {
 // PeerError names a rank that died, noticed by any member, or could not connect, within a fraction of a second.
 std::unique_ptr<Transport> make_gloo_transport(const GroupSeat& seat) {
   TUTTI_CHECK(seat.store != nullptr, "group '{}': gloo needs a store in which the ranks find each other's addresses", seat.name);
-  const BrokenPipeHeld held;  // also in the thread of gloo, which is started here
+  const HeldSignal held(SIGPIPE);  // also in the thread of gloo, which is started here
   std::vector<PairSocket> sockets;
   auto context = Making(seat).connect(sockets);
   auto engine = make_gloo_engine(std::move(context), seat.pids, std::move(sockets));

@@ -14,6 +14,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/futex.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti::comm {
 namespace {
@@ -69,6 +70,7 @@ std::shared_ptr<Segment> Segment::create(int world_size, int64_t slot_bytes) {
   const int fd = memfd_create("tutti-group", MFD_CLOEXEC);
   TUTTI_CHECK_ENV(fd >= 0, "cannot create memory shared between ranks: {}", detail::errno_text(errno));
   const size_t nbytes = segment_bytes(static_cast<size_t>(world_size), static_cast<size_t>(slot_bytes));
+  const HeldSignal held(SIGXFSZ);
   std::byte* base = nullptr;
   try {
     TUTTI_CHECK_ENV(ftruncate(fd, static_cast<off_t>(nbytes)) == 0,

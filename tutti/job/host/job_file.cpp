@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti::comm {
 namespace {
@@ -56,6 +57,7 @@ std::shared_ptr<JobFile> JobFile::create(int seats) {
   TUTTI_CHECK(seats >= 1 && seats <= kMaxSeats, "a job of {} ranks that outlives one of them; expected 1 to {}", seats, kMaxSeats);
   std::shared_ptr<JobFile> file(new JobFile(UniqueFd(memfd_create("tutti-job", MFD_CLOEXEC))));
   TUTTI_CHECK_ENV(file->fd_, "cannot make the memory of the job: {}", detail::errno_text(errno));
+  const HeldSignal held(SIGXFSZ);
   TUTTI_CHECK_ENV(ftruncate(file->fd(), kJobHeaderBytes) == 0, "cannot make the memory of the job: {}", detail::errno_text(errno));
   file->map_header();
   file->header_->seats = seats;
@@ -146,6 +148,7 @@ std::byte* JobFile::map_state(int64_t nbytes) {
     return state_;
   }
   TUTTI_ASSERT(nbytes > 0, "a shared state of {} bytes", nbytes);
+  const HeldSignal held(SIGXFSZ);
   int error = 0;
   do {
     error = posix_fallocate(fd(), kJobHeaderBytes, nbytes);

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti::comm {
 namespace {
@@ -57,6 +58,7 @@ std::deque<std::string> RankOutput::last_lines() const {
 // A full disk must not end the ranks: said once, then the file stays as it is.
 void RankOutput::write_file(const char* bytes, size_t count) {
   while (file_ && count > 0) {
+    const HeldSignal held(SIGXFSZ);
     const ssize_t put = write(file_.get(), bytes, count);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {

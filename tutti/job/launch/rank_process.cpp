@@ -63,6 +63,7 @@ RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), kee
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGINT);
   sigaddset(&defaults, SIGTERM);
+  sigaddset(&defaults, SIGXFSZ);  // ignored by the tutti program
   posix_spawnattr_setsigdefault(&spawn.attributes, &defaults);
   posix_spawnattr_setsigmask(&spawn.attributes, &request.signal_mask);
   // A group of its own: Ctrl-C in a terminal reaches the launcher alone, which passes it on exactly once.

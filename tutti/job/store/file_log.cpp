@@ -12,6 +12,7 @@
 
 #include "tutti/core/hash.h"
 #include "tutti/job/store/wire.h"
+#include "tutti/runtime/held_signal.h"
 
 namespace tutti::comm {
 namespace {
@@ -99,6 +100,7 @@ void FileLog::append(std::string_view frame) {
   const uint64_t hash = hash64(frame);
   std::string record(reinterpret_cast<const char*>(&hash), kHashBytes);
   record += frame;
+  const HeldSignal held(SIGXFSZ);
   const auto cut = [&] { return ftruncate(fd_.get(), offset_) == 0; };
   TUTTI_CHECK_ENV(size() == offset_ || cut(), "file store: cannot repair '{}': {}", path_, detail::errno_text(errno));
   for (size_t done = 0; done < record.size();) {
