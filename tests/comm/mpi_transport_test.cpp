@@ -52,6 +52,12 @@ TEST(MpiTransport, CanKeepsItsWord) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
+TEST(MpiTransport, AForkedChildIsRefusedAndDisturbsNobody) {
+  if (!has_mpi()) return;
+  const CommandResult result = mpirun(2, "transport_program mpi child");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
 TEST(MpiTransport, MismatchIsNamedOnAllRanks) {
   if (!has_mpi()) return;
   const CommandResult result = mpirun(3, "transport_program mpi mismatch");

@@ -1,13 +1,17 @@
 #include "tutti/runtime/rank_context.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/allocator.h"
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -149,6 +153,54 @@ TEST(SeedAll, ResetsTheStreamsOfThisRankOnly) {
   EXPECT_EQ(a.next_draw, 0u);
   EXPECT_EQ(b.seed, 1u);
   EXPECT_EQ(b.next_draw, 9u);
+}
+
+// Runs `fn` in a child; whether it returned true.
+bool in_child(const std::function<bool()>& fn) {
+  const pid_t child = fork();
+  if (child == 0) _exit(fn() ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status == 0;
+}
+
+TEST(RankContext, AForkedChildHasOneOfItsOwn) {
+  struct Mine {
+    int value = 1;
+  };
+  RankContext context({.rank = 3, .world_size = 5, .threads = 2});
+  const RankContext::Scope scope(context);
+  seed_all(17);
+  context.next_draw = 4;
+  context.token_grain = 64;
+  context.slot<Mine>().value = 2;
+  context.pool();
+  EXPECT_TRUE(in_child([&] {
+    RankContext& own = RankContext::current();
+    const bool is_fresh = &own != &context && &own == &RankContext::process_default() && own.rank() == 0 && own.world_size() == 1 && own.slot<Mine>().value == 1;
+    const bool goes_on = own.seed == 17 && own.next_draw == 4 && own.token_grain == 64 && own.pool().threads() == 2;
+    const bool again = in_child([&] { return &RankContext::current() != &own && RankContext::current().seed == 17 && RankContext::current().pool().threads() == 2; });
+    return is_fresh && goes_on && again;
+  }));
+  EXPECT_EQ(&RankContext::current(), &context);
+}
+
+TEST(ForkGuard, KnowsTheChildAndItsChildren) {
+  const ForkGuard before;
+  before.check("this");
+  EXPECT_TRUE(in_child([&] {
+    const ForkGuard own;
+    const bool refuses = before.is_in_child() && !own.is_in_child();
+    try {
+      before.check("the object");
+      return false;
+    } catch (const UsageError& error) {
+      return refuses && error.what() == before.text("the object") && in_child([&] { return before.is_in_child() && own.is_in_child(); });
+    }
+  }));
+  EXPECT_FALSE(before.is_in_child());
+  EXPECT_EQ(before.text("group 'dp'"), fmt::format("group 'dp' belongs to process {}, and this is its fork()ed child {}, which must not use it: make another one in the child, "
+                                                    "or start a program there with exec()", getpid(), getpid()));
 }
 
 }  // namespace

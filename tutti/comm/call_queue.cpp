@@ -66,6 +66,10 @@ CallQueue::CallQueue(std::unique_ptr<Transport> transport, const GroupLabel& gro
 
 CallQueue::~CallQueue() {
   if (wants_attention_) Boundary::want(-1);
+  if (process_.is_in_child()) {
+    ForkGuard::keep(std::shared_ptr<Transport>(std::move(transport_)));
+    return;
+  }
   progress_->remove(this);
   recorder_->close_group(flight_);
 }
@@ -108,7 +112,12 @@ void CallQueue::push(Call& call) {
   add_pending(1);
 }
 
+void CallQueue::check_process() const {
+  if (process_.is_in_child()) [[unlikely]] process_.check(fmt::format("process group '{}'", group_));
+}
+
 void CallQueue::run(Call& call) {
+  check_process();
   const ExchangeSpan span;
   {
     const Hold hold(*this);
@@ -124,6 +133,7 @@ void CallQueue::run(Call& call) {
 }
 
 void CallQueue::submit(std::shared_ptr<Call> call) {
+  check_process();
   const ExchangeSpan span;
   {
     const Hold hold(*this);
@@ -136,6 +146,7 @@ void CallQueue::submit(std::shared_ptr<Call> call) {
 }
 
 void CallQueue::submit(std::shared_ptr<MessageCall> call) {
+  check_process();
   const ExchangeSpan span;
   {
     const Hold hold(*this);
@@ -369,6 +380,7 @@ bool CallQueue::advance_all() {
 }
 
 void CallQueue::try_advance(Released& released) {
+  if (process_.is_in_child()) return;
   {
     if (locked_.exchange(true, std::memory_order_acquire)) return;
     const Hold hold(*this, Hold::Taken());
@@ -424,6 +436,7 @@ void CallQueue::on_end(Pending& call, std::function<void()> callback) {
 }
 
 bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds limit) {
+  if (!ended()) check_process();
   const bool bounded = limit < kLongestWait;
   const Clock::time_point until = bounded ? deadline_after(limit) : Clock::time_point::max();
   std::chrono::microseconds left = kLongNap;  // until the clock has something to say
@@ -531,6 +544,7 @@ Clock::time_point CallQueue::check_deadlines(Clock::time_point now) {
 }
 
 int64_t CallQueue::add_region(const std::vector<std::byte*>& bases, int64_t bytes) {
+  check_process();
   const Hold hold(*this);
   return transport_->add_region(bases, bytes);
 }
@@ -540,6 +554,9 @@ void CallQueue::remove_region(int64_t region) {
   transport_->remove_region(region);
 }
 
-void CallQueue::fail(std::string_view reason) { transport_->fail(reason); }
+void CallQueue::fail(std::string_view reason) {
+  check_process();
+  transport_->fail(reason);
+}
 
 }  // namespace tutti::comm

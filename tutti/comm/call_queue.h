@@ -21,6 +21,7 @@
 #include "tutti/comm/work.h"
 #include "tutti/diagnose/flight_recorder.h"
 #include "tutti/job/deadline.h"
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::comm {
@@ -166,6 +167,7 @@ class CallQueue final : public Driver {
   void count_end() { ended.store(ended.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   void add_pending(int change) { pending.store(pending.load(std::memory_order_relaxed) + change, std::memory_order_relaxed); }
 
+  void check_process() const;  // UsageError in a fork()ed child
   void push(Call& call);
   bool wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds limit);
   bool advance_all();
@@ -188,7 +190,8 @@ class CallQueue final : public Driver {
   // Also releases the calls that have ended, or hands them out.
   void run_callbacks(Released* released = nullptr);
 
-  const std::unique_ptr<Transport> transport_;
+  const ForkGuard process_;
+  std::unique_ptr<Transport> transport_;
   const std::string group_;
   const std::shared_ptr<FlightRecorder> recorder_;
   FlightGroup& flight_;

@@ -279,6 +279,7 @@ std::shared_ptr<ProcessGroup> merge(const std::vector<int>& a, const std::vector
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks, const GroupOptions& options) {
+  check_process();
   const std::string title = fmt::format("split of group '{}'", name_);
   checks::timeout(options.name.empty() ? title : fmt::format("group '{}'", options.name), options.timeout);
   const int64_t ordinal = splits_.fetch_add(1) + 1;

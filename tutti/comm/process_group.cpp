@@ -29,7 +29,16 @@ ProcessGroup::ProcessGroup(std::string name, std::string key, int rank, std::vec
   TUTTI_CHECK(rank >= 0 && rank < size(), "process group '{}': rank {} of {} members", name_, rank, size());
 }
 
-ProcessGroup::~ProcessGroup() = default;
+ProcessGroup::~ProcessGroup() {
+  if (!process_.is_in_child()) return;
+  // The transports' threads are not here, and their connections and pages are the parent's.
+  ForkGuard::keep(std::make_shared<decltype(backends_)>(std::move(backends_)));
+  ForkGuard::keep(std::make_shared<symm::SymmGroup>(std::move(symm_)));
+}
+
+void ProcessGroup::check_process() const {
+  if (process_.is_in_child()) [[unlikely]] process_.check(fmt::format("process group '{}'", name_));
+}
 
 int ProcessGroup::group_rank_of(int world_rank) const {
   const auto found = std::find(world_ranks_.begin(), world_ranks_.end(), world_rank);
@@ -47,6 +56,7 @@ void ProcessGroup::set_backend(DeviceKind kind, std::shared_ptr<Backend> backend
 }
 
 Backend& ProcessGroup::backend(DeviceKind kind) const {
+  check_process();
   if (kind == DeviceKind::cpu && cpu_ != nullptr) return *cpu_;
   const auto found = backends_.find(kind);
   TUTTI_CHECK(found != backends_.end(), "process group '{}' has no backend for tensors on {}; set_backend() gives it one", name_,
@@ -61,6 +71,7 @@ Backend& ProcessGroup::backend_for(const char* op, const Tensor& tensor) const {
 
 Backend& ProcessGroup::backend_for(const CollectiveDef& def, const CollectiveCall& call) const {
   if (def.outputs == Given::none && def.inputs == Given::none) {
+    check_process();
     TUTTI_CHECK(!backends_.empty(), "{}: group '{}' has no backend", def.name, name_);
     return cpu_ != nullptr ? *cpu_ : *backends_.begin()->second;
   }
@@ -88,7 +99,7 @@ void ProcessGroup::inspect(CollectiveKind kind, Tensors inputs) const {
 int64_t ProcessGroup::collectives_made() { return CallQueue::collectives_of_thread(); }
 
 void ProcessGroup::refuse(CollectiveKind kind, std::string_view why) {
-  if (backends_.empty() || !health().ok) return;
+  if (backends_.empty() || !health().ok) return;  // also in a fork()ed child
   (cpu_ != nullptr ? *cpu_ : *backends_.begin()->second).refuse(kind, why);
 }
 
@@ -154,10 +165,12 @@ Work ProcessGroup::batch_isend_irecv(std::span<const PointToPoint> operations, c
 // ---- failing --------------------------------------------------------------------------------------------------------
 
 void ProcessGroup::abort(std::string_view reason) {
+  check_process();
   for (const auto& [kind, backend] : backends_) backend->abort(reason);
 }
 
 Health ProcessGroup::health() const {
+  if (process_.is_in_child()) return {.ok = false, .failure = process_.text(fmt::format("process group '{}'", name_))};
   for (const auto& [kind, backend] : backends_) {
     std::string failure = backend->failure();
     if (!failure.empty()) return {.ok = false, .failure = std::move(failure)};
@@ -166,6 +179,7 @@ Health ProcessGroup::health() const {
 }
 
 void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) {
+  check_process();
   checks::timeout(fmt::format("set_timeout of group '{}'", name_), timeout);
   for (const auto& [kind, backend] : backends_) backend->set_timeout(timeout);
 }

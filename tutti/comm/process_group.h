@@ -5,7 +5,8 @@
 // in the same order; a mismatch is a UsageError on all ranks, naming two of them and the field that differs, and so is a call whose
 // arguments are wrong on one rank. When a peer dies, leaves or is late, all other ranks throw PeerError or TimeoutError, naming it, and the group ends.
 //
-// Any thread of the rank may call; the calls of one group run in the order in which they are made.
+// Any thread of the rank may call; the calls of one group run in the order in which they are made. A fork()ed child has no part in its parent's
+// groups: calls there are a UsageError, which the other ranks do not notice, and groups that are dropped there go on in the parent.
 #pragma once
 
 #include <atomic>
@@ -21,6 +22,7 @@
 #include "tutti/comm/backend.h"
 #include "tutti/core/error.h"
 #include "tutti/job/store/store.h"
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/symm/group.h"
 
 namespace tutti::comm {
@@ -153,6 +155,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   // That default, of calls on host tensors where the group has a transport for them.
   std::chrono::milliseconds timeout() const;
   void set_check_nan(bool on) { check_nan_ = on; }
+  // Whether this is a fork()ed child of the process that made the group.
+  bool is_in_child() const { return process_.is_in_child(); }
 
   // ---- a name of older releases
   [[deprecated("gather_single")]] Work gather_into_tensor(const Tensor& out, const Tensor& in, int root, const CallOptions& o = {}) { return gather_single(out, in, root, o); }
@@ -166,10 +170,12 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   void refuse(CollectiveKind kind, std::string_view why);
   void arrive_monitored(int64_t number, std::chrono::milliseconds timeout);
   void watch_arrivals(int64_t number, std::chrono::milliseconds timeout, bool wait_all_ranks);
+  void check_process() const;  // UsageError in a fork()ed child
   void inspect(const CollectiveDef& def, const CollectiveCall& call) const;
   void inspect(CollectiveKind kind, Tensors inputs) const;
   void inspect(CollectiveKind kind, const Tensor& input) const { inspect(kind, {&input, 1}); }
 
+  const ForkGuard process_;
   const std::string name_;
   const std::string key_;
   const int rank_;

@@ -57,6 +57,7 @@ void agree(Store& store, const std::string& title, const std::string& key, int r
 }  // namespace
 
 std::shared_ptr<ProcessGroup> ProcessGroup::shrink(std::vector<int> failed_ranks, const GroupOptions& options) {
+  check_process();
   const std::string title = fmt::format("shrink of group '{}'", name_);
   checks::timeout(title, options.timeout);
   TUTTI_CHECK(store_ != nullptr, "{}: its ranks have no store to meet in", title);

@@ -25,7 +25,7 @@ SymmetricBuffer::SymmetricBuffer(ProcessGroup& group, const Tensor& tensor)
 }
 
 SymmetricBuffer::~SymmetricBuffer() {
-  if (region_ >= 0) group_->backend(DeviceKind::cpu).remove_region(region_);
+  if (region_ >= 0 && !group_->is_in_child()) group_->backend(DeviceKind::cpu).remove_region(region_);
 }
 
 }  // namespace tutti::comm

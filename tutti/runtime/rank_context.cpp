@@ -1,5 +1,8 @@
 #include "tutti/runtime/rank_context.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <utility>
 
@@ -12,6 +15,16 @@ namespace tutti {
 namespace {
 
 thread_local RankContext* current_context = nullptr;
+std::atomic<RankContext*> default_context{nullptr};  // never destroyed: outlives every static that holds a tensor
+RankContext* parents_context = nullptr;              // in a fork()ed child: that of the thread which called fork()
+
+// Runs in the child of a fork(), in its only thread. The parent's context has threads and groups that do not exist here.
+void leave_parents_context() {
+  RankContext* const parents = current_context != nullptr ? current_context : default_context.load(std::memory_order_relaxed);
+  if (parents != nullptr) parents_context = parents;
+  current_context = nullptr;
+  default_context.store(nullptr, std::memory_order_relaxed);
+}
 
 int default_threads() {
   if (const char* text = std::getenv("TUTTI_THREADS")) {
@@ -26,7 +39,9 @@ int default_threads() {
 
 }  // namespace
 
-RankContext::RankContext(const Options& options) : options_(options), allocator_(Allocator::create()) {}
+RankContext::RankContext(const Options& options) : options_(options), allocator_(Allocator::create()) {
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, leave_parents_context);
+}
 RankContext::~RankContext() {
   // A slot may have threads that ask for other slots until it has joined them.
   while (true) {
@@ -47,8 +62,19 @@ RankContext& RankContext::current() {
 }
 
 RankContext& RankContext::process_default() {
-  static RankContext* context = new RankContext({});  // outlives every static that holds a tensor
-  return *context;
+  RankContext* context = default_context.load(std::memory_order_acquire);
+  if (context != nullptr) [[likely]] return *context;
+  auto made = parents_context == nullptr ? std::make_unique<RankContext>(Options()) : parents_context->for_child();
+  if (default_context.compare_exchange_strong(context, made.get(), std::memory_order_acq_rel)) return *made.release();
+  return *context;  // another thread was faster
+}
+
+std::unique_ptr<RankContext> RankContext::for_child() const {
+  auto child = std::make_unique<RankContext>(Options{.threads = options_.threads});
+  child->seed = seed;
+  child->next_draw = next_draw.load();
+  child->token_grain = token_grain.load();
+  return child;
 }
 
 RankContext::Scope::Scope(RankContext& context) : previous_(std::exchange(current_context, &context)) {}

@@ -3,6 +3,9 @@
 // A thread_local pointer refers to the context of the running thread; pool tasks, backward and callbacks inherit it. Higher
 // libraries keep their per-rank state in typed slots, so that this header does not depend on them. Only the kernel cache and the
 // op table are process-wide.
+//
+// A fork()ed child has another default context, with the number of threads, the seed and the grain of the context that called fork(), and
+// without its slots: it is no rank of its parent's job.
 #pragma once
 
 #include <atomic>
@@ -31,7 +34,7 @@ class RankContext {
   RankContext(const RankContext&) = delete;
   RankContext& operator=(const RankContext&) = delete;
 
-  // The context of this thread: the innermost Scope, else the process's default context.
+  // The context of this thread: the innermost Scope, else the process's default context. In a fork()ed child, scopes of the parent do not count.
   static RankContext& current();
   static RankContext& process_default();
 
@@ -77,6 +80,7 @@ class RankContext {
   }
 
  private:
+  std::unique_ptr<RankContext> for_child() const;
   template <class T>
   const std::shared_ptr<void>& entry() {
     std::lock_guard lock(slots_mutex_);

@@ -157,6 +157,7 @@ void Allocation::begin_generation(const SymmGroup& for_group) {
 }
 
 void Allocation::end_generation() {
+  if (process_.is_in_child()) return;  // the parent still has its tensor
   std::vector<std::weak_ptr<GroupState>> users;
   {
     const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/symm/allocation.h"
 #include "tutti/symm/backend.h"
 
@@ -55,6 +56,7 @@ class Allocation {
   uint64_t ordinal = 0;             // among the allocations for `group`; 0 without one
 
  private:
+  const ForkGuard process_;
   std::atomic<uint64_t> live_{0};
   std::mutex mutex_;
   uint64_t generations_ = 0;

@@ -53,6 +53,7 @@ CallBoard::Line& CallBoard::line(int rank) const { return area(rank).lines[step_
 std::string CallBoard::title() const { return fmt::format("symmetric memory op #{} of group '{}' ({} ranks)", ops_, group_, size_); }
 
 void CallBoard::begin_op() {
+  if (process_.is_in_child()) [[unlikely]] process_.check(title());
   if (!failure_.empty()) throw PeerError(failure_);
   ++ops_;
 }

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/symm/group.h"
 #include "tutti/symm/op_record.h"
 #include "tutti/tensor/tensor.h"
@@ -32,7 +33,7 @@ class CallBoard {
   // Collective over the group.
   explicit CallBoard(const SymmGroup& group);
 
-  // Counts an op; PeerError when the board has ended.
+  // Counts an op; PeerError when the board has ended, UsageError in a fork()ed child.
   void begin_op();
   // Says `record` and returns when all ranks have said the same: UsageError on all ranks when they have not. `numbers`, W of
   // them or none, are for the others to read (numbers_of) until this rank comes to the next meeting.
@@ -60,6 +61,7 @@ class CallBoard {
   void come(uint64_t word);
   [[noreturn]] void explain();
 
+  const ForkGuard process_;
   const std::string group_;
   const std::chrono::milliseconds timeout_;
   const int rank_;

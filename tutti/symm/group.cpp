@@ -77,6 +77,7 @@ GroupState::~GroupState() {
 }
 
 void GroupState::remove_stale_keys() noexcept {
+  if (process.is_in_child()) return;
   try {
     for (const std::string& stale : stale_keys) store->delete_key(stale);
   } catch (const Error&) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/symm/group.h"
 
 namespace tutti::comm::symm {
@@ -31,6 +32,7 @@ struct HandleKey {
 
 class GroupState {
  public:
+  const ForkGuard process;
   std::string key;
   std::string name;
   int rank = 0;

@@ -100,6 +100,7 @@ void SymmHandle::check_pad(const char* call, int rank) const {
 }
 
 std::byte* SymmHandle::address(const char* call, int rank) const {
+  if (process_.is_in_child()) [[unlikely]] process_.check(title());
   check_rank(call, rank);
   std::byte* data = connection_->data(rank);
   TUTTI_CHECK(data != nullptr, "{}: {}: the memory of rank {} cannot be reached by load and store with backend {}", title(),

@@ -6,7 +6,7 @@
 //
 // Waiting calls throw TimeoutError at their deadline and PeerError when a rank they wait for has died or left; both name
 // the call, the ranks and the channel. The call can then be repeated: a barrier continues when it is called again on its
-// channel, and a signal can still be received. Without `timeout` the timeout of the group applies.
+// channel, and a signal can still be received. Without `timeout` the timeout of the group applies. In a fork()ed child all of them are a UsageError.
 #pragma once
 
 #include <chrono>
@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/symm/group.h"
 #include "tutti/tensor/tensor.h"
 
@@ -123,6 +124,7 @@ class SymmHandle {
   SymmGroup group() const;
   std::string title() const;
 
+  const ForkGuard process_;
   std::shared_ptr<Connection> connection_;
   std::weak_ptr<GroupState> group_;  // the group keeps its handles
   std::string group_name_;

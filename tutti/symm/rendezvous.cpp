@@ -146,6 +146,7 @@ std::shared_ptr<SymmHandle> meet(const Tensor& tensor, const SymmGroup& group, s
   TUTTI_CHECK(group, "rendezvous: no group is given");
   const std::shared_ptr<Allocation> allocation = find_allocation(tensor);
   GroupState& state = *group.state();
+  if (state.process.is_in_child()) state.process.check(fmt::format("symmetric memory group '{}'", state.name));
   const HandleKey key = key_of(tensor, allocation.get());
   if (auto handle = find_handle(state, key)) return handle;
 

@@ -59,7 +59,7 @@ SignalPads::SignalPads(std::vector<std::byte*> pads, int64_t slot_bytes, int ran
 }
 
 SignalPads::~SignalPads() {
-  if (!tells_) return;
+  if (!tells_ || process_.is_in_child()) return;
   header(rank_).presence.store(PadPresence::left, std::memory_order_seq_cst);
   for (int r = 0; r < ranks_; ++r) ring(r);
 }
@@ -69,6 +69,7 @@ SignalSlot& SignalPads::slot(int owner, int channel, int source) const {
 }
 
 void SignalPads::check_channel(std::string_view call, int channel) const {
+  process_.check(title_);
   TUTTI_CHECK(channel >= 0 && channel < channels_, "{}: {}: channel {}; the largest legal channel is {} ({} bytes of pad)",
               title_, call, channel, channels_ - 1, slot_bytes_);
 }

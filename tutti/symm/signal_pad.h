@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tutti/job/host/liveness.h"
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/runtime/function_ref.h"
 #include "tutti/symm/backend.h"
 
@@ -44,6 +45,7 @@ constexpr int64_t channels_of_pad(int64_t slot_bytes, int ranks) {
   return slot_bytes / (static_cast<int64_t>(sizeof(SignalSlot)) * ranks);
 }
 
+// A fork()ed child cannot use the pads: calls are a UsageError there, and their end is not told.
 class SignalPads {
  public:
   // pads[r] is where the pad of rank r is mapped. `title` opens the messages: "symmetric memory group 'k', rank 0 of 2".
@@ -90,6 +92,7 @@ class SignalPads {
   int most_threads_;  // of each rank, so that all have a core
   std::string title_;
   bool tells_ = true;
+  const ForkGuard process_;
   Liveness liveness_;
   std::unique_ptr<std::atomic<bool>[]> unfinished_;  // per channel: a barrier that ended at its deadline
 };

@@ -15,6 +15,7 @@
 
 #include "tests/comm/support/capability_checks.h"
 #include "tests/comm/support/compiled_cases.h"
+#include "tests/comm/support/forked_child.h"
 #include "tests/comm/support/group_disagreements.h"
 #include "tests/comm/support/message_agreement.h"
 #include "tests/comm/support/mismatches.h"
@@ -95,7 +96,7 @@ void check_compiled(ProcessGroup& group) {
 Check check_named(std::string_view what) {
   static const std::map<std::string_view, Check> checks = {
       {"can", check_can}, {"messages", check_message_agreement}, {"refusals", check_refused_calls}, {"nodes", check_reduced_nodes}, {"mismatches", check_mismatches},
-      {"compiled", check_compiled},
+      {"compiled", check_compiled}, {"child", check_forked_child},
   };
   const auto found = checks.find(what);
   return found == checks.end() ? nullptr : found->second;

@@ -140,6 +140,7 @@ int64_t WorkRegistry::size() const {
 }
 
 int64_t WorkRegistry::unwaited() const {
+  if (process_.is_in_child()) return 0;
   const std::lock_guard lock(mutex_);
   int64_t count = 0;
   for (const auto& [key, entry] : entries_) {

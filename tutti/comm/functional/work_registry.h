@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tutti/comm/work.h"
+#include "tutti/runtime/fork_guard.h"
 
 namespace tutti::comm::functional {
 
@@ -34,7 +35,7 @@ class WorkRegistry {
   // Removes these works, from all storages that they write: who has waited for one result of a call has waited for the others.
   void remove(std::span<const Work> works);
   // The number of registered works, and of those that were never waited for. Failed works stay registered, in order to throw
-  // again, and are not counted by unwaited().
+  // again, and are not counted by unwaited(), nor are those of a fork()ed child's parent.
   int64_t size() const;
   int64_t unwaited() const;
 
@@ -45,6 +46,7 @@ class WorkRegistry {
   };
   std::vector<Entry> sweep();
 
+  const ForkGuard process_;
   const int rank_;
   mutable std::mutex mutex_;
   std::map<const Storage*, Entry> entries_;

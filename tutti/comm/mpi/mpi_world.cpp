@@ -18,6 +18,7 @@
 
 #include "tutti/comm/message/wire.h"
 #include "tutti/core/error.h"
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/job/host/liveness.h"
 
 namespace tutti::comm {
@@ -56,10 +57,10 @@ void check(int error, const char* call) { TUTTI_CHECK_ENV(error == MPI_SUCCESS, 
 class World final : public MpiWorld {
  public:
   World() : thread_([this] { run(); }) {}
-  ~World() override { stop(); }
 
   // Returns when MPI is not called any more.
   void stop() {
+    if (process_.is_in_child()) return;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -69,6 +70,7 @@ class World final : public MpiWorld {
   }
 
   void wait_until_ready(Clock::time_point deadline) {
+    process_.check("MPI");
     std::unique_lock lock(mutex_);
     const bool done = started_.wait_until(lock, deadline, [&] { return ready_ || !start_error_.empty(); });
     TUTTI_CHECK_ENV(done, "MPI has not started by the deadline: all ranks of MPI_COMM_WORLD must make a group of Tutti");
@@ -319,6 +321,8 @@ class World final : public MpiWorld {
     for (const auto& [group, inbox] : inboxes_) inbox->lost(world_rank, why);
   }
 
+  const ForkGuard process_;
+
   // These belong to the progress thread.
   MPI_Comm comm_ = MPI_COMM_NULL;
   bool started_here_ = false;
@@ -346,7 +350,12 @@ class World final : public MpiWorld {
 }  // namespace
 
 MpiWorld& MpiWorld::get(Clock::time_point deadline) {
-  static World world;
+  // Stopped when the program ends, but never destroyed: in a fork()ed child, the destructors of what the parent's thread uses would wait for it.
+  static World& world = *new World;
+  struct Stop {
+    ~Stop() { world.stop(); }
+  };
+  static const Stop at_exit;
   world.wait_until_ready(deadline);
   return world;
 }

@@ -39,6 +39,7 @@ std::shared_ptr<Store> TcpStore::clone() {
 WireReply TcpStore::call(std::string_view op, std::string_view key, std::chrono::milliseconds limit,
                          const std::function<std::string(int64_t left)>& make) {
   check_store_timeout(op, limit);
+  if (process_.is_in_child()) process_.check(fmt::format("the connection to the store at {}", address()));
   const StoreDeadline deadline(limit);
   std::unique_lock lock(mutex_);
   while (busy_) {

@@ -9,6 +9,7 @@
 
 #include "tutti/job/store/job_key.h"
 #include "tutti/job/store/store.h"
+#include "tutti/runtime/fork_guard.h"
 
 namespace tutti::comm {
 
@@ -24,7 +25,7 @@ struct TcpStoreOptions {
 };
 
 // Calls of several threads on one TcpStore are serialized, so a call that waits holds up the others. Each clone() has its own
-// connection.
+// connection. In a fork()ed child, whose parent goes on using the connection, all calls but clone() are a UsageError.
 class TcpStore : public Store {
  public:
   // StoreTimeout when no server answers at host and port by the deadline; UsageError when the job keys differ.
@@ -60,6 +61,7 @@ class TcpStore : public Store {
   WireReply call_now(std::string_view op, std::string_view key, const std::function<std::string()>& make);
   WireReply fetch(std::string_view op, const Keys& keys, Timeout timeout, bool wants_values);
 
+  const ForkGuard process_;
   const TcpStoreOptions options_;
   std::unique_ptr<TcpConnection> connection_;
   std::mutex mutex_;

@@ -41,6 +41,11 @@ TcpStoreServer::TcpStoreServer(TcpStoreServerOptions options) {
 }
 
 TcpStoreServer::~TcpStoreServer() {
+  if (process_.is_in_child()) {
+    ForkGuard::keep(std::shared_ptr<Loop>(std::move(loop_)));
+    ForkGuard::keep(std::make_shared<std::thread>(std::move(thread_)));
+    return;
+  }
   loop_->stop();
   thread_.join();
 }

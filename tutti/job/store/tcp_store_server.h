@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tutti/job/store/job_key.h"
+#include "tutti/runtime/fork_guard.h"
 
 namespace tutti::comm {
 
@@ -39,6 +40,7 @@ class TcpStoreServer {
 
  private:
   class Loop;
+  const ForkGuard process_;
   std::unique_ptr<Loop> loop_;
   int port_ = 0;
   std::thread thread_;
