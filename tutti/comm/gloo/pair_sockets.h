@@ -1,24 +1,18 @@
-// The sockets of gloo's connections, which gloo keeps to itself: found among the descriptors of this process by their addresses.
+// The socket of a connection that gloo uses.
 #pragma once
 
 #include <string>
-#include <vector>
 
-namespace gloo::transport {
-class Context;
-}
+#include "tutti/comm/gloo/tcp_endpoint.h"
 
 namespace tutti::comm {
 
 struct PairSocket {
-  int fd = -1;  // -1: not found
+  int fd = -1;  // gloo's own: none of ours to close
   std::string ends = "";
 
   // gloo may have closed it meanwhile, and another socket got its number.
-  bool is_open() const;
+  bool is_open() const { return fd >= 0 && ends_of(fd) == ends; }
 };
-
-// The sockets of `context`, by rank. addresses[p] is where rank p listens for this rank, as gloo's Address::bytes() gives it.
-std::vector<PairSocket> find_pair_sockets(gloo::transport::Context& context, const std::vector<std::vector<char>>& addresses);
 
 }  // namespace tutti::comm

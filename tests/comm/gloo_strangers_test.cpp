@@ -1,0 +1,234 @@
+// Ranks over gloo among strangers, with other keys, and where peers cannot be reached.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/comm/support/forked_ranks.h"
+#include "tests/comm/support/transport_ranks.h"
+#include "tests/job/support/run_command.h"
+#include "tutti/comm/gloo/peer_greeting.h"
+#include "tutti/comm/gloo/tcp_endpoint.h"
+#include "tutti/comm/groups.h"
+#include "tutti/comm/transports.h"
+#include "tutti/core/error.h"
+#include "tutti/job/host/host_identity.h"
+#include "tutti/job/store/file_store.h"
+#include "tutti/job/store/hash_store.h"
+#include "tutti/job/store/prefix_store.h"
+#include "tutti/job/store/store_meeting.h"
+
+namespace tutti::comm {
+namespace {
+
+using namespace std::chrono_literals;
+
+GroupSeat seat(const std::shared_ptr<Store>& store, int rank, int size, std::chrono::milliseconds limit = 20s) {
+  GroupSeat s;
+  s.name = "wire";
+  s.key = "g";
+  s.rank = rank;
+  s.size = size;
+  s.store = store;
+  s.identities.assign(static_cast<size_t>(size), PeerIdentity{});
+  s.deadline = Clock::now() + limit;
+  return s;
+}
+
+// What the sockets of a process are called in /proc/net/tcp.
+std::set<unsigned long> sockets_of(pid_t pid) {
+  std::set<unsigned long> inodes;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), error)) {
+    unsigned long inode = 0;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (std::sscanf(target.c_str(), "socket:[%lu]", &inode) == 1) inodes.insert(inode);
+  }
+  return inodes;
+}
+
+struct Socket {
+  std::string host;
+  int port = 0;
+  bool listens = false;
+};
+
+// Those over IPv4.
+std::vector<Socket> tcp_sockets(const std::set<unsigned long>& inodes) {
+  std::vector<Socket> found;
+  std::ifstream table("/proc/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    unsigned int address = 0, port = 0, state = 0;
+    unsigned long inode = 0;
+    if (std::sscanf(line.c_str(), " %*d: %8x:%4x %*s %2x %*s %*s %*s %*s %*s %lu", &address, &port, &state, &inode) != 4 || !inodes.contains(inode)) continue;
+    found.push_back({fmt::format("{}.{}.{}.{}", address & 255, address >> 8 & 255, address >> 16 & 255, address >> 24), static_cast<int>(port), state == 10});
+  }
+  return found;
+}
+
+// Connects to every port on which the ranks listen, again and again, and says all that a stranger may say.
+class Strangers {
+ public:
+  ~Strangers() { stop(); }
+  void begin(std::vector<pid_t> pids) {
+    thread_ = std::thread([this, pids = std::move(pids)] {
+      while (!stopping_) {
+        for (const pid_t pid : pids) {
+          for (const Socket& socket : tcp_sockets(sockets_of(pid))) {
+            if (socket.listens) come_to(tcp_endpoint(socket.host, socket.port));
+          }
+        }
+        if (held_.size() > 300) held_.erase(held_.begin(), held_.begin() + 150);
+      }
+    });
+  }
+  int stop() {
+    stopping_ = true;
+    if (thread_.joinable()) thread_.join();
+    return came_;
+  }
+
+ private:
+  void come_to(const TcpEndpoint& endpoint) {
+    for (const std::string& said : {std::string(), std::string(300, '\xff'), std::string("tutti gloo 1\n\0", 14), std::string("tutti gloo 1\n") + std::string(100, '\1')}) {
+      UniqueFd fd = begin_connecting(endpoint);
+      if (!fd || send(fd.get(), said.data(), said.size(), MSG_NOSIGNAL) < 0) continue;
+      ++came_;
+      held_.push_back(std::move(fd));
+    }
+    for (int i = 0; i < 100; ++i) begin_connecting(endpoint);
+    PeerGreeting liar = PeerGreeting::connecting(begin_connecting(endpoint), 1, "no key of theirs");
+    for (int i = 0; i < 20 && liar.fd() >= 0 && liar.advance() == PeerGreeting::State::kUnderWay; ++i) usleep(100);
+  }
+
+  std::thread thread_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<int> came_ = 0;
+  std::vector<UniqueFd> held_;
+};
+
+// One rank gives its address late, so that the others listen for a while, and strangers find them.
+class LateStore final : public PrefixStore {
+ public:
+  explicit LateStore(std::shared_ptr<Store> store) : PrefixStore("job", std::move(store)) {}
+  void set(std::string_view key, std::string_view value) override {
+    if (key.ends_with("/gloo/addresses/rank/2")) std::this_thread::sleep_for(150ms);
+    PrefixStore::set(key, value);
+  }
+};
+
+TEST(GlooStrangers, WhatTheySendAtAnyMomentDisturbsNoRank) {
+  for (const char* transport : {"gloo", "hier"}) {
+    Strangers strangers;
+    const std::string path = fresh_path("tutti-gloo-strangers");
+    const auto results = fork_processes(4, [&](int rank) {
+      if (std::string_view(transport) == "hier") setenv("TUTTI_HOST_ID", std::to_string(rank / 2).c_str(), 1);
+      const auto store = std::make_shared<LateStore>(std::make_shared<FileStore>(path));
+      for (const char* key : {"first", "second", "third"}) {
+        GroupSeat own = seat(store, rank, 4, 30s);
+        own.key = key;
+        const auto t = make_transport(transport, own);
+        check_rounds(*t, 5, 20, 200'000);
+        check_messages(*t, 6);
+      }
+    }, {.limit = 60s, .meanwhile = [&](const std::vector<pid_t>& pids) { strangers.begin(pids); }});
+    unlink(path.c_str());
+    EXPECT_GT(strangers.stop(), 10) << transport;
+    for (const ForkedResult& r : results) EXPECT_TRUE(r.succeeded()) << transport << ": " << r.error << " " << r.wait_status;
+  }
+}
+
+TEST(GlooStrangers, RanksOfOneHostUseTheLoopbackAndNobodyListensWhenTheGroupIsUp) {
+  const auto results = run_world(3, [](ProcessGroup& world) {
+    int connections = 0;
+    for (const Socket& socket : tcp_sockets(sockets_of(getpid()))) {
+      TUTTI_CHECK(!socket.listens, "something listens on {}:{}", socket.host, socket.port);
+      TUTTI_CHECK(socket.host == "127.0.0.1", "a connection uses {}", socket.host);
+      ++connections;
+    }
+    TUTTI_CHECK(connections >= 3, "{} connections: that to the store and those to two ranks are expected", connections);
+    world.barrier();
+  }, {.transport = "gloo", .limit = 30s});
+  for (const ForkedResult& r : results) EXPECT_TRUE(r.succeeded()) << r.error;
+}
+
+TEST(GlooStrangers, ARankWithAnotherJobKeyIsRefusedAndNamed) {
+  const std::string path = fresh_path("tutti-gloo-keys");
+  const auto results = fork_processes(3, [&](int rank) {
+    setenv("TUTTI_JOB_KEY", rank == 1 ? "the key of another job" : "the key of this job here", 1);
+    make_transport("gloo", seat(std::make_shared<FileStore>(path), rank, 3));
+  }, {.limit = 30s});
+  unlink(path.c_str());
+  for (const ForkedResult& r : results) EXPECT_SAYS(r.error, "another job key than rank", "all ranks need the same TUTTI_JOB_KEY (or TUTTI_JOB_KEY_FILE)");
+  EXPECT_SAYS(results[1].error, "the connection of rank 1 to rank 0 at 127.0.0.1:", "was refused, because rank 0 has another job key than rank 1");
+}
+
+// Rank 1 of two, where rank 0 gives `card` for its address.
+std::string error_with_card(const std::string& card, std::chrono::milliseconds limit) {
+  const auto store = std::make_shared<HashStore>();
+  std::thread other([&] {
+    const auto meet = [&](const char* what, const std::string& value) {
+      const StoreMeeting meeting{.store = *store, .key = fmt::format("g/gloo/{}", what), .alarm = "g/gloo/alarm", .rank = 0, .size = 2, .deadline = Clock::now() + 10s};
+      meet_in_store(meeting, value, [](const std::vector<int>&) { throw std::runtime_error("late"); });
+    };
+    meet("hosts", host_identity());
+    meet("addresses", card);
+  });
+  std::string said = "no error";
+  try {
+    make_transport("gloo", seat(store, 1, 2, limit));
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  other.join();
+  return said;
+}
+
+TEST(GlooStrangers, AnAddressThatCannotBeReachedIsNamedAtOnce) {
+  const auto begin = Clock::now();
+  EXPECT_SAYS(error_with_card("255.255.255.255 4711 secret", 20s), "rank 0 is gone or out of reach while the group 'wire' was made",
+              "the connection of rank 1 to rank 0 at 255.255.255.255:4711 failed: Network is unreachable");
+  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_SAYS(error_with_card("nonsense", 20s), "group 'wire': what the store has for rank 0 is no address");
+}
+
+TEST(GlooStrangers, AnAddressThatDoesNotAnswerIsNamedByTheDeadline) {
+  const UniqueFd listener = listen_at(tcp_endpoint("127.0.0.1", 0));
+  const std::string address = near_end(listener.get());
+  const std::string card = fmt::format("127.0.0.1 {} secret", address.substr(address.find(':') + 1));
+  EXPECT_SAYS(error_with_card(card, 300ms), fmt::format("group 'wire' was not made by the deadline: the connection of rank 1 to rank 0 at {} does not come about", address));
+}
+
+TEST(GlooStrangers, AStrangerInTheRanksPlaceIsNamed) {
+  const UniqueFd listener = listen_at(tcp_endpoint("127.0.0.1", 0));
+  const std::string address = near_end(listener.get());
+  std::atomic<bool> is_over = false;
+  std::thread stranger([&] {
+    std::vector<UniqueFd> callers;
+    while (!is_over) {
+      UniqueFd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!caller) {
+        usleep(1000);
+        continue;
+      }
+      const std::string answers = std::string(32, 'n') + '\1' + std::string(32, 'p');
+      send(caller.get(), answers.data(), answers.size(), MSG_NOSIGNAL);
+      callers.push_back(std::move(caller));
+    }
+  });
+  EXPECT_SAYS(error_with_card(fmt::format("127.0.0.1 {} secret", address.substr(address.find(':') + 1)), 20s), address, "whoever answers there does not know the job key");
+  is_over = true;
+  stranger.join();
+}
+
+}  // namespace
+}  // namespace tutti::comm
