@@ -1,5 +1,5 @@
 # Transport gloo makes and proves its connections itself and hands them over to gloo (tutti/comm/gloo/handover.h). That takes a gloo
-# whose pairs listen each for itself and whose device takes handlers, such as libgloo-dev of Debian 12 and 13.
+# whose pairs listen each for itself and whose device takes handlers: one of before May 2023, such as libgloo-dev of Debian 12.
 include(CheckCXXSourceCompiles)
 
 # A configure error unless target `gloo` is such a library.
@@ -29,7 +29,7 @@ function(tutti_check_gloo)
     }]] TUTTI_GLOO_TAKES_CONNECTIONS)
   if(NOT TUTTI_GLOO_TAKES_CONNECTIONS)
     unset(TUTTI_GLOO_TAKES_CONNECTIONS CACHE)  # another one may be installed meanwhile
-    message(FATAL_ERROR "The gloo in ${Gloo_DIR} does not take connections that were made outside of it, as libgloo-dev 0.0~git20220518 of Debian does, "
-                        "so its connections could not be proven. Install that one, or configure with -DTUTTI_GLOO=OFF, which leaves out transport gloo, and hier without MPI.")
+    message(FATAL_ERROR "The gloo in ${Gloo_DIR} does not take connections that were made outside of it, as those of before May 2023 do, "
+                        "so its connections could not be proven. Install libgloo-dev of Debian 12 (0.0~git20220518), or configure with -DTUTTI_GLOO=OFF, which leaves out transport gloo, and hier without MPI.")
   endif()
 endfunction()

@@ -120,15 +120,16 @@ class Making {
       heed_alarm(*seat_.store, alarm_);
       watch_.look_around();
       if (left.count() > 0) continue;
-      throw TimeoutError(fmt::format("group '{}' was not made by the deadline: {} does not come about{}", seat_.name, connection_with(mesh_->missing()), mesh_->troubles()));
+      throw TimeoutError(fmt::format("group '{}' was not made by the deadline: {} does not come about{}", seat_.name,
+                                     connection_with(mesh_->missing()), mesh_->troubles()));
     }
   }
 
   [[noreturn]] void throw_failure(const MeshFailure& failure, const std::string& address) const {
     const int p = failure.rank;
     if (failure.has_other_key) {
-      throw UsageError(fmt::format("group '{}': {} was refused, because {} has another job key than rank {}; all ranks need the same TUTTI_JOB_KEY (or TUTTI_JOB_KEY_FILE)",
-                                   seat_.name, connection_with(p), name_of(p), seat_.rank));
+      throw UsageError(fmt::format("group '{}': {} was refused, because {} has another job key than rank {}; all ranks need the same "
+                                   "TUTTI_JOB_KEY (or TUTTI_JOB_KEY_FILE)", seat_.name, connection_with(p), name_of(p), seat_.rank));
     }
     throw PeerError(fmt::format("{} is gone or out of reach while the group '{}' was made: {} failed: {}. Peers must be able to reach this "
                                 "host's address {}; GLOO_SOCKET_IFNAME names another interface",

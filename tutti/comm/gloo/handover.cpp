@@ -75,7 +75,8 @@ std::shared_ptr<tcp::Device> device_on_loopback() {
       why += fmt::format("{}{}", why.empty() ? "" : "; ", error.what());
     }
   }
-  throw EnvironmentError(fmt::format("gloo needs the loopback interface of this host or container, which is down or has no address; bring it up: ip link set lo up ({})", why));
+  throw EnvironmentError(fmt::format("gloo needs the loopback interface of this host or container, which is down or has no address; "
+                                     "bring it up: ip link set lo up ({})", why));
 }
 
 // The descriptor of this process whose near end is `address`; -1: none.

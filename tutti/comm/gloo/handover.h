@@ -2,8 +2,8 @@
 //
 // gloo makes a connection itself and asks nobody who is at its other end: what it reads there may end the process. So each of its
 // pairs accepts a connection of this process with itself, over the loopback interface, while the thread in which gloo reads is
-// held; the descriptor is then made that of the proven connection (dup3), before that thread goes on. Whoever else gets in between and is accepted
-// is closed unread. This needs a gloo whose pairs listen each for itself, as those of Debian do; the build checks that.
+// held. The descriptor is then made that of the proven connection (dup3), before that thread goes on. Whoever else comes in between
+// and is accepted is closed unread. This needs a gloo whose pairs listen each for itself; the build checks that (cmake/TuttiGloo.cmake).
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/comm/gloo/pair_sockets.h"
+#include "tutti/comm/gloo/pair_socket.h"
 #include "tutti/runtime/unique_fd.h"
 
 namespace gloo::transport {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 #include "tutti/core/error.h"
 #include "tutti/job/store/descriptor_reserve.h"
@@ -191,7 +192,8 @@ bool ProvenMesh::settle(Newcomer& newcomer) {
 
 void ProvenMesh::drop(const Newcomer& newcomer, const char* why) {
   ++dropped_;
-  last_dropped_ = fmt::format("{}{}: {}", newcomer.from, newcomer.greeting.rank() < 0 ? "" : fmt::format(", which calls itself rank {}", newcomer.greeting.rank()), why);
+  const int rank = newcomer.greeting.rank();
+  last_dropped_ = fmt::format("{}{}: {}", newcomer.from, rank < 0 ? "" : fmt::format(", which calls itself rank {}", rank), why);
 }
 
 // ---- for messages ---------------------------------------------------------------------------------------------------
