@@ -33,7 +33,8 @@ constexpr int kConnectMilliseconds = 5000;
 // A stranger that is accepted first and leaves at once makes gloo give the pair up.
 constexpr int kMostTries = 16;
 
-// Runs `work` in the thread in which gloo waits for its connections: nothing else happens to them meanwhile.
+// Runs `work` in the thread in which gloo waits for its connections: nothing else happens to them meanwhile. The wait for it has no
+// limit of its own, for all that `work` waits for has.
 class InThreadOfGloo final : public tcp::Handler {
  public:
   InThreadOfGloo(tcp::Device& device, std::function<void()> work) : device_(device), work_(std::move(work)), event_(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
