@@ -39,6 +39,8 @@ class PeerGreeting {
   short events() const;
   // The rank that the connecting end says it is, or -1. Nothing is proven before State::kProven.
   int rank() const { return rank_; }
+  // Whether the other end has been told, or has told, that its key is another one.
+  bool has_refused() const { return state_ == State::kOtherKey; }
   // The errno with which the connection broke; 0: the other end closed it.
   int error() const { return error_; }
   // The connection, once proven.

@@ -191,6 +191,9 @@ bool ProvenMesh::settle(Newcomer& newcomer) {
 }
 
 void ProvenMesh::drop(const Newcomer& newcomer, const char* why) {
+  // Nothing of strangers lingers in the system; a rank with another key is left the time to read why.
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  if (!newcomer.greeting.has_refused()) setsockopt(newcomer.greeting.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   ++dropped_;
   const int rank = newcomer.greeting.rank();
   last_dropped_ = fmt::format("{}{}: {}", newcomer.from, rank < 0 ? "" : fmt::format(", which calls itself rank {}", rank), why);
