@@ -1,6 +1,7 @@
 // Ranks over gloo among strangers, with other keys, and where peers cannot be reached.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +14,9 @@
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/comm/support/transport_ranks.h"
 #include "tests/job/support/run_command.h"
+#include "tutti/comm/gloo/handover.h"
 #include "tutti/comm/gloo/peer_greeting.h"
+#include "tutti/comm/gloo/proven_mesh.h"
 #include "tutti/comm/gloo/tcp_endpoint.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/transports.h"
@@ -195,6 +198,22 @@ TEST(GlooStrangers, AnAddressThatCannotBeReachedIsNamedAtOnce) {
               "the connection of rank 1 to rank 0 at 255.255.255.255:4711 failed: Network is unreachable");
   EXPECT_LT(Clock::now() - begin, 5s);
   EXPECT_SAYS(error_with_card("nonsense", 20s), "group 'wire': what the store has for rank 0 is no address");
+}
+
+TEST(GlooStrangers, AHostWithoutLoopbackIsToldToBringItUp) {
+  const auto results = fork_processes(2, [](int rank) {
+    TUTTI_CHECK(unshare(CLONE_NEWNET) == 0, "no network namespace");
+    if (rank == 1) {
+      hand_over_to_gloo(0, std::vector<UniqueFd>(2));
+      return;
+    }
+    ProvenMesh mesh({.group = "g", .rank = 1, .size = 2, .address = "127.0.0.1"});
+    mesh.connect({"127.0.0.1 4711 secret", ""});
+    mesh.serve(5s);
+    throw EnvironmentError(mesh.failure() ? mesh.failure()->why : "no failure");
+  }, {.limit = 20s});
+  EXPECT_SAYS(results[0].error, "Network is unreachable, because the loopback interface of this host or container is down; bring it up: ip link set lo up");
+  EXPECT_SAYS(results[1].error, "gloo needs the loopback interface of this host or container, which is down or has no address; bring it up: ip link set lo up");
 }
 
 TEST(GlooStrangers, AnAddressThatDoesNotAnswerIsNamedByTheDeadline) {
