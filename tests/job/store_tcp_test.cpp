@@ -391,6 +391,39 @@ TEST(TcpStoreServer, StrangersHoldABoundedNumberOfConnections) {
   EXPECT_EQ(second.get("k"), "v");
 }
 
+// In a process of its own: what a process may open can be taken back, but not be given again.
+TEST(TcpStoreServer, SomeDescriptorsOfTheProcessAreNotForStrangers) {
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = kKey});
+    const UniqueFd lowest(dup(0));
+    const auto most = static_cast<rlim_t>(lowest.get()) + 64 + 80;
+    const rlimit limit{.rlim_cur = most, .rlim_max = most};
+    const int port = server.port();
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || write(said[1], &port, sizeof port) != sizeof port) _exit(1);
+    if (!becomes_true([&] { return server.num_clients() > 70; })) _exit(2);
+    std::this_thread::sleep_for(milliseconds(100));  // all strangers have come
+    std::vector<UniqueFd> others;
+    for (int i = 0; i < 60; ++i) {
+      others.push_back(UniqueFd(dup(0)));
+      if (!others.back()) _exit(100 + i);
+    }
+    _exit(0);
+  }
+  int port = 0;
+  ASSERT_EQ(read(said[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 400; ++i) strangers.push_back(connect_raw(port));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  close(said[0]), close(said[1]);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "from 100 on: the number of descriptors that were there for others";
+}
+
 TEST(TcpStoreServer, AClientThatReadsNoRepliesHoldsUpNobody) {
   TcpStoreServer server({.job_key = ""});
   TcpStore store({.port = server.port(), .job_key = ""});

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/comm/gloo/pair_sockets.h"
+#include "tutti/comm/gloo/pair_socket.h"
 #include "tutti/comm/message/message_engine.h"
 #include "tutti/job/host/liveness.h"
 #include "tutti/job/store/silent_host.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/comm/gloo/pair_sockets.h"
+#include "tutti/comm/gloo/pair_socket.h"
 #include "tutti/comm/message/message_engine.h"
 
 namespace gloo::transport {

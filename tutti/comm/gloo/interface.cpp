@@ -62,24 +62,26 @@ std::vector<std::string> own_addresses() {
 
 }  // namespace
 
-InterfaceChoice choose_interface(const std::string& wanted) {
+std::string choose_address(const std::string& wanted, bool all_are_here) {
   const std::vector<Interface> all = interfaces();
   if (!wanted.empty()) {
     std::vector<std::string> names;
     for (const Interface& i : all) {
-      if (i.name == wanted) return {i.name, i.address};
+      if (i.name == wanted) return i.address;
       if (names.empty() || names.back() != i.name) names.push_back(i.name);
     }
     throw UsageError(unknown_name_message("network interface of GLOO_SOCKET_IFNAME", wanted, names));
   }
-  for (const std::string& own : own_addresses()) {
-    for (const Interface& i : all) {
-      if (!i.is_loopback && i.address == own) return {"", own};
+  if (!all_are_here) {
+    for (const std::string& own : own_addresses()) {
+      for (const Interface& i : all) {
+        if (!i.is_loopback && i.address == own) return own;
+      }
     }
   }
-  for (const bool loopback : {false, true}) {
+  for (const bool loopback : {all_are_here, !all_are_here}) {
     for (const Interface& i : all) {
-      if (i.is_loopback == loopback) return {"", i.address};
+      if (i.is_loopback == loopback) return i.address;
     }
   }
   throw EnvironmentError("no network interface is up, not even the loopback; gloo needs one");

@@ -2,13 +2,13 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
+#include "tutti/job/store/descriptor_reserve.h"
 #include "tutti/job/store/peer_uid.h"
 
 namespace tutti::comm {
@@ -21,27 +21,11 @@ constexpr uint64_t kFirstClient = 2;
 // Clients that have not proved the key yet: enough for all ranks of a job that come at once. Of more, the oldest leaves: a client
 // that knows the key proves it within a few round trips, and tries again if it was too slow.
 constexpr size_t kMostGreeting = 4096;
-// Descriptors that the process keeps for pipes of ranks, files and the like.
-constexpr int kReservedDescriptors = 64;
-
-// The next descriptor would be one of the reserve.
-bool is_short_of_descriptors(int fd) {
-  rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > 2 * kReservedDescriptors && static_cast<rlim_t>(fd) + kReservedDescriptors >= limit.rlim_cur;
-}
 
 void watch(int epoll, int operation, int fd, uint32_t events, uint64_t id) {
   epoll_event event{.events = events, .data = {.u64 = id}};
   TUTTI_CHECK_ENV(epoll_ctl(epoll, operation, fd, &event) == 0, "store server: cannot watch a connection: {}",
                   detail::errno_text(errno));
-}
-
-// A server of thousands of clients needs more descriptors than the usual soft limit of 1024.
-bool allow_more_descriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, std::max<rlim_t>(limit.rlim_cur * 2, 4096));
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
 }  // namespace
@@ -115,6 +99,7 @@ void TcpStoreServer::Loop::accept_clients() {
           return pause_listening(true);
         }
         close_client(*greeting_.begin());
+        fd = with_lowest_number(std::move(fd));
       }
       accept_one(std::move(fd), peer);
       continue;

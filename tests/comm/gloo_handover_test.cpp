@@ -1,0 +1,134 @@
+#include "tutti/comm/gloo/handover.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/comm/support/transport_ranks.h"
+#include "tutti/comm/gloo/gloo_engine.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Both ends of a connection over TCP.
+std::pair<UniqueFd, UniqueFd> connection() {
+  const UniqueFd listener = listen_at(tcp_endpoint("127.0.0.1", 0));
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  UniqueFd near = begin_connecting({.address = address, .size = size});
+  for (int i = 0; i < 1000; ++i) {
+    UniqueFd far(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (far) return {std::move(near), std::move(far)};
+    usleep(1000);
+  }
+  throw std::runtime_error("no connection");
+}
+
+struct TwoEngines {
+  explicit TwoEngines(const ConnectToPair& connect = connect_to_pair) {
+    auto [a, b] = connection();
+    const std::string ends = ends_of(a.get());
+    std::vector<UniqueFd> of_a(2), of_b(2);
+    of_a[1] = std::move(a);
+    of_b[0] = std::move(b);
+    GlooMesh first = hand_over_to_gloo(0, std::move(of_a), connect), second = hand_over_to_gloo(1, std::move(of_b), connect);
+    EXPECT_EQ(first.sockets[1].ends, ends);
+    EXPECT_TRUE(first.sockets[1].is_open());
+    EXPECT_FALSE(first.sockets[0].is_open());
+    engines.push_back(make_gloo_engine(std::move(first.context), {}, std::move(first.sockets)));
+    engines.push_back(make_gloo_engine(std::move(second.context), {}, std::move(second.sockets)));
+  }
+  void expect_messages() {
+    for (const int from : {0, 1}) {
+      const std::string said = "packet of rank " + std::to_string(from);
+      const ConstBlock block{reinterpret_cast<const std::byte*>(said.data()), static_cast<int64_t>(said.size())};
+      engines[static_cast<size_t>(from)]->send(1 - from, {&block, 1});
+      MessageEngine& other = *engines[static_cast<size_t>(1 - from)];
+      Packet packet;
+      for (int i = 0; i < 200 && !other.take(packet); ++i) other.wait(50ms);
+      ASSERT_NE(packet.memory, nullptr);
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(packet.memory.get()) + packet.start, static_cast<size_t>(packet.bytes)), said);
+      other.recycle(std::move(packet));
+    }
+  }
+  std::vector<std::unique_ptr<MessageEngine>> engines;
+};
+
+TEST(GlooHandover, GlooUsesTheConnectionItIsGiven) {
+  TwoEngines two;
+  two.expect_messages();
+}
+
+// Whoever reaches the port of a pair first is what gloo accepts.
+TEST(GlooHandover, AStrangerThatGlooAcceptsIsClosedUnread) {
+  std::vector<UniqueFd> strangers;
+  const std::string garbage(4096, '\xff');
+  int said = 0;
+  TwoEngines two([&](const sockaddr_storage& address) {
+    for (int i = 0; i < 4; ++i) {  // more than the queue of the pair holds
+      strangers.push_back(connect_to_pair(address));
+      said += send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL) > 0 ? 1 : 0;
+    }
+    return connect_to_pair(address);
+  });
+  two.expect_messages();
+  EXPECT_GE(said, 2);
+  for (const UniqueFd& stranger : strangers) {
+    char byte = 0;
+    EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0) << "nobody answers it";
+  }
+}
+
+TEST(GlooHandover, AStrangerThatIsAcceptedAndLeavesCostsOneMoreTry) {
+  int tries = 0;
+  TwoEngines two([&](const sockaddr_storage& address) {
+    UniqueFd fd = connect_to_pair(address);
+    if (++tries % 3 == 0) return fd;
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(fd.release());
+    return UniqueFd();
+  });
+  EXPECT_EQ(tries, 6);
+  two.expect_messages();
+}
+
+TEST(GlooHandover, OneThatIsNeverLeftAloneIsAnError) {
+  int tries = 0;
+  try {
+    TwoEngines two([&](const sockaddr_storage& address) {
+      ++tries;
+      UniqueFd fd = connect_to_pair(address);
+      const linger at_once{.l_onoff = 1, .l_linger = 0};
+      setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      close(fd.release());
+      return UniqueFd();
+    });
+    ADD_FAILURE();
+  } catch (const EnvironmentError& error) {
+    EXPECT_SAYS(error.what(), "its connection of this process with itself failed 16 times");
+  }
+  EXPECT_EQ(tries, 16);
+}
+
+TEST(GlooHandover, WhatFailsInTheThreadOfGlooIsThrownHere) {
+  try {
+    TwoEngines two([](const sockaddr_storage&) -> UniqueFd { throw EnvironmentError("no way there"); });
+    ADD_FAILURE();
+  } catch (const EnvironmentError& error) {
+    EXPECT_SAYS(error.what(), "no way there");
+  }
+}
+
+}  // namespace
+}  // namespace tutti::comm
