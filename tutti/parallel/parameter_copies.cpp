@@ -58,7 +58,7 @@ void ParameterCopies::share(comm::ProcessGroup& group, const std::vector<Sizes>&
 Tensor ParameterCopies::writable(size_t i) const {
   const Tensor& leaf = leaves_[i];
   if (leaf.numel() == 0) return Tensor::empty(leaf.extents(), leaf.dtype());
-  StorageRef storage = StorageRef::adopt(Storage::wrap(leaf.storage()->data(), leaf.nbytes(), kCpu, [leaf] {}));
+  StorageRef storage = StorageRef::adopt(Storage::wrap(leaf.storage()->data(), leaf.nbytes(), kCpu, [memory = leaf.storage()] {}));  // not the leaf, which refers to its master
   return Tensor::over(std::move(storage), leaf.extents(), contiguous_strides(leaf.extents()), 0, leaf.dtype());
 }
 

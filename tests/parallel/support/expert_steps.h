@@ -43,7 +43,9 @@ inline std::vector<float> values_of(const Tensor& t) {
   return {whole.data<float>(), whole.data<float>() + whole.numel()};
 }
 
-inline bool have_same_bits(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+inline bool have_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
 
 // The first of the values that a rank has seen which is not as expected; "" if all are. It runs some of the shards only.
 inline std::string difference(const Values& seen, const Values& expected) {

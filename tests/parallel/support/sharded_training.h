@@ -87,6 +87,7 @@ struct Trained {
   std::vector<uint64_t> losses;
   std::vector<uint32_t> norms;
   std::map<std::string, std::vector<float>> weights;
+  std::weak_ptr<const dist::DeviceMesh> mesh = {};  // of the model
 };
 
 inline dist::Mesh mesh_for(const comm::ProcessGroup& group, int replicas) {
@@ -100,9 +101,11 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
   model.before_read = o.before_read;
   if (o.dtype != DType::f32) model.to(o.dtype);
   std::optional<ShardedModule> sharded;
+  dist::Mesh mesh;
   if (o.values_before) nn::initialize(model);
   if (group != nullptr) {
-    const FullyShardOptions options{.mesh = mesh_for(*group, o.replicas), .reshard_after_forward = o.reshard, .outer_dp_sharding_strategy = o.outer,
+    mesh = mesh_for(*group, o.replicas);
+    const FullyShardOptions options{.mesh = mesh, .reshard_after_forward = o.reshard, .outer_dp_sharding_strategy = o.outer,
                                     .shard_dim = [&](const nn::NamedParameter& p) { return p.parameter.sizes().ndim() > o.dim ? o.dim : 0; }};
     std::vector<ShardedModule> blocks;
     for (nn::Child<Block>& block : *model.blocks) blocks.push_back(fully_shard(*block, options));
@@ -125,6 +128,7 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
     optimizer->compile();
   }
   Trained result;
+  result.mesh = mesh;
   for (int64_t step = 0; step < 3; ++step) {
     for (int64_t round = 0; round < shards.rounds(); ++round) {
       if (sharded) sharded->begin_round();
@@ -171,6 +175,7 @@ inline void expect_the_bits_of_one_rank(int ranks, const Options& options, const
     EXPECT_EQ(result.losses, expected.losses) << ranks << " ranks";
     EXPECT_EQ(result.norms, expected.norms) << ranks << " ranks";
     EXPECT_EQ(result.weights, expected.weights) << ranks << " ranks";
+    EXPECT_TRUE(result.mesh.expired()) << "what fully_shard() has made outlives the model on " << ranks << " ranks";
   }
 }
 

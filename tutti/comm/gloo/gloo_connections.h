@@ -63,6 +63,7 @@ class GlooConnections {
   struct alignas(64) Prefix {
     int64_t bytes = 0;
     int64_t counted = 0;  // packets that the sender of this one has got from its receiver
+    int64_t unused[6] = {};  // of the line; nothing of this process's stack
   };
   struct Peer {
     std::thread thread;
