@@ -1,6 +1,9 @@
 // What functional collectives take: any strides, untouched and free at once; what they refuse.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/comm/support/functional_samples.h"
 #include "tutti/autograd/backward.h"
@@ -85,6 +88,57 @@ TEST_P(FunctionalInputs, InputsKeepTheirBytesAndMayBeOverwrittenAtOnce) {
       fill_(shortlived, -1);
       for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], expected[i]);
     }
+  });
+}
+
+// Nobody can read anything of it.
+TEST_P(FunctionalInputs, AResultWithoutElementsNeedsNoWait) {
+  run_ranks(GetParam(), [](ProcessGroup& group) {
+    const int W = group.size();
+    const Tensor x = zeros({0, 6});
+    const std::vector<int64_t> none(static_cast<size_t>(W), 0);
+    std::vector<int64_t> to_next;
+    for (int p = 0; p < W; ++p) to_next.push_back((p + 1) % W);
+    const std::vector<Tensor> twice{x, x};
+    const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+        {"all_reduce", [&] { all_reduce(x, "sum", group); }},
+        {"all_gather_single", [&] { all_gather_single(x, 0, group); }},
+        {"all_gather_single in dim 1", [&] { all_gather_single(x, 1, group); }},
+        {"reduce_scatter_single", [&] { reduce_scatter_single(x, "sum", 0, group); }},
+        {"reduce_scatter_single in dim 1", [&] { reduce_scatter_single(x, "avg", 1, group); }},
+        {"all_to_all_single", [&] { all_to_all_single(x, group); }},
+        {"all_to_all_single with splits", [&] { all_to_all_single(x, none, none, group); }},
+        {"all_to_all_single with splits in tensors", [&] { all_to_all_single(x, Tensor::of(none), Tensor::of(none), 0, group); }},
+        {"broadcast", [&] { broadcast(x, W - 1, group); }},
+        {"permute_tensor", [&] { permute_tensor(x, to_next, group); }},
+        {"all_reduce_coalesced", [&] { all_reduce_coalesced(twice, "sum", group); }},
+        {"all_gather_single_coalesced", [&] { all_gather_single_coalesced(twice, group); }},
+        {"reduce_scatter_single_coalesced", [&] { reduce_scatter_single_coalesced(twice, "sum", group); }},
+    };
+    for (const auto& [name, call] : calls) {
+      call();
+      TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "{} left {} works", name, WorkRegistry::current().unwaited());
+    }
+  });
+}
+
+TEST(FunctionalWaits, ARankThatOnlySendsNeedsNoWaitAndTokensDo) {
+  run_ranks(2, [](ProcessGroup& group) {
+    const bool sends = group.rank() == 0;
+    const Tensor x = sends ? ones({3000}) : zeros({0});
+    const std::vector<int64_t> to_second{0, 3000}, nothing{0, 0}, from_first{3000, 0};
+    const Tensor arrived = sends ? all_to_all_single(x, nothing, to_second, group) : all_to_all_single(x, from_first, nothing, group);
+    if (sends) {
+      TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "{} works are left", WorkRegistry::current().unwaited());
+      const Tensor token = isend(zeros({0}), 1, group);
+      TUTTI_CHECK(WorkRegistry::current().unwaited() == (has_works(token) ? 1 : 0), "a token wants to be waited for");
+      wait_tensor(token);
+    } else {
+      expect_same(arrived, ones({3000}));
+      wait_tensor(irecv(zeros({0}), 0, group));
+    }
+    group.barrier();
+    TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "{} works are left", WorkRegistry::current().unwaited());
   });
 }
 

@@ -1,19 +1,25 @@
 #include "tutti/job/launch/launcher.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "tests/job/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launched.h"
+#include "tutti/job/launch/rank_output.h"
 #include "tutti/job/peer.h"
 #include "tutti/job/printable.h"
 
@@ -225,6 +231,70 @@ TEST(Launcher, KillsRanksThatIgnoreTerminationAfterTheGraceTime) {
   LaunchOptions options = shell(2, "test $RANK = 1 && exit 3; trap '' TERM; while :; do read x < /dev/zero; done");
   options.notice = options.grace = std::chrono::milliseconds(50);
   EXPECT_EQ(launch_and_capture(options).status, 3);
+}
+
+// In a process of its own, which ends by SIGALRM if the launcher waits for ever.
+Outcome launch_within_a_minute(const LaunchOptions& options, const std::function<void(pid_t launcher)>& meanwhile) {
+  int fds[2];
+  EXPECT_EQ(pipe(fds), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    alarm(60);
+    dup2(fds[1], STDERR_FILENO);
+    close(fds[0]);
+    close(fds[1]);
+    _exit(launch_local(options));
+  }
+  close(fds[1]);
+  meanwhile(launcher);
+  Outcome outcome{};
+  char text[4096];
+  for (ssize_t got; (got = read(fds[0], text, sizeof text)) > 0;) outcome.err.append(text, static_cast<size_t>(got));
+  close(fds[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(launcher, &status, 0), launcher);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+TEST(Launcher, EndsARankThatHasLeftItsProcessGroup) {
+  LaunchOptions options = rank_program(2, "stray");
+  options.notice = options.grace = std::chrono::milliseconds(50);
+  EXPECT_EQ(launch_within_a_minute(options, [](pid_t) {}).status, 7);
+}
+
+// Else the launcher would do nothing but read, and take no signal.
+TEST(RankOutput, ARankThatWritesWithoutEndIsReadInPortions) {
+  EXPECT_EXIT(
+      {
+        alarm(20);
+        RankOutput output(UniqueFd(open("/dev/zero", O_RDONLY | O_CLOEXEC)), {.prefix = ""});
+        for (int turn = 0; turn < 3; ++turn) output.forward();
+        _exit(output.fd() >= 0 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+// The kernel keeps a process that is traced to its end, as it keeps one that waits for a file server.
+TEST(Launcher, GoesWithoutARankThatSigkillDoesNotEnd) {
+  TemporaryFolder folder;
+  LaunchOptions options = shell(1, "echo $$ > " + folder.file("new") + "; mv " + folder.file("new") + " " + folder.file("pid") + "; exec sleep 100");
+  options.all_prefixed = true;  // else the rank that is left would keep the pipe of the test open
+  options.unkillable_after = std::chrono::milliseconds(300);
+  pid_t rank = 0;
+  const Outcome outcome = launch_within_a_minute(options, [&](pid_t launcher) {
+    while (!std::filesystem::exists(folder.file("pid"))) usleep(1000);
+    std::ifstream(folder.file("pid")) >> rank;
+    EXPECT_EQ(ptrace(PTRACE_SEIZE, rank, nullptr, PTRACE_O_TRACEEXIT), 0) << strerror(errno);
+    for (int i = 0; i < 3; ++i) {
+      kill(launcher, i == 0 ? SIGINT : i == 1 ? SIGTERM : SIGHUP);
+      usleep(20'000);
+    }
+  });
+  EXPECT_EQ(outcome.status, 130) << outcome.err;
+  EXPECT_NE(outcome.err.find("tutti: rank 0 (pid " + std::to_string(rank) + ") has not ended within 0.3 s of SIGKILL, and the launcher ends without it; 'cat /proc/" + std::to_string(rank) + "/stack'"),
+            std::string::npos) << outcome.err;
+  ptrace(PTRACE_DETACH, rank, nullptr, nullptr);
 }
 
 TEST(Launcher, PassesAnInterruptOnAndReturns130) {

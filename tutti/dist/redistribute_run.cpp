@@ -2,6 +2,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -184,9 +185,16 @@ constexpr StageMask kBelow = static_cast<StageMask>(mask_of(StagePlace::autograd
 
 Tensor in_dtype(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
 
+// Of a part that goes into a step, what the step has neither read nor passed on: nobody will read it, and so nobody else will wait for it.
+void wait_if_dropped(const Tensor& before, const Tensor& after) {
+  if (before.storage().get() != after.storage().get() && functional::is_pending(before)) functional::wait_tensor(before);
+}
+
 Tensor run_steps(std::span<const PreparedStep> steps, Tensor part) {
   for (const PreparedStep& step : steps) {
-    part = in_dtype(step.run(in_dtype(part, step.step.from->local_dtype())), step.step.to->local_dtype());
+    const Tensor before = part;
+    part = in_dtype(step.run(in_dtype(before, step.step.from->local_dtype())), step.step.to->local_dtype());
+    wait_if_dropped(before, part);
     CommCounter::note(step.step);
   }
   return part;
@@ -214,6 +222,8 @@ Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const D
   if (last == 0) return run_steps(steps, local);
   const PreparedStep& step = steps[last - 1];
   const Tensor part = in_dtype(run_steps(steps.first(last - 1), local), step.step.from->local_dtype());
+  // Of what the earlier steps made the last one may take nothing.
+  if (last > 1 && functional::is_pending(part)) functional::wait_tensor(part);
   Arriving arriving = step.start(part);
   CommCounter::note(step.step);
   const DType after = step.step.to->local_dtype();
@@ -285,7 +295,11 @@ void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves
       whole.bytes += steps.back()->step.bytes;
     }
     const std::vector<Tensor> results = steps.size() == 1 ? std::vector<Tensor>{steps[0]->run(locals[0])} : run_together(steps, locals);
-    for (size_t k = 0; k < call.size(); ++k) parts[moved[call[k].plan]] = in_dtype(results[k], steps[k]->step.to->local_dtype());
+    for (size_t k = 0; k < call.size(); ++k) {
+      Tensor& part = parts[moved[call[k].plan]];
+      const Tensor before = std::exchange(part, in_dtype(results[k], steps[k]->step.to->local_dtype()));
+      wait_if_dropped(before, part);
+    }
     CommCounter::note(whole);
   }
   repeat();

@@ -10,6 +10,7 @@
 #include "tutti/autograd/anomaly.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/contraction_tree.h"
+#include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/conversion_ops.h"
 #include "tutti/dist/joint_op.h"
@@ -295,7 +296,8 @@ class DTensorStage final : public Stage {
     }
     const bool is_moved_view = call.op.view != nullptr && operands.part(0).spec != plan.inputs[0];
     if (is_moved_view) {
-      parts[0] = contiguous(parts[0]);  // a dense part can be seen in every way
+      // A dense part can be seen in every way. A view reads nothing, and what it leaves out, or all of it where nobody reads the view, would not be waited for.
+      parts[0] = comm::functional::wait_tensor(contiguous(parts[0]));
       // What a rank cuts out of its part would be written on that rank only.
       if (is_in_memory_of(parts[0], operands.part(0))) parts[0] = clone(parts[0]);
     }

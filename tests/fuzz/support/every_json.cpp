@@ -57,9 +57,9 @@ constexpr const char* kTrace =
 constexpr const char* kMetrics =
     R"({"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.9p-3","lr":0.0003,"tokens_seen":16384,"tokens_per_s":12345.5,)"
     R"("tflops":0.25,"mfu":null,"step_ms":650,"data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"product_flops":25000000000,"sent_bytes":4096,"val_bits_per_byte":2.5})";
-constexpr const char* kNode = R"({"host": "b", "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""})";
+constexpr const char* kNode = R"({"host": "b", "join-ms": 300000, "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""})";
 constexpr const char* kPlan =
-    R"({"nodes": [{"host": "b", "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""}], "master-port": 1235, "port": 1234, "run-id": "none"})";
+    R"({"nodes": [{"host": "b", "join-ms": 300000, "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""}], "master-port": 1235, "port": 1234, "run-id": "none"})";
 constexpr const char* kNews = R"({"cause": 1, "interrupted": false, "kind": 0, "lines": ["last", "words"], "node": 0, "number": 0, "status": 139, "text": "it died"})";
 
 comm::LaunchOptions launcher(int node, int port) {
@@ -99,7 +99,7 @@ void read_news(const TemporaryFolder&, const std::string& text) {
   comm::NodeMeeting meeting(options);
   comm::NodeMeeting::Plan plan;
   meeting.meet(0, 2, [] { return true; }, plan);
-  comm::NodeNews news(meeting, plan, options.nodes);
+  comm::NodeNews news(meeting.connect(), plan, options.nodes);
   pollfd there{.fd = news.fd(), .events = POLLIN, .revents = 0};
   TUTTI_CHECK_ENV(poll(&there, 1, 60'000) == 1, "no news within a minute");
   for (const comm::NewsItem& item : news.take()) {

@@ -27,6 +27,12 @@ void run_program(std::string_view name) {
     group->barrier();
     if (group->rank() == 1) raise(SIGKILL);
     group->barrier();
+  } else if (name == "stray") {
+    // Rank 0 joins the launcher's process group, and rank 1 fails.
+    if (group->rank() == 0) TUTTI_CHECK(setpgid(0, getpgid(getppid())) == 0, "cannot leave the group");
+    group->barrier();
+    if (group->rank() == 1) _exit(7);
+    while (true) pause();
   } else if (name == "orphan") {
     // Tells the test its pid, then waits for a signal that comes only when the launcher is gone.
     group->barrier();

@@ -80,11 +80,14 @@ Tensor target_of(const Tensor& output) {
   return Tensor::from_memory(output.raw_data(), output.extents(), output.dtype(), [held = output.storage()] {}, output.device());
 }
 
-void attach(const Tensor& result, const Work& work) {
+static void attach_as(const Tensor& result, const Work& work, bool wants_wait) {
   if (work.status() == WorkStatus::completed) return;
-  register_work(result, work);
+  register_work(result, work, wants_wait);
   result.impl()->stages |= async_stage();
 }
+
+void attach(const Tensor& result, const Work& work) { attach_as(result, work, result.storage()->nbytes() > 0); }
+void attach_token(const Tensor& token, const Work& work) { attach_as(token, work, true); }
 
 void attach_to(const Tensor& result, const Tensor& other) {
   share_works(other, result);

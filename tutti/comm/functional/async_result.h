@@ -20,8 +20,10 @@ Tensor snapshot(const Tensor& x);
 // The memory of a dense `output` under a separate storage, so that the write counted when the collective ends does not look to
 // autograd like a modification of the result. Keeps the memory alive.
 Tensor target_of(const Tensor& output);
-// Marks `result` as complete once `work` has ended.
+// Marks `result` as complete once `work` has ended. Nobody has to wait for a result without elements, in which there is nothing to read.
 void attach(const Tensor& result, const Work& work);
+// The same for the token of a message, which has no elements, and is there to be waited for.
+void attach_token(const Tensor& token, const Work& work);
 // Marks `result` as complete once `other` is.
 void attach_to(const Tensor& result, const Tensor& other);
 

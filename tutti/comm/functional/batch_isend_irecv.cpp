@@ -37,7 +37,7 @@ void run_messages(const OpCall& call, std::span<const Tensor> outputs) {
     if (static_cast<Kind>(plan[0]) == Kind::isend) facets::raw_copy(place, tensors[i]);
     operations.push_back({static_cast<Kind>(plan[0]), place, static_cast<int>(plan[1]), static_cast<uint32_t>(plan[2])});
   }
-  attach(outputs[0], group_of(call)->batch_isend_irecv(operations, kStart));
+  attach_token(outputs[0], group_of(call)->batch_isend_irecv(operations, kStart));
 }
 
 // The messages whose tensor wants its gradient, the other way round, all at once.

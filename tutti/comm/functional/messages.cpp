@@ -36,7 +36,7 @@ const OpDef kIsend{
     .ordered = true,
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
-          attach(outputs[0], group_of(call)->isend(snapshot(call[0]), attrs_of(call).peer, attrs_of(call).tag));
+          attach_token(outputs[0], group_of(call)->isend(snapshot(call[0]), attrs_of(call).peer, attrs_of(call).tag));
         },
     .cost = cost,
 };

@@ -75,7 +75,7 @@ void WorkRegistry::end() {
   for (const auto& [key, entry] : ended) AllRegistries::instance().works -= static_cast<int64_t>(entry.works.size());
 }
 
-void WorkRegistry::add(const StorageRef& storage, const Work& work) {
+void WorkRegistry::add(const StorageRef& storage, const Work& work, bool wants_wait) {
   std::vector<Entry> swept;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   if (entries_.size() >= sweep_at_ || bytes_since_sweep_ >= kSweepBytes) swept = sweep();
@@ -84,6 +84,7 @@ void WorkRegistry::add(const StorageRef& storage, const Work& work) {
     entry.storage = storage;
     bytes_since_sweep_ += storage->nbytes();
   }
+  entry.wants_wait |= wants_wait;
   if (std::any_of(entry.works.begin(), entry.works.end(), [&](const Work& known) { return same(known, work); })) return;
   entry.works.push_back(work);
   ++AllRegistries::instance().works;
@@ -125,7 +126,7 @@ void WorkRegistry::remove(std::span<const Work> works) {
     const bool is_done = kept == list.begin();
     if (kept != list.end()) {
       AllRegistries::instance().works -= list.end() - kept;
-      removed.push_back({it->second.storage, {std::make_move_iterator(kept), std::make_move_iterator(list.end())}});
+      removed.push_back({.storage = it->second.storage, .works = {std::make_move_iterator(kept), std::make_move_iterator(list.end())}});
       list.erase(kept, list.end());
     }
     it = is_done ? entries_.erase(it) : std::next(it);
@@ -144,6 +145,7 @@ int64_t WorkRegistry::unwaited() const {
   const std::lock_guard lock(mutex_);
   int64_t count = 0;
   for (const auto& [key, entry] : entries_) {
+    if (!entry.wants_wait) continue;
     count += std::count_if(entry.works.begin(), entry.works.end(), [](const Work& work) {
       return work.status() == WorkStatus::in_progress || work.status() == WorkStatus::completed;
     });
@@ -199,8 +201,8 @@ class WorksWriter final : public PendingWriter {
 
 }  // namespace
 
-void register_work(const Tensor& tensor, const Work& work) {
-  WorkRegistry::current().add(tensor.storage(), work);
+void register_work(const Tensor& tensor, const Work& work, bool wants_wait) {
+  WorkRegistry::current().add(tensor.storage(), work, wants_wait);
   tensor.storage()->set_pending(&WorksWriter::instance());
 }
 

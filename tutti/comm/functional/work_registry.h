@@ -29,12 +29,12 @@ class WorkRegistry {
   // Reports how many works were never waited for, and releases all of them.
   void end();
 
-  // Registers a work for a storage, unless it already is.
-  void add(const StorageRef& storage, const Work& work);
+  // Registers a work for a storage, unless it already is. `wants_wait`: somebody has to wait for it.
+  void add(const StorageRef& storage, const Work& work, bool wants_wait = true);
   std::vector<Work> find(const Storage& storage) const;
   // Removes these works, from all storages that they write: who has waited for one result of a call has waited for the others.
   void remove(std::span<const Work> works);
-  // The number of registered works, and of those that were never waited for. Failed works stay registered, in order to throw
+  // The number of registered works, and of those that somebody should have waited for and nobody has. Failed works stay registered, in order to throw
   // again, and are not counted by unwaited(), nor are those of a fork()ed child's parent.
   int64_t size() const;
   int64_t unwaited() const;
@@ -43,6 +43,7 @@ class WorkRegistry {
   struct Entry {
     StorageRef storage;
     std::vector<Work> works;
+    bool wants_wait = false;
   };
   std::vector<Entry> sweep();
 
@@ -55,7 +56,7 @@ class WorkRegistry {
 };
 
 // Registers `work` for the storage of `tensor` with the current rank. The storage is pending until the works are waited for.
-void register_work(const Tensor& tensor, const Work& work);
+void register_work(const Tensor& tensor, const Work& work, bool wants_wait = true);
 // Registers the works of `from` for the storage of `to`, too.
 void share_works(const Tensor& from, const Tensor& to);
 // Whether any rank of this process has works for the storage of `tensor`.

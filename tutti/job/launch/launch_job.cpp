@@ -94,7 +94,7 @@ class Launch {
     if (!meeting_->meet(restart, nodes, keep_waiting, plan)) return std::nullopt;
     nodes = static_cast<int>(plan.nodes.size());
     const int me = plan.first.node;
-    NodeNews news(*meeting_, plan, options_.nodes);
+    NodeNews news(meeting_->connect(), plan, options_.nodes);
     std::optional<RankTeam> team;
     try {
       team.emplace(options_, plan.first, nodes > 1 ? text_of(plan.nodes[static_cast<size_t>(me)]) : "", signals_.old_mask(), keeper_);

@@ -45,6 +45,8 @@ struct LaunchOptions {
   NodeOptions nodes = {};
   std::chrono::milliseconds notice = std::chrono::milliseconds(500);  // from a failure to SIGTERM for the others
   std::chrono::milliseconds grace = std::chrono::seconds(10);         // from there to SIGKILL
+  // From there until the launcher goes without a rank that the system does not end, such as one that waits in the kernel for a file server.
+  std::chrono::milliseconds unkillable_after = std::chrono::seconds(30);
 };
 
 // Runs until all ranks have ended and returns the exit status of the job: 0; the status of the first rank that failed;

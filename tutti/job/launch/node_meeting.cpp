@@ -41,16 +41,18 @@ struct NodeRecord {
   NodeMeeting::Node node;
   std::string nnodes, run_id;
   int64_t max_restarts = 0;
+  std::chrono::milliseconds join{};
 };
 
 NodeRecord record_of(const JsonValue& value) {
   const auto count = [&](const char* key) { return static_cast<int>(value.at(key).whole(0, INT_MAX)); };
   return {.node = {.rank = count("node"), .local_ranks = count("local"), .host = printable(value.at("host").string()), .pid = count("pid")},
-          .nnodes = value.at("nnodes").string(), .run_id = value.at("run-id").string(), .max_restarts = value.at("max-restarts").whole()};
+          .nnodes = value.at("nnodes").string(), .run_id = value.at("run-id").string(), .max_restarts = value.at("max-restarts").whole(),
+          .join = std::chrono::milliseconds(value.at("join-ms").whole(0, kLongestWait.count()))};
 }
 
 std::string to_json(const NodeRecord& r) {
-  return JsonWriter().object().member("host", r.node.host).member("local", r.node.local_ranks).member("max-restarts", r.max_restarts)
+  return JsonWriter().object().member("host", r.node.host).member("join-ms", r.join.count()).member("local", r.node.local_ranks).member("max-restarts", r.max_restarts)
       .member("nnodes", r.nnodes).member("node", r.node.rank).member("pid", r.node.pid).member("run-id", r.run_id).end().take();
 }
 
@@ -116,24 +118,16 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
   if (!store_ && !join_store(keep_waiting)) return false;
   const NodeOptions& nodes = options_.nodes;
   const NodeRecord mine{.node = {.rank = nodes.node_rank, .local_ranks = options_.ranks, .host = host_name(), .pid = getpid()},
-                        .nnodes = nnodes(nodes), .run_id = options_.run_id, .max_restarts = options_.max_restarts};
+                        .nnodes = nnodes(nodes), .run_id = options_.run_id, .max_restarts = options_.max_restarts,
+                        .join = std::clamp(nodes.join, std::chrono::milliseconds(0), kLongestWait)};
   const std::string key = node_key(restart, nodes.node_rank), value = to_json(mine);
   if (const std::string there = store_->compare_set(key, "", value); there != value) {
     throw UsageError(fmt::format("--node-rank {} belongs to {} already; give each node a rank of its own", nodes.node_rank,
                                  describe(record_of(read_value(there, key).top()))));
   }
   if (server_ && !lead(restart, expected, keep_waiting)) return false;
-  // Node 0 has a deadline and tells when it passes, so there is none here; a node 0 that dies closes the connection.
-  std::optional<std::string> text;
-  while (!text) {
-    if (!keep_waiting()) return false;
-    try {
-      text = store_->get(plan_key(restart), kSlice);
-    } catch (const StoreTimeout&) {
-    } catch (const EnvironmentError& error) {
-      throw EnvironmentError(fmt::format("node {}: the launcher of node 0 at {} is gone: {}", nodes.node_rank, endpoint(), error.what()));
-    }
-  }
+  const std::optional<std::string> text = await_plan(restart, keep_waiting);
+  if (!text) return false;
   const JsonDocument document = read_value(*text, plan_key(restart));
   const JsonValue told = document.top();
   if (const auto wrong = told.find("wrong")) throw UsageError(printable(wrong->string()));
@@ -164,6 +158,30 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
   plan.first.max_restarts = options_.max_restarts;
   plan.first.run_id = told.at("run-id").string();
   return true;
+}
+
+// Node 0 tells when the nodes have not come within its time, so that the others wait for as long, and then for a sign of life.
+std::optional<std::string> NodeMeeting::await_plan(int restart, const KeepWaiting& keep_waiting) {
+  const NodeOptions& nodes = options_.nodes;
+  const std::string leader = node_key(restart, 0);
+  const auto begin = Clock::now();
+  std::optional<std::chrono::milliseconds> join;  // of node 0
+  do {
+    if (!keep_waiting()) return std::nullopt;
+    std::string record;
+    try {
+      // A node 0 that dies closes the connection, and one that is stopped answers nothing.
+      if (!join && store_->check({leader})) record = store_->get(leader);
+      return store_->get(plan_key(restart), kSlice);
+    } catch (const StoreTimeout&) {
+    } catch (const EnvironmentError& error) {
+      throw EnvironmentError(fmt::format("node {}: the launcher of node 0 at {} is gone: {}", nodes.node_rank, endpoint(), error.what()));
+    }
+    if (!record.empty()) join = record_of(read_value(record, leader).top()).join;
+  } while (Clock::now() < deadline_after(join.value_or(nodes.join), begin) + nodes.lost_after);
+  detail::throw_environment(fmt::format("node {}: a store answers at {}, but the launcher of node 0 has not said within {} s there who takes part{}; see whether it still runs, and whether it is "
+                                        "the one of this job, then start all nodes again, with a longer --rdzv-timeout on node 0 if the other nodes need more time to come",
+                                        nodes.node_rank, endpoint(), std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin).count(), join ? "" : ", nor that it is there"));
 }
 
 // Until enough nodes are there; then leaves the plan, or what is wrong with the nodes.

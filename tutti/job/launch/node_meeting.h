@@ -4,11 +4,13 @@
 // 2. Each node leaves a record of itself under its node rank.
 // 3. Node 0 waits until all are there, or enough and nobody new for a while; then it checks that the records agree,
 //    starts a store for the ranks on a port of its own, and leaves the plan, which the others wait for.
-// A restart does the same again under other keys, with a new store for the ranks.
+// A restart does the same again under other keys, with a new store for the ranks. Nobody waits for ever: node 0 gives up after its `join`, and the others
+// when nothing comes of it for `lost_after` more.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,8 @@ class NodeMeeting {
 
  private:
   bool join_store(const KeepWaiting& keep_waiting);
+  // nullopt when `keep_waiting` said so.
+  std::optional<std::string> await_plan(int restart, const KeepWaiting& keep_waiting);
   bool lead(int restart, int expected, const KeepWaiting& keep_waiting);
   std::string plan_of(int restart);
   std::string endpoint() const;

@@ -4,50 +4,20 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
+#include <utility>
 
 #include "tutti/core/error.h"
-#include "tutti/job/printable.h"
-#include "tutti/runtime/json_document.h"
-#include "tutti/runtime/json_writer.h"
 
 namespace tutti::comm {
 namespace {
 
 constexpr auto kBeat = std::chrono::milliseconds(250);
 
-std::string encode(const NewsItem& item) {
-  JsonWriter json;
-  json.object().member("kind", static_cast<int>(item.kind)).member("node", item.node).member("number", item.number).member("interrupted", item.interrupted);
-  if (item.kind == NewsItem::Kind::failure) {
-    const LaunchFailure& failure = item.failure;
-    json.member("cause", static_cast<int>(failure.kind)).member("status", failure.status).member("text", failure.text).key("lines").array();
-    for (const std::string& line : failure.last_lines) json.value(line);
-    json.end();
-  }
-  if (item.kind == NewsItem::Kind::notice) json.member("notice", item.notice);
-  return json.end().take();
-}
-
-NewsItem decode(const std::string& text, const std::string& key) {
-  const JsonDocument document(text, {.name = fmt::format("store key '{}'", key)}, {.depth = 8, .nbytes = size_t{16} << 20, .values = size_t{1} << 20});
-  const JsonValue top = document.top();
-  const auto number = [&](const char* name, int most) { return static_cast<int>(top.at(name).whole(0, most)); };
-  NewsItem item{.kind = static_cast<NewsItem::Kind>(number("kind", static_cast<int>(NewsItem::Kind::notice))), .node = number("node", INT_MAX),
-                .number = number("number", INT_MAX), .interrupted = top.at("interrupted").boolean(), .failure = {}};
-  if (item.kind == NewsItem::Kind::failure) {
-    item.failure = {.kind = static_cast<LaunchFailure::Kind>(number("cause", static_cast<int>(LaunchFailure::Kind::lost))), .status = number("status", INT_MAX),
-                    .text = printable(top.at("text").string()), .last_lines = {}};
-    for (const auto& [none, line] : top.at("lines")) item.failure.last_lines.push_back(printable(line.string()));
-  }
-  if (item.kind == NewsItem::Kind::notice) item.notice = printable(top.at("notice").string());
-  return item;
-}
-
 }  // namespace
 
-NodeNews::NodeNews(NodeMeeting& meeting, const NodeMeeting::Plan& plan, const NodeOptions& options)
-    : plan_(plan), options_(options), writer_(meeting.connect()), reader_(meeting.connect()), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+NodeNews::NodeNews(std::shared_ptr<Store> store, const NodeMeeting::Plan& plan, const NodeOptions& options)
+    : plan_(plan), options_(options), reading_store_(store->clone()), log_(store, plan.first.restart, fmt::format("{}", plan.first.node)),
+      reading_log_(reading_store_, plan.first.restart, fmt::format("{}, watching", plan.first.node)), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       has_ended_(plan.nodes.size(), false), beats_(plan.nodes.size(), {"", std::chrono::steady_clock::now()}) {
   TUTTI_CHECK_ENV(event_, "cannot watch the other nodes: {}", detail::errno_text(errno));
   thread_ = std::thread([this] { run(); });
@@ -58,7 +28,7 @@ NodeNews::~NodeNews() {
   thread_.join();
 }
 
-std::string NodeNews::key(const char* name, int64_t number) const { return fmt::format("{}/{}/{}", plan_.first.restart, name, number); }
+std::string NodeNews::beat_key(int node) const { return fmt::format("{}/beat/{}", plan_.first.restart, node); }
 
 std::vector<NewsItem> NodeNews::take() {
   uint64_t count = 0;
@@ -70,14 +40,10 @@ std::vector<NewsItem> NodeNews::take() {
 void NodeNews::append(const NewsItem& item) {
   if (is_cut_off_) return;
   try {
-    write(*writer_, item);
-  } catch (const EnvironmentError&) {
-    // The reading thread will say so.
+    log_.write(item);
+  } catch (const std::exception& error) {
+    cut_off(error.what());
   }
-}
-
-void NodeNews::write(Store& store, const NewsItem& item) {
-  store.set(key("news", store.add(fmt::format("{}/count", plan_.first.restart), 1)), encode(item));
 }
 
 void NodeNews::push(NewsItem item) {
@@ -87,26 +53,27 @@ void NodeNews::push(NewsItem item) {
   [[maybe_unused]] const ssize_t put = ::write(event_.get(), &one, sizeof one);
 }
 
+// Whichever thread notices first.
+void NodeNews::cut_off(const std::string& why) {
+  if (is_cut_off_.exchange(true)) return;
+  push({.kind = NewsItem::Kind::failure, .node = plan_.first.node,
+        .failure = {.kind = LaunchFailure::Kind::lost, .status = 1, .text = fmt::format("the launcher{} no longer answers: {}", text_of(plan_.nodes[0]), why), .last_lines = {}}});
+}
+
 void NodeNews::run() {
-  int64_t next = 1, beat = 0;
+  int64_t beat = 0;
   try {
-    while (!stop_) {
-      reader_->set(key("beat", plan_.first.node), std::to_string(++beat));
+    while (!stop_ && !is_cut_off_) {
+      reading_store_->set(beat_key(plan_.first.node), std::to_string(++beat));
       if (plan_.first.node == 0) watch_the_others();
-      try {
-        const NewsItem item = decode(reader_->get(key("news", next), kBeat), key("news", next));
-        ++next;
-        TUTTI_CHECK_ENV(item.node >= 0 && item.node < static_cast<int>(has_ended_.size()), "news of node {}, which is not there", item.node);
-        if (item.kind == NewsItem::Kind::ended) has_ended_[static_cast<size_t>(item.node)] = true;
-        push(item);
-      } catch (const StoreTimeout&) {
-      }
+      std::optional<NewsItem> item = reading_log_.read(kBeat);
+      if (!item) continue;
+      TUTTI_CHECK_ENV(item->node >= 0 && item->node < static_cast<int>(has_ended_.size()), "news of node {}, which is not there", item->node);
+      if (item->kind == NewsItem::Kind::ended) has_ended_[static_cast<size_t>(item->node)] = true;
+      push(std::move(*item));
     }
   } catch (const std::exception& error) {
-    is_cut_off_ = true;
-    push({.kind = NewsItem::Kind::failure, .node = plan_.first.node,
-          .failure = {.kind = LaunchFailure::Kind::lost, .status = 1,
-                      .text = fmt::format("the launcher{} no longer answers: {}", text_of(plan_.nodes[0]), error.what())}});
+    cut_off(error.what());
   }
 }
 
@@ -114,16 +81,17 @@ void NodeNews::watch_the_others() {
   const auto now = std::chrono::steady_clock::now();
   for (size_t node = 1; node < beats_.size(); ++node) {
     Beat& beat = beats_[node];
-    const std::string name = key("beat", static_cast<int64_t>(node));
-    const std::string value = reader_->check({name}) ? reader_->get(name) : "";
+    const int n = static_cast<int>(node);
+    const std::string name = beat_key(n);
+    const std::string value = reading_store_->check({name}) ? reading_store_->get(name) : "";
     if (value != beat.value) beat = {value, now};
     if (has_ended_[node] || now - beat.since < options_.lost_after) continue;
-    const int n = static_cast<int>(node);
-    write(*reader_, {.kind = NewsItem::Kind::failure, .node = n,
-                     .failure = {.kind = LaunchFailure::Kind::lost, .status = 1,
-                                 .text = fmt::format("node {} ({}, launcher pid {}) has not given a sign of life for {} s", plan_.nodes[node].rank,
-                                                     plan_.nodes[node].host, plan_.nodes[node].pid, options_.lost_after.count() / 1000)}});
-    write(*reader_, {.kind = NewsItem::Kind::ended, .node = n});
+    reading_log_.write({.kind = NewsItem::Kind::failure, .node = n,
+                        .failure = {.kind = LaunchFailure::Kind::lost, .status = 1,
+                                    .text = fmt::format("node {} ({}, launcher pid {}) has not given a sign of life for {} s", plan_.nodes[node].rank, plan_.nodes[node].host,
+                                                        plan_.nodes[node].pid, options_.lost_after.count() / 1000),
+                                    .last_lines = {}}});
+    reading_log_.write({.kind = NewsItem::Kind::ended, .node = n, .failure = {}});
     has_ended_[node] = true;
   }
 }

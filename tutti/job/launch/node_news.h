@@ -1,4 +1,4 @@
-// The events on the nodes of a job during one attempt: one list in one order, which every launcher reads.
+// The events on the nodes of a job during one attempt, as a launcher follows and extends them (node_log.h).
 //
 // Each launcher appends: a rank failed here, a signal came, my ranks have ended. Node 0 appends for a node that no longer
 // gives a sign of life. The attempt is over when the list has an end for every node, and since all read the same list, all
@@ -12,26 +12,17 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/job/launch/failure.h"
+#include "tutti/job/launch/node_log.h"
 #include "tutti/job/launch/node_meeting.h"
 #include "tutti/job/store/socket.h"
 
 namespace tutti::comm {
 
-struct NewsItem {
-  enum class Kind { failure, signal, ended, notice };
-  Kind kind = Kind::ended;
-  int node = 0;             // index in the plan
-  int number = 0;           // of the signal
-  bool interrupted = false;  // ended: because of a signal
-  LaunchFailure failure;
-  std::string notice = "";  // what users are to know on all nodes
-};
-
 // Its thread reads; the launcher's thread calls everything here.
 class NodeNews {
  public:
-  NodeNews(NodeMeeting& meeting, const NodeMeeting::Plan& plan, const NodeOptions& options);
+  // `store` is a connection to the store of the launchers that nobody else uses.
+  NodeNews(std::shared_ptr<Store> store, const NodeMeeting::Plan& plan, const NodeOptions& options);
   ~NodeNews();
   NodeNews(const NodeNews&) = delete;
   NodeNews& operator=(const NodeNews&) = delete;
@@ -39,19 +30,22 @@ class NodeNews {
   int fd() const { return event_.get(); }  // readable when there are new items
   std::vector<NewsItem> take();
   void append(const NewsItem& item);
-  // Node 0 is gone: the ranks of this node end, and nothing is written any more.
+  // Node 0 is gone, or does not confirm what this node says: the ranks of this node end, and nothing is written any more, so that node 0, if it is
+  // there, counts this node as lost. An item tells it, too.
   bool is_cut_off() const { return is_cut_off_; }
 
  private:
   void run();
+  void cut_off(const std::string& why);
   void watch_the_others();
   void push(NewsItem item);
-  void write(Store& store, const NewsItem& item);
-  std::string key(const char* name, int64_t number) const;
+  std::string beat_key(int node) const;
 
   const NodeMeeting::Plan& plan_;
   const NodeOptions& options_;
-  std::shared_ptr<Store> writer_, reader_;
+  const std::shared_ptr<Store> reading_store_;
+  NodeLog log_;          // of the launcher's thread, which writes
+  NodeLog reading_log_;  // of the other one, which reads, and on node 0 writes for nodes that are lost
   UniqueFd event_;
   std::mutex mutex_;
   std::vector<NewsItem> items_;

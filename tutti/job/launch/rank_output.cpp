@@ -14,6 +14,9 @@ namespace {
 // What has no end of line for so long is shown anyway.
 constexpr size_t kLongestLine = 64 << 10;
 constexpr size_t kLongestKeptLine = 2000;
+// Read at a time, which is what a pipe holds: a rank that never stops writing does not keep the launcher from its other work.
+constexpr int kPortions = 64;
+constexpr size_t kPortionBytes = 16 << 10;
 
 std::string shortened(const std::string& line) {
   return line.size() <= kLongestKeptLine ? line : line.substr(0, kLongestKeptLine) + " ...";
@@ -33,8 +36,8 @@ RankOutput::RankOutput(UniqueFd pipe, OutputPlan plan) : pipe_(std::move(pipe)),
 }
 
 void RankOutput::forward() {
-  char buffer[16 << 10];
-  while (pipe_) {
+  char buffer[kPortionBytes];
+  for (int portion = 0; pipe_ && portion < kPortions; ++portion) {
     const ssize_t got = read(pipe_.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;

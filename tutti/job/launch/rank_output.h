@@ -26,7 +26,7 @@ class RankOutput {
   RankOutput& operator=(RankOutput&&) = delete;
 
   int fd() const { return pipe_.get(); }  // -1 at its end
-  // Reads the available output; at the end of the pipe, also processes the unfinished line.
+  // Reads the available output, at most 1 MiB; at the end of the pipe, also processes the unfinished line.
   void forward();
   // At most kKeptLines lines, oldest first, including the unfinished one.
   std::deque<std::string> last_lines() const;

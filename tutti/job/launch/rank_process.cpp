@@ -1,6 +1,7 @@
 #include "tutti/job/launch/rank_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -47,7 +48,7 @@ UniqueFd make_pipe(int rank, std::optional<RankOutput>& output, const OutputPlan
 
 }  // namespace
 
-RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), keeper_(request.keeper) {
+RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), keeper_(request.keeper), unkillable_after_(request.unkillable_after) {
   SpawnActions spawn;
   posix_spawn_file_actions_addopen(&spawn.files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   UniqueFd out, err;
@@ -86,6 +87,7 @@ RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), kee
 RankProcess::RankProcess(RankProcess&& other) noexcept
     : rank_(other.rank_),
       keeper_(other.keeper_),
+      unkillable_after_(other.unkillable_after_),
       pid_(other.pid_),
       pidfd_(std::exchange(other.pidfd_, -1)),
       out_(std::move(other.out_)),
@@ -96,7 +98,12 @@ RankProcess::RankProcess(RankProcess&& other) noexcept
 RankProcess::~RankProcess() {
   if (!ended_) {
     signal_group(SIGKILL);
-    wait();
+    pollfd end{.fd = pidfd_, .events = POLLIN, .revents = 0};
+    if (poll(&end, 1, static_cast<int>(unkillable_after_.count())) == 1) {
+      wait();
+    } else {
+      abandon();
+    }
   }
   if (pidfd_ >= 0) close(pidfd_);
 }
@@ -106,7 +113,10 @@ void RankProcess::signal(int number) const {
 }
 
 void RankProcess::signal_group(int number) const {
-  if (!ended_) kill(-pid_, number);
+  if (ended_) return;
+  kill(-pid_, number);
+  // A rank may have joined another group of its session.
+  if (getpgid(pid_) != pid_) kill(pid_, number);
 }
 
 bool RankProcess::reap() {
@@ -117,6 +127,12 @@ bool RankProcess::reap() {
   kill(-pid_, SIGKILL);
   wait();
   return ended_;
+}
+
+void RankProcess::abandon() {
+  if (keeper_) keeper_->forget(pid_);
+  ended_ = true;
+  wait_status_ = SIGKILL;
 }
 
 void RankProcess::wait() {

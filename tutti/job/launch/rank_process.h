@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <csignal>
 #include <deque>
 #include <optional>
@@ -25,6 +26,7 @@ struct SpawnRequest {
   sigset_t signal_mask;  // the signal mask that the child starts with
   int inherited_fd = -1;  // a descriptor that the child has under the same number; -1: none
   const GroupKeeper* keeper = nullptr;  // outlives the object; nullptr: none
+  std::chrono::milliseconds unkillable_after = std::chrono::seconds(30);  // so long the destructor waits for the end of what it has killed
 };
 
 // The rank leads its own process group, which is killed when the rank ends.
@@ -44,9 +46,11 @@ class RankProcess {
   int out_fd() const { return out_ ? out_->fd() : -1; }  // -1 if output is not captured or has ended
   int err_fd() const { return err_ ? err_->fd() : -1; }
 
-  // Sends a signal to the rank alone, or to all processes of its group.
+  // Sends a signal to the rank alone, or to it and all processes of its group.
   void signal(int number) const;
   void signal_group(int number) const;
+  // Waits for it no longer, as if SIGKILL had ended it.
+  void abandon();
   // Collects the exit status once the process has ended, and kills processes it has left behind; false while it runs.
   bool reap();
   void forward_output();
@@ -57,6 +61,7 @@ class RankProcess {
   void wait();
   int rank_;
   const GroupKeeper* keeper_;
+  std::chrono::milliseconds unkillable_after_;
   pid_t pid_ = -1;
   int pidfd_ = -1;
   std::optional<RankOutput> out_, err_;

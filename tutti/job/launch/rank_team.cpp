@@ -71,7 +71,7 @@ void RankTeam::start(int local, int restart) {
   }
   if (job_) extra.push_back(job_->variable());
   SpawnRequest request{.rank = place.rank, .program = options_.program, .argv = options_.argv, .environment = environment_with(extra), .signal_mask = mask_,
-                       .inherited_fd = job_ ? job_->fd() : -1, .keeper = &keeper_};
+                       .inherited_fd = job_ ? job_->fd() : -1, .keeper = &keeper_, .unkillable_after = options_.unkillable_after};
   if (options_.all_prefixed || place.rank != 0) {
     const bool shown = log_folder_.empty() || options_.tee;
     const std::string again = restart == first_.restart ? "" : fmt::format("-restart{}", restart);
@@ -223,8 +223,8 @@ void RankTeam::pass_on(int number) {
     for (const RankProcess& process : processes_) process.signal(number);
     return;
   }
-  if (++end_signals_ >= 3) ending_ = Ending::killing;
-  for (const RankProcess& process : processes_) process.signal_group(end_signals_ >= 3 ? SIGKILL : number);
+  if (++end_signals_ >= 3) return kill_all();
+  for (const RankProcess& process : processes_) process.signal_group(number);
 }
 
 void RankTeam::begin_the_end() {
@@ -236,11 +236,28 @@ void RankTeam::begin_the_end() {
 // Not at once: a rank that meets the others finds out by itself, and is still to say what it knows.
 void RankTeam::end_when_due() {
   if (!act_at_ || Clock::now() < *act_at_) return;
-  const bool was_noticing = ending_ == Ending::noticing;
-  ending_ = was_noticing ? Ending::terminating : Ending::killing;
+  if (ending_ == Ending::killing) return go_without_the_killed();
+  if (ending_ == Ending::terminating) return kill_all();
+  ending_ = Ending::terminating;
+  act_at_ = Clock::now() + options_.grace;
+  for (const RankProcess& process : processes_) process.signal_group(SIGTERM);
+}
+
+void RankTeam::kill_all() {
+  if (ending_ != Ending::killing) act_at_ = Clock::now() + options_.unkillable_after;
+  ending_ = Ending::killing;
+  for (const RankProcess& process : processes_) process.signal_group(SIGKILL);
+}
+
+void RankTeam::go_without_the_killed() {
   act_at_.reset();
-  if (was_noticing) act_at_ = Clock::now() + options_.grace;
-  for (const RankProcess& process : processes_) process.signal_group(was_noticing ? SIGTERM : SIGKILL);
+  for (RankProcess& process : processes_) {
+    if (!process.is_running()) continue;
+    std::fprintf(stderr, "tutti: rank %d (pid %d)%s has not ended within %.1f s of SIGKILL, and the launcher ends without it; 'cat /proc/%d/stack' there shows what it waits for, such as a file server "
+                 "that does not answer\n", process.rank(), process.pid(), where_.c_str(), static_cast<double>(options_.unkillable_after.count()) / 1000, process.pid());
+    was_interrupted_ |= end_signals_ > 0;
+    process.abandon();
+  }
 }
 
 }  // namespace tutti::comm

@@ -59,6 +59,8 @@ class RankTeam {
   void publish();
   void regroup(std::vector<LaunchFailure>& failures);
   void end_when_due();
+  void kill_all();
+  void go_without_the_killed();
 
   const LaunchOptions& options_;
   const LaunchedRank first_;
