@@ -28,7 +28,15 @@ const std::string* KeyTable::find(std::string_view key) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
+size_t KeyTable::first_missing(const Store::Keys& keys, size_t begin) const {
+  check_store_key_count(keys.size());
+  size_t at = begin;
+  while (at < keys.size() && find(keys[at]) != nullptr) ++at;
+  return at;
+}
+
 Store::Keys KeyTable::find_missing(const Store::Keys& keys) const {
+  check_store_key_count(keys.size());
   Store::Keys missing;
   for (const std::string& key : keys) {
     if (find(key) == nullptr) missing.push_back(key);
@@ -58,6 +66,7 @@ bool KeyTable::erase(std::string_view key) {
   bool erased = false;
   if (const auto found = values_.find(key); found != values_.end()) {
     values_.erase(found);
+    ++num_erased_;
     erased = true;
   }
   if (const auto found = queues_.find(key); found != queues_.end()) {

@@ -30,6 +30,10 @@ class KeyTable {
   // nullptr when missing.
   const std::string* find(std::string_view key) const;
   Store::Keys find_missing(const Store::Keys& keys) const;
+  // The place of the first missing key at or after `begin`; keys.size() where there is none.
+  size_t first_missing(const Store::Keys& keys, size_t begin = 0) const;
+  // How many values were erased so far: as long as it stays, no key that was there is missing.
+  uint64_t num_erased() const { return num_erased_; }
   int64_t add(std::string_view key, int64_t amount);
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired);
   bool erase(std::string_view key);
@@ -50,6 +54,7 @@ class KeyTable {
   std::string& slot(std::string_view key);
 
   std::map<std::string, std::string, std::less<>> values_;
+  uint64_t num_erased_ = 0;
   std::map<std::string, std::deque<std::string>, std::less<>> queues_;  // none is empty
   std::map<std::string, std::shared_ptr<BarrierRound>, std::less<>> rounds_;
 };

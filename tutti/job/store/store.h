@@ -5,7 +5,7 @@
 // that share a file system), TcpStore (any hosts), and PrefixStore, which gives a part of the program a separate key space
 // inside another store. rendezvous() creates one from the environment or a URL.
 //
-// Limits: a key has 1 to 4096 bytes, a value at most 64 MiB; more is a UsageError. All stores throw UsageError for an invalid
+// Limits: a key has 1 to 4096 bytes, a value at most 64 MiB, and a call names at most 65536 keys; more is a UsageError. All stores throw UsageError for an invalid
 // argument, StoreTimeout at a deadline, and EnvironmentError when the server or the file is gone.
 #pragma once
 
@@ -24,6 +24,7 @@ namespace tutti::comm {
 
 constexpr size_t kMaxStoreKeyBytes = 4096;
 constexpr size_t kMaxStoreValueBytes = size_t{64} << 20;
+constexpr size_t kMaxStoreKeys = 65536;
 constexpr std::chrono::milliseconds kDefaultStoreTimeout = std::chrono::seconds(300);
 
 // A deadline passed. The text names the keys still missing (or how many callers arrived), the time waited and the address.

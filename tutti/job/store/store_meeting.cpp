@@ -12,7 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-
 }  // namespace
 
 void sound_alarm(Store& store, const std::string& alarm, const std::string& reason) {
@@ -58,7 +57,11 @@ Met meet_in_store(const StoreMeeting& meeting, const std::string& value, const s
     }
     if (!missing.empty()) late(missing);  // else they come at this very moment
   }
-  Met met{.values = store.multi_get(keys)};
+  Met met;
+  for (size_t begin = 0; begin < keys.size(); begin += kMaxStoreKeys) {
+    const auto first = keys.begin() + static_cast<std::ptrdiff_t>(begin), last = keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), begin + kMaxStoreKeys));
+    for (std::string& value : store.multi_get({first, last})) met.values.push_back(std::move(value));
+  }
   // Whoever counts last knows that all have read.
   met.is_last = store.add(came, 1) == 2 * int64_t{meeting.size};
   if (met.is_last) {

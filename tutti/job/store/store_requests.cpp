@@ -77,8 +77,8 @@ void StoreRequests::dispatch(Client client, WireOp op, WireReader& body) {
         break;
       }
       case WireOp::kMultiSet: {
-        const Store::Keys keys = body.read_list();
-        const std::vector<std::string> values = body.read_list();
+        const Store::Keys keys = body.read_list(kMaxStoreKeys);
+        const std::vector<std::string> values = body.read_list(kMaxStoreKeys);
         body.expect_end();
         table_.set_all(keys, values);
         changed = keys;
@@ -98,9 +98,9 @@ void StoreRequests::dispatch(Client client, WireOp op, WireReader& body) {
         break;
       }
       case WireOp::kCheck: {
-        const Store::Keys keys = body.read_list();
+        const Store::Keys keys = body.read_list(kMaxStoreKeys);
         body.expect_end();
-        reply.put_u8(table_.find_missing(keys).empty());
+        reply.put_u8(table_.first_missing(keys) == keys.size());
         break;
       }
       case WireOp::kCount:
@@ -141,9 +141,11 @@ void StoreRequests::get(Client client, WireReader& body) {
     Waiting waiting{.reason = Reason::kKeys};
     waiting.wants_values = body.read_u8() != 0;
     const int64_t timeout_ms = body.read_i64();
-    waiting.keys = body.read_list();
+    waiting.keys = body.read_list(kMaxStoreKeys);
     body.expect_end();
-    if (table_.find_missing(waiting.keys).empty()) return values_frame(waiting.keys, waiting.wants_values);
+    waiting.first_missing = table_.first_missing(waiting.keys);
+    waiting.num_erased = table_.num_erased();
+    if (waiting.first_missing == waiting.keys.size()) return values_frame(waiting.keys, waiting.wants_values);
     if (timeout_ms <= 0) return timeout_frame(waiting);
     park(client, std::move(waiting), timeout_ms);
     return "";
@@ -199,7 +201,7 @@ void StoreRequests::park(Client client, Waiting waiting, int64_t timeout_ms) {
   waiting.ticket = next_ticket_++;
   waiting.deadline = StoreDeadline(std::chrono::milliseconds(timeout_ms)).moment();
   deadlines_.emplace(waiting.deadline, client);
-  const std::string key = waiting.reason == Reason::kKeys ? table_.find_missing(waiting.keys)[0] : waiting.keys[0];
+  const std::string key = waiting.keys[waiting.first_missing];
   stand_under(client, waiting_.emplace(client, std::move(waiting)).first->second, key);
 }
 
@@ -227,9 +229,13 @@ void StoreRequests::key_changed(std::string_view key) {
   by_name_.erase(named);
   for (const auto& [ticket, client] : clients) {
     Waiting& waiting = waiting_.at(client);
-    const Store::Keys missing = table_.find_missing(waiting.keys);
-    if (!missing.empty()) {
-      stand_under(client, waiting, missing[0]);
+    waiting.first_missing = table_.first_missing(waiting.keys, waiting.first_missing);
+    if (waiting.first_missing == waiting.keys.size() && table_.num_erased() != waiting.num_erased) {
+      waiting.first_missing = table_.first_missing(waiting.keys);
+      waiting.num_erased = table_.num_erased();
+    }
+    if (waiting.first_missing < waiting.keys.size()) {
+      stand_under(client, waiting, waiting.keys[waiting.first_missing]);
       continue;
     }
     const Waiting served = unpark(client);

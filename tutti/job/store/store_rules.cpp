@@ -29,7 +29,12 @@ void check_store_key(std::string_view key) {
               key.size(), kMaxStoreKeyBytes);
 }
 
+void check_store_key_count(size_t count) {
+  TUTTI_CHECK(count <= kMaxStoreKeys, "store: one call names {} keys, the limit is {}; make several calls", count, kMaxStoreKeys);
+}
+
 void check_store_keys(const Store::Keys& keys) {
+  check_store_key_count(keys.size());
   for (const std::string& key : keys) check_store_key(key);
 }
 

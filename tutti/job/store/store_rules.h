@@ -11,6 +11,8 @@
 namespace tutti::comm {
 
 void check_store_key(std::string_view key);
+// Of one call.
+void check_store_key_count(size_t count);
 void check_store_keys(const Store::Keys& keys);
 void check_store_value(std::string_view key, size_t nbytes);
 void check_store_world_size(std::string_view key, int64_t world_size);

@@ -2,7 +2,8 @@
 //
 // With a job key (job_key.h), a client that does not prove that it knows the key is refused; without one, the server only listens
 // on a loopback address. A client that violates the protocol or stalls in the middle of a request is dropped, with a reply that
-// says why. No client can stop the server or make it buffer more than one request and one reply of 129 MiB.
+// says why. No client can stop the server or make it buffer more than one request and one reply of 129 MiB. A request with a list of more than 65536 items
+// (kMaxStoreKeys) is answered with an error.
 #pragma once
 
 #include <memory>

@@ -78,12 +78,13 @@ uint32_t WireReader::read_u32() { return parse_number<uint32_t>(take(4)); }
 int64_t WireReader::read_i64() { return parse_number<int64_t>(take(8)); }
 std::string_view WireReader::read_bytes() { return take(read_u32()); }
 
-std::vector<std::string> WireReader::read_list() {
+std::vector<std::string> WireReader::read_list(size_t most) {
   const size_t count = read_u32();
   // An item has at least its own count.
   if (count > rest_.size() / 4) {
     throw WireError(fmt::format("malformed frame: a list of {} items in {} bytes", count, rest_.size()));
   }
+  if (count > most) throw UsageError(fmt::format("store: one request has a list of {} items, the limit is {}; make several", count, most));
   std::vector<std::string> items;
   items.reserve(count);
   for (size_t i = 0; i < count; ++i) items.emplace_back(read_bytes());

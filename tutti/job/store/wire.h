@@ -92,7 +92,8 @@ class WireReader {
   uint8_t read_u8();
   int64_t read_i64();
   std::string_view read_bytes();  // a part of the body
-  std::vector<std::string> read_list();
+  // UsageError when it has more than `most` items, before anything is allocated for them.
+  std::vector<std::string> read_list(size_t most = kMaxWireBody);
   void expect_end() const;
 
  private:
