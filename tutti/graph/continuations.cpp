@@ -11,7 +11,7 @@ namespace tutti::graph {
 std::shared_ptr<const Specialization> Continuations::find(const Tensor& value, const Leaves& arguments) const {
   const std::lock_guard lock(mutex_);
   for (const Entry& e : entries_) {
-    const bool same = std::memcmp(e.value.raw_data(), value.raw_data(), static_cast<size_t>(value.nbytes())) == 0;
+    const bool same = value.nbytes() == 0 || std::memcmp(e.value.raw_data(), value.raw_data(), static_cast<size_t>(value.nbytes())) == 0;
     if (same && e.next->captured_state_holds(arguments)) return e.next;
   }
   return nullptr;

@@ -118,7 +118,7 @@ void dispatch(const Operands<Real>& in, const Tensor& out, int64_t begin, int64_
   for (int64_t i = begin; i < end; ++i) {
     const int64_t slot = in.slot_of_row[static_cast<size_t>(i)], token = slot / in.K;
     if (in.weights.empty() && out.dtype() == in.x.dtype()) {
-      std::memcpy(static_cast<char*>(out.raw_data()) + static_cast<size_t>(i) * row_bytes, static_cast<const char*>(in.x.raw_data()) + static_cast<size_t>(token) * row_bytes, row_bytes);
+      if (row_bytes > 0) std::memcpy(static_cast<char*>(out.raw_data()) + static_cast<size_t>(i) * row_bytes, static_cast<const char*>(in.x.raw_data()) + static_cast<size_t>(token) * row_bytes, row_bytes);
       continue;
     }
     visit_row(in.x, token, [&](const auto* from) {

@@ -27,7 +27,9 @@ Published::Published(OpCall& call, const Tensor& local, int64_t capacity) {
   } else if (is_symm_mem_tensor(local)) {
     read_in_place(call, local);
   } else {
-    borrow(call, nbytes, [&](std::byte* own) { std::memcpy(own, local.raw_data(), static_cast<size_t>(local.nbytes())); });
+    borrow(call, nbytes, [&](std::byte* own) {
+      if (local.nbytes() > 0) std::memcpy(own, local.raw_data(), static_cast<size_t>(local.nbytes()));
+    });
   }
 }
 
