@@ -87,7 +87,15 @@ TEST(Replacement, ThatCannotBeStartedIsReportedAndTheOthersGoOn) {
        "tutti: rank 1 is not started again: cannot make a pipe for rank 1: Too many open files; the other ranks go on without it"},
       {"no memory", "exit 0", [](const SurvivingJob& job) { limit(job.launcher, RLIMIT_AS, 1 << 20); }, "tutti: rank 1 is not started again: cannot start rank 1 ("},
       {"no program", "exit 0", [](const SurvivingJob& job) { std::filesystem::remove(job.program()); }, "rank.sh): No such file or directory; the other ranks go on without it"},
-      {"no interpreter", "exit 0", [](const SurvivingJob& job) { std::filesystem::permissions(job.program(), std::filesystem::perms::owner_read); },
+      // The shells that run the old program keep it open.
+      {"no interpreter", "exit 0",
+       [](const SurvivingJob& job) {
+         std::ofstream(job.folder.file("new")) << "#!/no/such/interpreter\n";
+         std::filesystem::permissions(job.folder.file("new"), std::filesystem::perms::owner_all);
+         std::filesystem::rename(job.folder.file("new"), job.program());
+       },
+       "rank.sh): No such file or directory; the other ranks go on without it"},
+      {"no permission", "exit 0", [](const SurvivingJob& job) { std::filesystem::permissions(job.program(), std::filesystem::perms::owner_read); },
        "rank.sh): Permission denied; the other ranks go on without it"},
       {"it ends at once", "echo the reason >&2; exit 127", nothing, ") exited with status 127 before it had joined the others; 2 ranks go on without it\n    the reason\n"},
       {"it aborts", "kill -ABRT $$", nothing, ") was killed by SIGABRT before it had joined the others; 2 ranks go on without it\n"},

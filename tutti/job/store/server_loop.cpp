@@ -1,5 +1,6 @@
 #include "tutti/job/store/server_loop.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -115,6 +116,9 @@ void TcpStoreServer::Loop::accept_clients() {
           return pause_listening(true);
         }
         close_client(*greeting_.begin());
+        // Under the number that is free now, so that the numbers tell how many there are, and the reserve is not used up one by one.
+        fd = UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+        if (!fd) return pause_listening(true);
       }
       accept_one(std::move(fd), peer);
       continue;
