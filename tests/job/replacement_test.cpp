@@ -44,7 +44,7 @@ struct SurvivingJob {
     if (err < 0 || dup2(err, STDERR_FILENO) < 0) _exit(99);
     close(err);
     try {
-      _exit(launch_local({.ranks = 3, .program = program(), .argv = {"rank"}, .all_prefixed = true, .max_restarts = 1, .survive_rank_loss = true}));
+      _exit(launch_local({.ranks = 3, .program = program(), .argv = {"rank"}, .all_prefixed = true, .announce = true, .max_restarts = 1, .survive_rank_loss = true}));
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
       _exit(1);
@@ -54,8 +54,9 @@ struct SurvivingJob {
   std::string err() const { return text_of(folder.file("err")); }
   bool says(const std::string& part) const { return err().find(part) != std::string::npos; }
   pid_t rank(int r) const { return std::atoi(text_of(folder.file("pid") + "." + std::to_string(r)).c_str()); }
+  // The ranks run, and the launcher has done all it does to start them: a rank may be faster.
   bool has_started() const {
-    return wait_until([&] { return rank(0) > 0 && rank(1) > 0 && rank(2) > 0; });
+    return wait_until([&] { return rank(0) > 0 && rank(1) > 0 && rank(2) > 0 && says("rank 2: pid "); });
   }
   int finish() const {
     std::ofstream(folder.file("go")) << "\n";
