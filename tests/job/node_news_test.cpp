@@ -14,6 +14,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/job/launch/node_meeting.h"
+#include "tutti/job/launch/node_log.h"
 #include "tutti/job/launch/node_news.h"
 #include "tutti/job/store/hash_store.h"
 #include "tutti/job/store/prefix_store.h"

@@ -44,7 +44,7 @@ struct SurvivingJob {
     if (err < 0 || dup2(err, STDERR_FILENO) < 0) _exit(99);
     close(err);
     try {
-      _exit(launch_local({.ranks = 3, .program = program(), .argv = {"rank"}, .all_prefixed = true, .max_restarts = 1, .survive_rank_loss = true}));
+      _exit(launch_local({.ranks = 3, .program = program(), .argv = {"rank"}, .all_prefixed = true, .announce = true, .max_restarts = 1, .survive_rank_loss = true}));
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
       _exit(1);
@@ -54,8 +54,9 @@ struct SurvivingJob {
   std::string err() const { return text_of(folder.file("err")); }
   bool says(const std::string& part) const { return err().find(part) != std::string::npos; }
   pid_t rank(int r) const { return std::atoi(text_of(folder.file("pid") + "." + std::to_string(r)).c_str()); }
+  // The ranks run, and the launcher has done all it does to start them: a rank may be faster.
   bool has_started() const {
-    return wait_until([&] { return rank(0) > 0 && rank(1) > 0 && rank(2) > 0; });
+    return wait_until([&] { return rank(0) > 0 && rank(1) > 0 && rank(2) > 0 && says("rank 2: pid "); });
   }
   int finish() const {
     std::ofstream(folder.file("go")) << "\n";
@@ -87,7 +88,15 @@ TEST(Replacement, ThatCannotBeStartedIsReportedAndTheOthersGoOn) {
        "tutti: rank 1 is not started again: cannot make a pipe for rank 1: Too many open files; the other ranks go on without it"},
       {"no memory", "exit 0", [](const SurvivingJob& job) { limit(job.launcher, RLIMIT_AS, 1 << 20); }, "tutti: rank 1 is not started again: cannot start rank 1 ("},
       {"no program", "exit 0", [](const SurvivingJob& job) { std::filesystem::remove(job.program()); }, "rank.sh): No such file or directory; the other ranks go on without it"},
-      {"no interpreter", "exit 0", [](const SurvivingJob& job) { std::filesystem::permissions(job.program(), std::filesystem::perms::owner_read); },
+      // The shells that run the old program keep it open.
+      {"no interpreter", "exit 0",
+       [](const SurvivingJob& job) {
+         std::ofstream(job.folder.file("new")) << "#!/no/such/interpreter\n";
+         std::filesystem::permissions(job.folder.file("new"), std::filesystem::perms::owner_all);
+         std::filesystem::rename(job.folder.file("new"), job.program());
+       },
+       "rank.sh): No such file or directory; the other ranks go on without it"},
+      {"no permission", "exit 0", [](const SurvivingJob& job) { std::filesystem::permissions(job.program(), std::filesystem::perms::owner_read); },
        "rank.sh): Permission denied; the other ranks go on without it"},
       {"it ends at once", "echo the reason >&2; exit 127", nothing, ") exited with status 127 before it had joined the others; 2 ranks go on without it\n    the reason\n"},
       {"it aborts", "kill -ABRT $$", nothing, ") was killed by SIGABRT before it had joined the others; 2 ranks go on without it\n"},

@@ -22,8 +22,7 @@ Tensor snapshot(const Tensor& x);
 Tensor target_of(const Tensor& output);
 // Marks `result` as complete once `work` has ended. Nobody has to wait for a result without elements, in which there is nothing to read.
 void attach(const Tensor& result, const Work& work);
-// The same for the token of a message, which has no elements, and is there to be waited for.
-void attach_token(const Tensor& token, const Work& work);
+void attach_token(const Tensor& token, const Work& work);  // of a message: without elements, and there to be waited for
 // Marks `result` as complete once `other` is.
 void attach_to(const Tensor& result, const Tensor& other);
 

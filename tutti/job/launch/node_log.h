@@ -9,20 +9,10 @@
 #include <optional>
 #include <string>
 
-#include "tutti/job/launch/failure.h"
+#include "tutti/job/launch/news_item.h"
 #include "tutti/job/store/store.h"
 
 namespace tutti::comm {
-
-struct NewsItem {
-  enum class Kind { failure, signal, ended, notice };
-  Kind kind = Kind::ended;
-  int node = 0;             // index in the plan
-  int number = 0;           // of the signal
-  bool interrupted = false;  // ended: because of a signal
-  LaunchFailure failure;
-  std::string notice = "";  // what users are to know on all nodes
-};
 
 // Used by one thread at a time.
 class NodeLog {

@@ -12,11 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/job/launch/node_log.h"
+#include "tutti/job/launch/news_item.h"
 #include "tutti/job/launch/node_meeting.h"
 #include "tutti/job/store/socket.h"
 
 namespace tutti::comm {
+
+class NodeLog;
 
 // Its thread reads; the launcher's thread calls everything here.
 class NodeNews {
@@ -44,8 +46,8 @@ class NodeNews {
   const NodeMeeting::Plan& plan_;
   const NodeOptions& options_;
   const std::shared_ptr<Store> reading_store_;
-  NodeLog log_;          // of the launcher's thread, which writes
-  NodeLog reading_log_;  // of the other one, which reads, and on node 0 writes for nodes that are lost
+  // Of the launcher's thread, which writes, and of the other one, which reads, and on node 0 writes for nodes that are lost.
+  const std::unique_ptr<NodeLog> log_, reading_log_;
   UniqueFd event_;
   std::mutex mutex_;
   std::vector<NewsItem> items_;

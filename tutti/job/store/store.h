@@ -24,7 +24,6 @@ namespace tutti::comm {
 
 constexpr size_t kMaxStoreKeyBytes = 4096;
 constexpr size_t kMaxStoreValueBytes = size_t{64} << 20;
-constexpr size_t kMaxStoreKeys = 65536;
 constexpr std::chrono::milliseconds kDefaultStoreTimeout = std::chrono::seconds(300);
 
 // A deadline passed. The text names the keys still missing (or how many callers arrived), the time waited and the address.

@@ -1,10 +1,12 @@
 #include "tutti/job/store/store_meeting.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tutti/core/error.h"
 #include "tutti/job/deadline.h"
 #include "tutti/job/printable.h"
+#include "tutti/job/store/store_rules.h"
 
 namespace tutti::comm {
 namespace {

@@ -10,8 +10,9 @@
 
 namespace tutti::comm {
 
+constexpr size_t kMaxStoreKeys = 65536;  // of one call
+
 void check_store_key(std::string_view key);
-// Of one call.
 void check_store_key_count(size_t count);
 void check_store_keys(const Store::Keys& keys);
 void check_store_value(std::string_view key, size_t nbytes);
