@@ -185,7 +185,7 @@ constexpr StageMask kBelow = static_cast<StageMask>(mask_of(StagePlace::autograd
 
 Tensor in_dtype(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
 
-// Of a part that goes into a step, what the step has neither read nor passed on: nobody will read it, and so nobody else will wait for it.
+// Waits for a part that a step has neither read nor passed on: nobody will read it, and so nobody else will wait for it.
 void wait_if_dropped(const Tensor& before, const Tensor& after) {
   if (before.storage().get() != after.storage().get() && functional::is_pending(before)) functional::wait_tensor(before);
 }
@@ -222,7 +222,7 @@ Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const D
   if (last == 0) return run_steps(steps, local);
   const PreparedStep& step = steps[last - 1];
   const Tensor part = in_dtype(run_steps(steps.first(last - 1), local), step.step.from->local_dtype());
-  // Of what the earlier steps made the last one may take nothing.
+  // The last step may take nothing of what the earlier ones have made.
   if (last > 1 && functional::is_pending(part)) functional::wait_tensor(part);
   Arriving arriving = step.start(part);
   CommCounter::note(step.step);

@@ -50,7 +50,7 @@ std::string NodeLog::key(int64_t number) const { return fmt::format("{}/news/{}"
 
 void NodeLog::write(const NewsItem& item) {
   const std::string text = encode(item, writer_, written_ + 1);
-  // Of a number that is taken the store returns the item that is there. Only after success does the search begin further on.
+  // The store returns the item that is there where a number is taken. Only after success does the search begin further on.
   int64_t number = free_;
   while (store_->compare_set(key(number), "", text) != text) ++number;
   free_ = number + 1;

@@ -46,7 +46,7 @@ class NodeNews {
   const NodeMeeting::Plan& plan_;
   const NodeOptions& options_;
   const std::shared_ptr<Store> reading_store_;
-  // Of the launcher's thread, which writes, and of the other one, which reads, and on node 0 writes for nodes that are lost.
+  // The first belongs to the launcher's thread, which writes; the second to the other one, which reads, and on node 0 writes for nodes that are lost.
   const std::unique_ptr<NodeLog> log_, reading_log_;
   UniqueFd event_;
   std::mutex mutex_;

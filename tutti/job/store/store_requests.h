@@ -45,7 +45,7 @@ class StoreRequests {
     uint64_t ticket = 0;  // who waits longer has the smaller one
     Moment deadline;
     Store::Keys keys;  // one for a queue or barrier
-    // Of keys: the first one that is missing, and what the table had erased when all before it were there. So a change costs those who wait for it
+    // Here stand the first of the keys that is missing, and what the table had erased when all before it were there. So a change costs those who wait for it
     // a look at the keys behind, each of which is looked at once, and at all of them only after an erasure.
     size_t first_missing = 0;
     uint64_t num_erased = 0;
