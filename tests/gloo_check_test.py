@@ -15,19 +15,19 @@ tutti_check_gloo()
 """
 
 
-def configure(root: str, folder: pathlib.Path, has_shared_listener: bool) -> subprocess.CompletedProcess:
+def configure(root: str, compiler: str, gloo: str, folder: pathlib.Path, has_shared_listener: bool) -> subprocess.CompletedProcess:
     headers = folder / "headers" / "gloo" / "transport" / "tcp"
     headers.mkdir(parents=True)
     if has_shared_listener:
         (headers / "listener.h").write_text("#pragma once\n")
     (folder / "CMakeLists.txt").write_text(PROJECT.format(root=root, root_of_headers=folder / "headers"))
-    return subprocess.run(["cmake", "-S", folder, "-B", folder / "build"], capture_output=True, text=True)
+    return subprocess.run(["cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_CXX_COMPILER={compiler}", f"-DGloo_DIR={gloo}"], capture_output=True, text=True)
 
 
 def main() -> int:
     for has_shared_listener in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            result = configure(sys.argv[1], pathlib.Path(folder), has_shared_listener)
+            result = configure(*sys.argv[1:4], pathlib.Path(folder), has_shared_listener)
         said = " ".join(result.stderr.split())
         if (result.returncode != 0) != has_shared_listener:
             print(f"shared listener: {has_shared_listener}; configuring ended with {result.returncode}: {result.stdout}{result.stderr}")

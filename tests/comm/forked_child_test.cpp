@@ -1,4 +1,4 @@
-// A fork()ed child of a rank: what it inherits is refused at once, on every transport, and its parent's groups go on.
+// A fork()ed child of a rank: what it inherits is refused at once, and its parent's groups go on. mpi_transport_test.cpp runs the same under mpirun.
 #include <gtest/gtest.h>
 
 #include "tests/comm/support/forked_child.h"

@@ -180,6 +180,35 @@ TEST(ProvenMesh, SomeDescriptorsOfTheProcessAreNotForStrangers) {
   EXPECT_TRUE(results[0].succeeded()) << results[0].error;
 }
 
+TEST(ProvenMesh, RanksAreNotKeptOutWhereFewDescriptorsAreLeft) {
+  const auto results = fork_processes(1, [](int) {
+    Meshes meshes(3);
+    std::vector<UniqueFd> taken;
+    for (int i = 0; i < 150; ++i) taken.push_back(UniqueFd(dup(0)));
+    const auto limit = static_cast<rlim_t>(taken.back().get()) + 1 + 30;
+    const rlimit both{.rlim_cur = limit, .rlim_max = limit};
+    TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &both) == 0, "no limit");
+    meshes.connect();
+    TUTTI_CHECK(meshes.serve(), "the ranks were kept out: {}", meshes.of[0]->troubles());
+    meshes.expect_joined();
+  }, {.limit = 20s});
+  EXPECT_TRUE(results[0].succeeded()) << results[0].error;
+}
+
+TEST(ProvenMesh, WithoutADescriptorItSaysSo) {
+  const auto results = fork_processes(1, [](int) {
+    Meshes meshes(2);
+    const UniqueFd caller = begin_connecting(endpoint_of(*meshes.of[0]));
+    std::vector<UniqueFd> taken;
+    const rlimit few{.rlim_cur = 60, .rlim_max = 60};
+    TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
+    while (taken.empty() || taken.back()) taken.push_back(UniqueFd(dup(0)));
+    meshes.of[0]->serve(300ms);
+    throw EnvironmentError(meshes.of[0]->troubles());
+  }, {.limit = 20s});
+  EXPECT_SAYS(results[0].error, "this process had no descriptor left for a connection: raise 'ulimit -n'");
+}
+
 TEST(ProvenMesh, ARankWithAnotherKeyLearnsThat) {
   Meshes meshes(2, [](int rank) { return rank == 0 ? "sixteen bytes!!!" : "other 16 bytes!!"; });
   meshes.connect();

@@ -98,10 +98,15 @@ TEST(StoreDescriptors, ClientsWithTheKeyDoNotTakeTheReserve) {
   const FewDescriptors server;
   std::vector<std::unique_ptr<TcpStore>> clients;
   const auto connect = [&](milliseconds timeout) { clients.push_back(std::make_unique<TcpStore>(TcpStoreOptions{.port = server.port, .timeout = timeout, .job_key = kKey})); };
-  try {
-    while (clients.size() < kLimit) connect(seconds(1));
-    FAIL() << "all of them were served";
-  } catch (const StoreTimeout&) {
+  // A busy machine may keep the first ones waiting, too.
+  for (int refused = 0; refused < 3;) {
+    ASSERT_LT(clients.size(), static_cast<size_t>(kLimit)) << "all of them were served";
+    try {
+      connect(seconds(1));
+      refused = 0;
+    } catch (const StoreTimeout&) {
+      ++refused;
+    }
   }
   EXPECT_GT(clients.size(), static_cast<size_t>(kLimit) / 2);
   EXPECT_GE(server.free_descriptors(), kReserved);

@@ -101,8 +101,8 @@ TEST(JsonDocument, ValuesEndAtTheLimit) {
   const auto read = [](std::string_view text, int64_t line = 0) { return JsonDocument(text, {.name = "x.json", .line = line}, {.values = 4}); };
   EXPECT_EQ(read("[1,2,3]").top().size(), 3u);
   EXPECT_EQ(read(R"({"a": [1]})").top().size(), 1u);
-  EXPECT_EQ(message_of([&] { read("[1,2,3,4]"); }), "x.json: more than 4 values, keys included, are not read here");
-  EXPECT_EQ(message_of([&] { read(R"({"a": [[1]]})", 7); }), "x.json:7: more than 4 values, keys included, are not read here");
+  EXPECT_EQ(message_of([&] { read("[1,2,3,4]"); }), "x.json: more than 4 values, keys included, are not read here; divide the text");
+  EXPECT_EQ(message_of([&] { read(R"({"a": [[1]]})", 7); }), "x.json:7: more than 4 values, keys included, are not read here; divide the text");
 }
 
 TEST(JsonDocument, RefusesLongTextsBeforeReadingThem) {

@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -183,6 +185,48 @@ TEST(RankContext, AForkedChildHasOneOfItsOwn) {
     return is_fresh && goes_on && again;
   }));
   EXPECT_EQ(&RankContext::current(), &context);
+}
+
+TEST(RankContext, AForkedChildDoesNotReturnToItsParentsScopes) {
+  RankContext outer({.rank = 1, .world_size = 3}), inner({.rank = 2, .world_size = 3}), own({.rank = 5, .world_size = 7});
+  const RankContext::Scope scope(outer);
+  std::optional<RankContext::Scope> innermost(std::in_place, inner);
+  EXPECT_TRUE(in_child([&] {
+    bool nests = true;
+    {
+      const RankContext::Scope mine(own);
+      nests = &RankContext::current() == &own;
+    }
+    nests = nests && &RankContext::current() == &RankContext::process_default();
+    innermost.reset();
+    return nests && &RankContext::current() == &RankContext::process_default();
+  }));
+  innermost.reset();
+  EXPECT_EQ(&RankContext::current(), &outer);
+}
+
+// The children drop what they have inherited, whatever other threads were doing when they were made.
+TEST(RankContext, ForkedChildrenWaitForNoThreadOfTheirParent) {
+  Allocator& allocator = RankContext::current().allocator();
+  std::atomic<bool> stops{false};
+  std::thread other([&] {
+    while (!stops) allocator.deallocate(allocator.allocate(1 << 12, MemoryCategory::activations), 1 << 12, MemoryCategory::activations);
+  });
+  int ended = 0;
+  for (int i = 0; i < 300; ++i) {
+    void* block = allocator.allocate(1 << 12, MemoryCategory::activations);
+    ended += in_child([&] {
+      alarm(20);
+      allocator.deallocate(block, 1 << 12, MemoryCategory::activations);
+      Allocator& mine = RankContext::current().allocator();
+      mine.deallocate(mine.allocate(1 << 12, MemoryCategory::activations), 1 << 12, MemoryCategory::activations);
+      return &mine != &allocator;
+    });
+    allocator.deallocate(block, 1 << 12, MemoryCategory::activations);
+  }
+  stops = true;
+  other.join();
+  EXPECT_EQ(ended, 300);
 }
 
 TEST(ForkGuard, KnowsTheChildAndItsChildren) {

@@ -1,8 +1,10 @@
 #include "tutti/runtime/allocator.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <memory>
@@ -58,12 +60,43 @@ MemoryCategoryScope::MemoryCategoryScope(MemoryCategory category) : previous_(st
 MemoryCategoryScope::~MemoryCategoryScope() { current_category = previous_; }
 MemoryCategory MemoryCategoryScope::current() { return current_category; }
 
+namespace {
+
+// All allocators of the process. Never destroyed: tensors may live longer than statics, and leak checkers look here.
+struct Allocators {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Allocator>> list;
+  size_t of_parent = 0;  // in a fork()ed child: those that it has inherited are the first ones
+
+  static Allocators& all() {
+    static Allocators& all = *new Allocators;
+    return all;
+  }
+  static inline std::atomic<bool> is_in_child{false};
+};
+
+// Another thread may have held the lock of an inherited allocator when the child was made: its blocks are not given back there.
+bool is_inherited(const Allocator* allocator) {
+  if (!Allocators::is_in_child.load(std::memory_order_relaxed)) [[likely]] return false;
+  Allocators& all = Allocators::all();
+  const std::lock_guard lock(all.mutex);
+  return std::any_of(all.list.begin(), all.list.begin() + static_cast<std::ptrdiff_t>(all.of_parent), [&](const auto& a) { return a.get() == allocator; });
+}
+
+}  // namespace
+
 Allocator* Allocator::create() {
-  // The list keeps allocators reachable for leak checkers.
-  static std::mutex mutex;
-  static auto* all = new std::vector<std::unique_ptr<Allocator>>;
-  std::lock_guard lock(mutex);
-  return all->emplace_back(new Allocator).get();
+  [[maybe_unused]] static const int registered = pthread_atfork(
+      [] { Allocators::all().mutex.lock(); }, [] { Allocators::all().mutex.unlock(); },
+      [] {
+        Allocators& all = Allocators::all();
+        all.of_parent = all.list.size();
+        Allocators::is_in_child.store(true, std::memory_order_relaxed);
+        all.mutex.unlock();
+      });
+  Allocators& all = Allocators::all();
+  const std::lock_guard lock(all.mutex);
+  return all.list.emplace_back(new Allocator).get();
 }
 
 void* Allocator::allocate(size_t nbytes, MemoryCategory category) {
@@ -108,7 +141,7 @@ void Allocator::count_locked(size_t nbytes, MemoryCategory category) {
 }
 
 void Allocator::deallocate(void* block, size_t nbytes, MemoryCategory category) noexcept {
-  if (block == nullptr) return;
+  if (block == nullptr || is_inherited(this)) return;
   const SizeClass size = size_class_of(nbytes);
   {
     std::lock_guard lock(mutex_);

@@ -85,7 +85,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
  private:
   bool add(JsonNode node) {
-    TUTTI_CHECK(tree_.nodes.size() < most_values_, "{}: more than {} values, keys included, are not read here", tree_.where(0), most_values_);
+    TUTTI_CHECK(tree_.nodes.size() < most_values_, "{}: more than {} values, keys included, are not read here; divide the text", tree_.where(0), most_values_);
     node.parent = open_;
     node.end = static_cast<uint32_t>(tree_.nodes.size()) + 1;
     if (!tree_.nodes.empty() && tree_.nodes[open_].kind == JsonKind::array) ++tree_.nodes[open_].count;

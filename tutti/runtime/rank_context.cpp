@@ -15,6 +15,8 @@ namespace tutti {
 namespace {
 
 thread_local RankContext* current_context = nullptr;
+thread_local int open_scopes = 0;
+thread_local int inherited_scopes = 0;  // in a fork()ed child: how many of them its parent has opened
 std::atomic<RankContext*> default_context{nullptr};  // never destroyed: outlives every static that holds a tensor
 RankContext* parents_context = nullptr;              // in a fork()ed child: that of the thread which called fork()
 
@@ -23,6 +25,7 @@ void leave_parents_context() {
   RankContext* const parents = current_context != nullptr ? current_context : default_context.load(std::memory_order_relaxed);
   if (parents != nullptr) parents_context = parents;
   current_context = nullptr;
+  inherited_scopes = open_scopes;
   default_context.store(nullptr, std::memory_order_relaxed);
 }
 
@@ -77,8 +80,13 @@ std::unique_ptr<RankContext> RankContext::for_child() const {
   return child;
 }
 
-RankContext::Scope::Scope(RankContext& context) : previous_(std::exchange(current_context, &context)) {}
-RankContext::Scope::~Scope() { current_context = previous_; }
+RankContext::Scope::Scope(RankContext& context) : previous_(std::exchange(current_context, &context)) { ++open_scopes; }
+RankContext::Scope::~Scope() {
+  const bool is_inherited = open_scopes == inherited_scopes;
+  current_context = is_inherited ? nullptr : previous_;
+  if (is_inherited) --inherited_scopes;
+  --open_scopes;
+}
 
 ThreadPool& RankContext::pool() {
   std::lock_guard lock(pool_mutex_);

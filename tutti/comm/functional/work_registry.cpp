@@ -21,6 +21,7 @@ void warn(int rank, int64_t count) {
 
 // Every registry of the process, to find works of other ranks. Never destroyed: ranks may end after all statics.
 struct AllRegistries {
+  const ForkGuard process;
   std::mutex mutex;
   std::vector<WorkRegistry*> list;
   std::atomic<int64_t> works{0};  // registered in all of them
@@ -38,6 +39,7 @@ struct AllRegistries {
 // belong to may be gone.
 void warn_at_exit() {
   AllRegistries& all = AllRegistries::instance();
+  if (all.process.is_in_child()) return;  // a thread of the parent may have held the lock
   const std::lock_guard lock(all.mutex);
   int64_t count = 0;
   for (const WorkRegistry* registry : all.list) count += registry->unwaited();
@@ -208,7 +210,7 @@ void register_work(const Tensor& tensor, const Work& work, bool wants_wait) {
 
 void share_works(const Tensor& from, const Tensor& to) {
   with_works(*from.storage(), [&](const std::vector<Work>& works) {
-    for (const Work& work : works) register_work(to, work);
+    for (const Work& work : works) register_work(to, work, to.storage()->nbytes() > 0);
   });
 }
 

@@ -76,6 +76,8 @@ std::shared_ptr<tcp::Device> device_on_loopback() {
       why += fmt::format("{}{}", why.empty() ? "" : "; ", error.what());
     }
   }
+  const UniqueFd any(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  TUTTI_CHECK_ENV(any, "gloo cannot listen: {}; raise 'ulimit -n' where descriptors are lacking ({})", detail::errno_text(errno), why);
   throw EnvironmentError(fmt::format("gloo needs the loopback interface of this host or container, which is down or has no address; "
                                      "bring it up: ip link set lo up ({})", why));
 }
@@ -89,6 +91,7 @@ int descriptor_at(const std::string& address) {
     std::from_chars(name.data(), name.data() + name.size(), fd);
     if (near_end(fd) == address) return fd;
   }
+  TUTTI_CHECK_ENV(!error, "the descriptors of this process cannot be listed: /proc/self/fd: {}; raise 'ulimit -n' where descriptors are lacking", error.message());
   return -1;
 }
 

@@ -137,6 +137,11 @@ void ProvenMesh::fail(const Callee& callee, const std::string& why, bool has_oth
 
 // ---- those who connect to this rank ---------------------------------------------------------------------------------
 
+size_t ProvenMesh::callers_left() const {
+  const auto callers = proven_.begin() + plan_.rank + 1;
+  return static_cast<size_t>(std::count_if(callers, proven_.end(), [](const UniqueFd& fd) { return !fd; }));
+}
+
 void ProvenMesh::accept_newcomers() {
   // Those who are connected get their turn between portions of newcomers.
   for (int portion = 0; portion < 64; ++portion) {
@@ -146,8 +151,11 @@ void ProvenMesh::accept_newcomers() {
     const bool has_none = !fd && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
     const bool is_short = has_none || (fd && is_short_of_descriptors(fd.get()));
     if (!fd && !has_none) return;
-    if (newcomers_.size() >= kMostNewcomers || (is_short && !allow_more_descriptors())) {
+    // The ranks that are to come need theirs in any case; more than those are strangers' connections.
+    const bool has_room = !is_short || allow_more_descriptors() || (fd && newcomers_.size() < callers_left());
+    if (newcomers_.size() >= kMostNewcomers || !has_room) {
       if (newcomers_.empty()) {
+        lacks_descriptors_ = true;
         listen_again_ = steady_clock::now() + kPauseOfListening;
         return;
       }
@@ -221,6 +229,7 @@ std::string ProvenMesh::troubles() const {
     if (!callee.last_error.empty()) text += fmt::format("; the last connection to {} failed: {}", to_text(callee.endpoint.address), callee.last_error);
   }
   if (dropped_ > 0) text += fmt::format("; {} connections of strangers were dropped, the last one from {}", dropped_, last_dropped_);
+  if (lacks_descriptors_) text += "; this process had no descriptor left for a connection: raise 'ulimit -n'";
   return text;
 }
 

@@ -75,6 +75,7 @@ class ProvenMesh {
   void try_callee(Callee& callee, Moment now);
   void advance_callee(Callee& callee);
   void fail(const Callee& callee, const std::string& why, bool has_other_key = false);
+  size_t callers_left() const;  // ranks that are to connect and have not proven themselves yet
   void accept_newcomers();
   void advance_newcomers(const std::vector<bool>& is_ready);
   bool settle(Newcomer& newcomer);
@@ -91,6 +92,7 @@ class ProvenMesh {
   std::deque<Newcomer> newcomers_;  // the oldest first
   std::vector<UniqueFd> proven_;
   std::optional<MeshFailure> failure_;
+  bool lacks_descriptors_ = false;
   int64_t dropped_ = 0;
   std::string last_dropped_;
 };

@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "tutti/core/error.h"
@@ -99,7 +101,13 @@ RankProcess::~RankProcess() {
   if (!ended_) {
     signal_group(SIGKILL);
     pollfd end{.fd = pidfd_, .events = POLLIN, .revents = 0};
-    if (poll(&end, 1, static_cast<int>(unkillable_after_.count())) == 1) {
+    const auto until = std::chrono::steady_clock::now() + unkillable_after_;
+    int ended = 0;
+    do {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+      ended = poll(&end, 1, static_cast<int>(std::max<int64_t>(0, left.count())));
+    } while (ended < 0 && errno == EINTR);
+    if (ended == 1) {
       wait();
     } else {
       abandon();

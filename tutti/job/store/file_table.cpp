@@ -30,7 +30,12 @@ FileStore::Shared::Shared(std::string path, int64_t world_size, std::chrono::mil
   }
 }
 
+void FileStore::Shared::check_process() const {
+  if (process_.is_in_child()) process_.check(fmt::format("the store at file://{}", path_));
+}
+
 FileStore::Shared::~Shared() {
+  if (process_.is_in_child()) return;  // the parent goes on using it
   try {
     const FileLog::Lock lock(*log_, StoreDeadline(std::chrono::seconds(5)));
     read_new();

@@ -9,6 +9,7 @@
 #include "tutti/job/store/file_store.h"
 #include "tutti/job/store/key_table.h"
 #include "tutti/job/store/wire.h"
+#include "tutti/runtime/fork_guard.h"
 
 namespace tutti::comm {
 
@@ -40,6 +41,7 @@ class FileStore::Shared {
   // fn(access) with the file locked and read to its end.
   template <class Fn>
   auto with_file(const StoreDeadline& deadline, const Fn& fn) {
+    check_process();
     const std::lock_guard guard(mutex_);
     const FileLog::Lock lock(*log_, deadline);
     read_new();
@@ -67,6 +69,7 @@ class FileStore::Shared {
   const std::string& path() const { return path_; }
 
  private:
+  void check_process() const;  // UsageError in a fork()ed child, which has the parent's lock and its place in the file
   void read_new();
   void commit(const std::string& frame);
   void apply(uint8_t code, std::string_view body);
@@ -74,6 +77,7 @@ class FileStore::Shared {
   // first.
   bool wait_for_change(uint64_t seen, const StoreDeadline& deadline);
 
+  const ForkGuard process_;
   std::mutex mutex_;
   const std::string path_;
   const int64_t world_size_;

@@ -5,18 +5,25 @@
 
 #include "tutti/job/store/key_table.h"
 #include "tutti/job/store/store_rules.h"
+#include "tutti/runtime/fork_guard.h"
 
 namespace tutti::comm {
 
 struct HashStore::Shared {
+  const ForkGuard process;
   std::mutex mutex;
   std::condition_variable changed;
   KeyTable table;
 
+  // UsageError in a fork()ed child, where nobody may be left to release the mutex.
+  std::unique_lock<std::mutex> hold() {
+    process.check("a store of one process");
+    return std::unique_lock(mutex);
+  }
   // One change to the table; those who wait look again.
   template <class Change>
   auto change(const Change& fn) {
-    const std::lock_guard lock(mutex);
+    const auto lock = hold();
     changed.notify_all();
     return fn(table);
   }
@@ -25,7 +32,9 @@ struct HashStore::Shared {
 HashStore::HashStore(std::chrono::milliseconds timeout) : HashStore(std::make_shared<Shared>(), timeout) {}
 HashStore::HashStore(std::shared_ptr<Shared> shared, std::chrono::milliseconds timeout)
     : Store(timeout), shared_(std::move(shared)) {}
-HashStore::~HashStore() = default;
+HashStore::~HashStore() {
+  if (shared_->process.is_in_child()) ForkGuard::keep(std::move(shared_));  // its destructor would wait for threads of the parent
+}
 
 std::string HashStore::address() const { return "this process"; }
 
@@ -60,22 +69,22 @@ void HashStore::queue_push(std::string_view key, std::string_view value) {
 }
 
 bool HashStore::check(const Keys& keys) {
-  const std::lock_guard lock(shared_->mutex);
+  const auto lock = shared_->hold();
   return shared_->table.find_missing(keys).empty();
 }
 
 int64_t HashStore::num_keys() {
-  const std::lock_guard lock(shared_->mutex);
+  const auto lock = shared_->hold();
   return shared_->table.size();
 }
 
 Store::Keys HashStore::list_keys(std::string_view prefix) {
-  const std::lock_guard lock(shared_->mutex);
+  const auto lock = shared_->hold();
   return shared_->table.list(prefix);
 }
 
 int64_t HashStore::queue_len(std::string_view key) {
-  const std::lock_guard lock(shared_->mutex);
+  const auto lock = shared_->hold();
   return shared_->table.queue_len(key);
 }
 
@@ -83,7 +92,7 @@ std::vector<std::string> HashStore::wait_for(std::string_view call, const Keys& 
   const auto limit = timeout.value_or(this->timeout());
   check_store_timeout(call, limit);
   const StoreDeadline deadline(limit);
-  std::unique_lock lock(shared_->mutex);
+  auto lock = shared_->hold();
   Keys missing = shared_->table.find_missing(keys);
   while (!missing.empty()) {
     if (deadline.has_passed()) throw_keys_timeout(call, address(), missing, keys.size(), limit);
@@ -111,7 +120,7 @@ std::optional<std::string> HashStore::queue_pop(std::string_view key, bool block
   const auto limit = timeout.value_or(this->timeout());
   check_store_timeout("queue_pop", limit);
   const StoreDeadline deadline(limit);
-  std::unique_lock lock(shared_->mutex);
+  auto lock = shared_->hold();
   std::optional<std::string> value = shared_->table.pop(key);
   while (!value && block) {
     if (deadline.has_passed()) throw_queue_timeout(address(), key, limit);
@@ -125,7 +134,7 @@ void HashStore::barrier(std::string_view key, int64_t world_size, Timeout timeou
   const auto limit = timeout.value_or(this->timeout());
   check_store_timeout("barrier", limit);
   const StoreDeadline deadline(limit);
-  std::unique_lock lock(shared_->mutex);
+  auto lock = shared_->hold();
   const std::shared_ptr<BarrierRound> round = shared_->table.arrive(key, world_size);
   if (round->is_complete()) shared_->changed.notify_all();
   while (!round->is_complete()) {
