@@ -39,8 +39,9 @@ struct AllRegistries {
 // belong to may be gone.
 void warn_at_exit() {
   AllRegistries& all = AllRegistries::instance();
-  if (all.process.is_in_child()) return;  // a thread of the parent may have held the lock
-  const std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex, std::try_to_lock);
+  if (!lock && all.process.is_in_child()) return;  // nobody may be left who would release it
+  if (!lock) lock.lock();
   int64_t count = 0;
   for (const WorkRegistry* registry : all.list) count += registry->unwaited();
   if (count > 0) warn(RankContext::current().rank(), count);
