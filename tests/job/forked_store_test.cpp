@@ -1,13 +1,12 @@
 // Stores in a fork()ed child: each refuses the child's calls, and goes on in the parent when the child drops it.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <thread>
 
+#include "tests/job/support/forked.h"
 #include "tests/job/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/job/store/file_store.h"
@@ -21,20 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 bool in_child(const std::function<bool()>& fn) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    bool ok = false;
-    try {
-      ok = fn();
-    } catch (const std::exception& error) {
-      fprintf(stderr, "%s\n", error.what());
-    }
-    _exit(ok ? 0 : 1);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  return status == 0;
+  return run_in_processes(1, [&](int) { TUTTI_CHECK(fn(), "not as expected"); })[0] == 0;
 }
 
 bool is_refused(const std::function<void()>& call) {

@@ -81,7 +81,7 @@ class FewDescriptors {
   UniqueFd question_, answer_;
 };
 
-// Of strangers the oldest leaves, so that those who know the key come in at once.
+// The oldest stranger leaves, so that those who know the key come in at once.
 TEST(StoreDescriptors, StrangersDoNotTakeTheReserve) {
   const FewDescriptors server;
   std::vector<UniqueFd> strangers;

@@ -25,8 +25,10 @@ constexpr std::chrono::milliseconds kPauseOfListening{100};
 bool is_dropped(int error) { return error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNABORTED; }
 
 std::string why_not_reached(int error, const TcpEndpoint& endpoint) {
-  const bool is_down = error == ENETUNREACH && is_loopback(endpoint);
-  return detail::errno_text(error) + (is_down ? ", because the loopback interface of this host or container is down; bring it up: ip link set lo up" : "");
+  const bool is_down = error == ENETUNREACH && is_loopback(endpoint), has_no_descriptor = error == EMFILE || error == ENFILE;
+  return detail::errno_text(error) + (is_down             ? ", because the loopback interface of this host or container is down; bring it up: ip link set lo up"
+                                      : has_no_descriptor ? ", because this process has no descriptor left: raise 'ulimit -n'"
+                                                          : "");
 }
 
 }  // namespace
