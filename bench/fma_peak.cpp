@@ -6,6 +6,8 @@
 #include <chrono>
 #include <limits>
 
+#include "tutti/codegen/kernel.h"
+
 namespace tutti::bench {
 namespace {
 
@@ -39,17 +41,35 @@ __attribute__((target("avx2,fma"))) void run_avx2() {
   for (int i = 0; i < kChains; ++i) asm volatile("" ::"x"(chain[i]));
 }
 
-}  // namespace
+__attribute__((target("avx512f,avx512bf16"))) void run_bf16() {
+  __m512 chain[kChains];
+  for (__m512& c : chain) c = _mm512_setzero_ps();
+  __m512i x = _mm512_setzero_si512();
+  asm volatile("" : "+v"(x));
+  const __m512bh pairs = (__m512bh)x;
+  for (int turn = 0; turn < kTurns; ++turn) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) chain[i] = _mm512_dpbf16_ps(chain[i], pairs, pairs);
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) asm volatile("" ::"v"(chain[i]));
+}
 
-double fma_peak_gflops() {
-  const bool wide = __builtin_cpu_supports("avx512f");
+// GFLOP/s of a loop whose instructions have so many multiply-adds.
+double best_rate(void (*loop)(), int multiply_adds) {
   double best = std::numeric_limits<double>::infinity();
   for (int repeat = 0; repeat < 9; ++repeat) {
     const auto start = std::chrono::steady_clock::now();
-    wide ? run_avx512() : run_avx2();
+    loop();
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  return 2.0 * (wide ? 16 : 8) * kChains * kTurns / best * 1e-9;
+  return 2.0 * multiply_adds * kChains * kTurns / best * 1e-9;
 }
+
+}  // namespace
+
+double fma_peak_gflops() { return __builtin_cpu_supports("avx512f") ? best_rate(run_avx512, 16) : best_rate(run_avx2, 8); }
+
+double bf16_peak_gflops() { return codegen::cpu_target() == codegen::CpuTarget::avx512bf16 ? best_rate(run_bf16, 32) : fma_peak_gflops(); }
 
 }  // namespace tutti::bench

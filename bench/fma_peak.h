@@ -1,4 +1,4 @@
-// The fused multiply-add rate of one thread: what a GEMM is measured against, on this machine, now.
+// The multiply-add rate of one thread: what a GEMM is measured against, on this machine, now.
 #pragma once
 
 namespace tutti::bench {
@@ -6,5 +6,9 @@ namespace tutti::bench {
 // f32 GFLOP/s of independent multiply-adds in the widest registers this machine has; the best of a few runs of about a
 // millisecond.
 double fma_peak_gflops();
+
+// The same of what products of two bf16 operands are computed with: dot products of bf16 where kernels may use them (TUTTI_CPU), f32
+// multiply-adds elsewhere.
+double bf16_peak_gflops();
 
 }  // namespace tutti::bench

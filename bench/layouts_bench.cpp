@@ -309,8 +309,9 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({.name = "hsdp-two-by-four-ep-four-recomputed", .flags = with(experts(divided(ranks(8), 4), 4), {"--activation_checkpoint.mode=full"}), .variables = {}, .why_not = why_no_experts(4)});
     rows.push_back({.name = "killed-ep-then-three-ranks", .flags = experts(ranks(2), 2), .variables = {}, .resumed_with = ranks(3), .why_not = why_no_experts(2)});
   }
-  // Without TUTTI_CPU the best instruction set is used: the other one is the row.
-  if (codegen::cpu_target() == codegen::CpuTarget::avx512) rows.push_back({"avx2", ranks(1), {"TUTTI_CPU=avx2"}});
+  // Without TUTTI_CPU the best instruction set is used: another one is the row.
+  const bool is_wide = codegen::has_wide_registers(codegen::cpu_target());
+  if (is_wide) rows.push_back({"avx2", ranks(1), {"TUTTI_CPU=avx2"}});
   else rows.push_back({.name = "avx512", .flags = ranks(1), .variables = {"TUTTI_CPU=avx512"}, .why_not = "no AVX-512 on this processor, or TUTTI_CPU=avx2"});
   if (problem.all) {
     rows.push_back({"two-ranks-two-threads", ranks(2, "2"), {}});
@@ -343,7 +344,9 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     rows.push_back({.name = "bf16-two-ranks", .flags = with(ranks(2), {bf16}), .variables = {}, .base = bf16_base});
     rows.push_back({.name = "bf16-fsdp-three-ranks", .flags = with(divided(ranks(3), 3), {bf16}), .variables = {}, .base = bf16_base});
     rows.push_back({.name = "bf16-fsdp-two-ranks-gloo-compiled", .flags = with(divided(ranks(2), 2), {bf16, "--runtime.transport=gloo", "--training.compile=true"}), .variables = {}, .base = bf16_base});
-    if (codegen::cpu_target() == codegen::CpuTarget::avx512)
+    if (codegen::cpu_target() > codegen::CpuTarget::avx512)
+      rows.push_back({.name = "bf16-avx512-fsdp-two-ranks", .flags = with(divided(ranks(2), 2), {bf16}), .variables = {"TUTTI_CPU=avx512"}, .base = bf16_base});
+    if (is_wide)
       rows.push_back({.name = "bf16-avx2-two-ranks-compiled", .flags = with(ranks(2), {bf16, "--training.compile=true"}), .variables = {"TUTTI_CPU=avx2"}, .base = bf16_base});
     // So does a model with dropout.
     const std::string dropout = "--model.dropout=0.1", dropout_base = "dropout-one-rank", every_round = "--parallelism.data_parallel_schedule=every_round";

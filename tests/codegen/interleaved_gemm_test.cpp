@@ -43,6 +43,9 @@ class Sum {
     return c;
   }
 
+  bool are_bf16() const {
+    return std::all_of(with_.dtypes.begin(), with_.dtypes.end(), [](DType dtype) { return dtype == DType::bf16; });
+  }
   // The definition: chains over the pieces of a leaf, nodes as the tree says.
   template <class T>
   T value(int64_t i, int64_t j) const {
@@ -54,7 +57,12 @@ class Sum {
       for (int32_t left = contraction.tree.leaf_lengths[leaf]; left > 0; ++piece) {
         const auto& p = contraction.pieces[piece];
         const auto s = static_cast<size_t>(p.source);
-        for (int64_t k = p.first_k; k < p.first_k + p.length; ++k) sum = std::fma(static_cast<T>(a[s](i, k)), static_cast<T>(b[s](k, j)), sum);
+        if (are_bf16()) {
+          const auto term = [&](int64_t k) { return std::pair(a[s](i, p.first_k + k), b[s](p.first_k + k, j)); };
+          sum = static_cast<T>(testing::bf16_leaf(p.length, term, static_cast<float>(sum)));
+        } else {
+          for (int64_t k = p.first_k; k < p.first_k + p.length; ++k) sum = std::fma(static_cast<T>(a[s](i, k)), static_cast<T>(b[s](k, j)), sum);
+        }
         left -= p.length;
       }
       for (int merges = contraction.tree.merges[leaf]; merges > 0; --merges) sum = pending.back() + sum, pending.pop_back();

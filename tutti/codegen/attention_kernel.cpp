@@ -14,7 +14,7 @@ constexpr size_t kSteps = 4, kDTypes = 2, kTargets = 2;
 using EntryTable = std::array<std::atomic<AttentionEntry>, kTargets * kDTypes * kSteps * 4>;
 
 size_t table_index(const AttentionKernelSpec& spec, CpuTarget target) {
-  size_t index = static_cast<size_t>(target);
+  size_t index = has_wide_registers(target) ? 1 : 0;
   index = index * kDTypes + static_cast<size_t>(spec.compute);
   index = index * kSteps + static_cast<size_t>(spec.step);
   return index * 4 + (spec.bounded ? 2 : 0) + (spec.biased ? 1 : 0);
@@ -33,8 +33,9 @@ std::string AttentionKernelSpec::name() const {
                      biased ? "_biased" : "");
 }
 
-AttentionEntry attention_kernel_for(const AttentionKernelSpec& spec, CpuTarget target) {
+AttentionEntry attention_kernel_for(const AttentionKernelSpec& spec, CpuTarget asked) {
   static EntryTable table{};
+  const CpuTarget target = without_dots(asked);
   TUTTI_ASSERT(spec.compute <= DType::f32, "attention computes in f32 or f64, not {}", name_of(spec.compute));
   std::atomic<AttentionEntry>& known = table[table_index(spec, target)];
   if (const AttentionEntry entry = known.load(std::memory_order_acquire)) return entry;

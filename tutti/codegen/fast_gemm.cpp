@@ -48,10 +48,11 @@ bool reads_operands(const GemmProvider& provider, const Signature& s) {
   return provider.library == nullptr || std::all_of(s.operands.begin(), s.operands.end(), is_regular);
 }
 
-// Where operands are narrower than the sum, a library has instructions that the tree does not use.
+// Of bf16 a library may have instructions that the tree does not use: dot products where TUTTI_CPU forbids them, tiles of AMX.
 double preference(const GemmProvider& provider, const Signature& s) {
   if (provider.library == nullptr) return 0;
-  return s.operands[0].dtype == s.accumulator ? 1 : -1;
+  if (s.operands[0].dtype != DType::bf16) return 1;
+  return tile_kind(s.accumulator, static_cast<CpuTarget>(s.arch)) == TileKind::bf16_chain || __builtin_cpu_supports("amx-bf16") ? -1 : 1;
 }
 
 std::string name_of_provider(const GemmProvider& provider) { return provider.library ? provider.library->name : "tree"; }

@@ -23,8 +23,20 @@ void check_operand(const char* name, DType dtype) {
   TUTTI_CHECK(dtype <= DType::f16, "gemm: {} is {}; expected f64, f32, bf16 or f16", name, name_of(dtype));
 }
 
+// As GemmProblem::compute.
 DType compute_type(const GemmOperand& a, const GemmOperand& b) {
-  return a.dtype == DType::f64 || b.dtype == DType::f64 ? DType::f64 : DType::f32;
+  if (a.dtype == DType::f64 || b.dtype == DType::f64) return DType::f64;
+  return a.dtype == DType::bf16 && b.dtype == DType::bf16 ? DType::bf16 : DType::f32;
+}
+
+// Of all sources together: what they have in common, else f32, or f64 where one computes in it.
+DType compute_type(std::span<const GemmSource> sources) {
+  DType compute = compute_type(sources[0].a, sources[0].b);
+  for (const GemmSource& s : sources) {
+    const DType next = compute_type(s.a, s.b);
+    if (next != compute) compute = next == DType::f64 || compute == DType::f64 ? DType::f64 : DType::f32;
+  }
+  return compute;
 }
 
 void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResult& c, const GemmConsumer* consumer) {
@@ -188,17 +200,30 @@ struct InterleavedProblem {
   }
 };
 
+// Pieces begin with a pair of their own: leaves count what fills the last pairs of others.
+void fill_pairs(InterleavedContraction& contraction) {
+  size_t piece = 0;
+  for (int32_t& leaf : contraction.tree.leaf_lengths) {
+    int32_t filled = 0;
+    for (int32_t taken = 0; taken < leaf; ++piece) {
+      taken += contraction.pieces[piece].length;
+      filled += (contraction.pieces[piece].length + 1) / 2 * 2;
+    }
+    leaf = filled;
+  }
+}
+
 InterleavedProblem interleaved(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options) {
   std::vector<int64_t> lengths;
-  DType compute = DType::f32;
   for (const GemmSource& s : sources) {
     check_operand("a", s.a.dtype);
     check_operand("b", s.b.dtype);
-    if (compute_type(s.a, s.b) == DType::f64) compute = DType::f64;
     lengths.push_back(s.k);
   }
   InterleavedContraction contraction = InterleavedContraction::halving(lengths);
   const int64_t k = contraction.tree.k();
+  const DType compute = compute_type(sources);
+  if (tile_kind(compute, options.target) == TileKind::bf16_pairs) fill_pairs(contraction);
   return {{m, n, k, sources[0].a, sources[0].b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target}, std::move(contraction)};
 }
 

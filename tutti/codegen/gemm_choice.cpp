@@ -21,7 +21,7 @@ using choice::Signature;
 constexpr uint16_t kChunkBytes[] = {1024, 2048, 4096, 8192};
 constexpr uint8_t kTasksPerThread[] = {1, 2, 4, 8};
 // Changes when cuts mean something else than in files that were written before.
-constexpr int kCutVersion = 1;
+constexpr int kCutVersion = 2;
 
 enum CutClass { kInPlace, kPacked, kCutClasses };
 
@@ -56,7 +56,8 @@ GemmCut smallest_equal(const GemmCut& cut, const GemmProblem& p) {
 bool has_distinct_tile(const GemmCut& cut, const Signature& s) { return smallest_equal(cut, solved(cut, s)) == cut; }
 
 bool has_distinct_chunks(const GemmCut& cut, const Signature& s) {
-  const int64_t column_bytes = s.operands[0].sizes[2] * itemsize(s.accumulator);
+  const TileKind kind = problem_of(s).kind();
+  const int64_t column_bytes = items_of(kind, s.operands[0].sizes[2]) * item_bytes(kind);
   return cut.chunk_bytes == kChunkBytes[1] || (cut.chunk_bytes < kChunkBytes[1] ? column_bytes > cut.chunk_bytes : column_bytes > cut.chunk_bytes / 2);
 }
 

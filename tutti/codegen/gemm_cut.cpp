@@ -36,18 +36,19 @@ GemmProblem transposed(const GemmProblem& p) {
 }
 
 int64_t most_rows(CpuTarget target) {
-  return target == CpuTarget::avx512 ? 8 : 6;
+  return has_wide_registers(target) ? 8 : 6;
 }
 
 // As many as leave registers for a row of B and one element of A.
 int64_t most_vectors(CpuTarget target, int64_t rows) {
-  const int64_t registers = target == CpuTarget::avx512 ? 32 : 16;
+  const int64_t registers = has_wide_registers(target) ? 32 : 16;
   return std::min((registers - 2) / (rows + 1), kWidestTile);
 }
 
 bool can_stay_in_place(const GemmProblem& p, bool turn) {
   const DType dtype = turn ? p.a.dtype : p.b.dtype;
-  return (turn ? p.a.row_stride : p.b.column_stride) == 1 && compute_dtype(dtype) == p.compute;
+  const bool has_loads = p.compute == DType::bf16 || compute_dtype(dtype) == p.compute;
+  return (turn ? p.a.row_stride : p.b.column_stride) == 1 && has_loads;
 }
 
 bool rows_meet_in_cache(const GemmOperand& operand) { return operand.row_stride * itemsize(operand.dtype) % 4096 == 0; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm_kernel.h"
 
 namespace tutti::codegen {
 
@@ -28,8 +29,10 @@ struct GemmProblem {
   DType c_dtype;
   int64_t c_row_stride, c_column_stride;
   GemmBatch batch;
-  DType compute;
+  DType compute;  // f64, f32, or bf16 for two operands of bf16, whose sums are f32 (numerics contract, N3)
   CpuTarget target;
+
+  TileKind kind() const { return tile_kind(compute, target); }
 };
 
 GemmOperand transposed_operand(const GemmOperand& operand);

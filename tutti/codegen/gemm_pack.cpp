@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <type_traits>
 
+#include "tutti/codegen/gemm_pack_bf16.h"
 #include "tutti/codegen/gemm_pack_int8.h"
 #include "tutti/codegen/gemm_simd.h"
 
@@ -130,10 +132,29 @@ void visit_gemm_dtype(DType dtype, Fn&& fn) {
 }  // namespace
 
 void pack(const PackSource& source, int64_t k, int64_t lanes, DType compute, void* packed, int64_t width) {
-  if (compute == DType::i32) return pack_int8_pairs(source, k, lanes, static_cast<int32_t*>(packed), width);
   visit_gemm_dtype(source.dtype, [&]<class From>() {
     if (compute == DType::f64) return pack_as<From, double>(source, k, lanes, packed, width);
     if constexpr (!std::is_same_v<From, double>) pack_as<From, float>(source, k, lanes, packed, width);
+  });
+}
+
+void pack(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width) {
+  switch (kind) {
+    case TileKind::f64:
+    case TileKind::f32: return pack(source, k, lanes, sum_dtype(kind), packed, width);
+    case TileKind::bf16_chain:
+    case TileKind::bf16_pairs: return pack_bf16(source, k, lanes, kind, side, packed, width);
+    case TileKind::int16_pairs: return pack_int8_pairs(source, k, lanes, static_cast<int32_t*>(packed), width);
+  }
+}
+
+void pack_leaves(const PackSource& source, std::span<const int32_t> leaf_lengths, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width) {
+  PackSource rest = source;
+  std::byte* to = static_cast<std::byte*>(packed);
+  for_each_even_run(kind, leaf_lengths, [&](int64_t length) {
+    pack(rest, length, lanes, kind, side, to, width);
+    rest.data = static_cast<const std::byte*>(rest.data) + length * rest.k_stride * itemsize(rest.dtype);
+    to += items_of(kind, length) * width * item_bytes(kind);
   });
 }
 

@@ -43,7 +43,7 @@ class GemmRun {
  public:
   GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer, const GemmProducer* producer)
       : plan_(plan), p_(plan.problem), index_(index), a_(plan, index, producer),
-        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), size_(itemsize(p_.compute)) {}
+        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), size_(item_bytes(plan.kind)) {}
 
   void run();
 
@@ -90,10 +90,11 @@ GemmTileCall GemmRun::place_b(size_t chunk, int64_t panel, bool in_place) {
   call.b = place_in(p_.b, plan_.chunks[chunk].first_k);
   call.b_stride = p_.b.row_stride;
   if (in_place) return call;
-  std::byte* const packed = gemm_workspaces().b.reserve((plan_.longest_chunk() * width + kPackSlack) * size_);
+  std::byte* const packed = gemm_workspaces().b.reserve((plan_.most_chunk_items() * width + kPackSlack) * size_);
+  const int64_t columns = plan_.panel_columns(panel);
   plan_.for_each_piece(chunk, [&](int32_t source, int64_t first_k, int64_t length, int64_t place) {
     const GemmOperand& b = plan_.b_of(source);
-    pack({place_in(b, first_k), b.dtype, b.row_stride, b.column_stride}, length, plan_.panel_columns(panel), p_.compute, packed + place * width * size_, width);
+    pack({place_in(b, first_k), b.dtype, b.row_stride, b.column_stride}, length, columns, plan_.kind, PackSide::b, packed + place * width * size_, width);
   });
   call.b = packed;
   call.b_stride = width;
@@ -126,7 +127,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
     if (c_ == nullptr) return at(c.data, p_.c_dtype, (row - plan_.strips.begin(block_begin(strip))) * c.row_stride);
     return at(c.data, p_.c_dtype, row * c.row_stride + plan_.panels.begin(panel) * plan_.lanes * c.column_stride);
   };
-  const bool direct = p_.c_dtype == p_.compute && c.column_stride == 1 && (columns == width || c_ == nullptr);
+  const bool direct = p_.c_dtype == sum_dtype(plan_.kind) && c.column_stride == 1 && (columns == width || c_ == nullptr);
   const bool fetches = direct && c_ != nullptr && p_.k >= kWorthFetchingC;
   // A strip's pending tiles wait for the next chunk.
   const int64_t next_stack = plan_.chunks.size() > 1 ? stack_bytes() : 0;
@@ -136,16 +137,16 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
 
   const auto kernel_for_rows = [&](int64_t rows) {
     return gemm_tile_for(
-        {p_.compute, in_place ? p_.b.dtype : p_.compute, static_cast<int32_t>(rows), static_cast<int32_t>(vectors)},
+        {plan_.kind, in_place ? p_.b.dtype : packed_dtype(plan_.kind), static_cast<int32_t>(rows), static_cast<int32_t>(vectors)},
         p_.target);
   };
   for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
     const ContractionChunk& chunk = plan_.chunks[x];
     GemmTileCall call = place_b(x, panel, in_place);
-    call.leaf_lengths = plan_.tree.leaf_lengths.data() + chunk.first_leaf;
+    call.leaf_lengths = plan_.leaf_lengths(x).data();
     call.merges = plan_.tree.merges.data() + chunk.first_leaf;
     call.leaves = chunk.leaves;
-    call.is_last = chunk.first_k + chunk.length == p_.k;
+    call.is_last = x + 1 == plan_.chunks.size();
     int64_t kernel_rows = 0;
     GemmTileEntry kernel = nullptr;
     for (int64_t s = first_strip; s < first_strip + strips; ++s) {
@@ -159,7 +160,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       if (call.is_last && fetches && s + 1 < first_strip + strips) fetch_for_writing(place_of(s + 1), plan_.strips.size(s + 1), width * size_, c.row_stride * size_);
       kernel(&call);
       if (!call.is_last) continue;
-      if (!direct) store_tile(tile, p_.compute, width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);
+      if (!direct) store_tile(tile, sum_dtype(plan_.kind), width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);
       const int64_t next = s + 1;
       if (consumer_ && (block_begin(next) == next || next == first_strip + strips))
         hand_on(panel, block_begin(s), next, {place_of(block_begin(s)), c.row_stride, c.column_stride});
@@ -168,7 +169,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
 }
 
 GemmRun::Blocks GemmRun::choose_blocks() const {
-  const int64_t all = plan_.strips.parts, whole = a_.strip_bytes(p_.k, static_cast<int64_t>(plan_.chunks.size()));
+  const int64_t all = plan_.strips.parts, whole = a_.strip_bytes(plan_.items, static_cast<int64_t>(plan_.chunks.size()));
   if (all * whole <= kWholeABytes) return {all, false};
   const int64_t near = std::max<int64_t>(kBlockABytes / whole, 1);
   const int64_t waiting = std::min(kWaitingBytes / (plan_.panels.parts * stack_bytes()), all);
@@ -178,10 +179,10 @@ GemmRun::Blocks GemmRun::choose_blocks() const {
 
 size_t GemmRun::end_of_group(size_t first) const {
   size_t end = first + 1;
-  int64_t length = plan_.chunks[first].length;
+  int64_t items = plan_.chunks[first].items;
   while (end < plan_.chunks.size()) {
-    length += plan_.chunks[end].length;
-    if (block_.strips * a_.strip_bytes(length, static_cast<int64_t>(end + 1 - first)) > kBlockABytes) break;
+    items += plan_.chunks[end].items;
+    if (block_.strips * a_.strip_bytes(items, static_cast<int64_t>(end + 1 - first)) > kBlockABytes) break;
     ++end;
   }
   return end;

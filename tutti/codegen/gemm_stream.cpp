@@ -31,14 +31,24 @@ constexpr int64_t kWorthATask = int64_t{1} << 18;
 // as long to compile as those of all other types.
 bool has_loops(const GemmProblem& p) { return p.compute != DType::f64 || p.b.dtype == DType::f64; }
 
+// Calls fn with the arithmetic for a kind of tile and a stored B.
 template <class Fn>
-void visit_types(DType stored, Fn&& fn) {
+void visit_arithmetic(TileKind kind, DType stored, Fn&& fn) {
+  if (kind == TileKind::bf16_pairs) return fn.template operator()<stream::PairsOnUnits>();
+  if (kind == TileKind::bf16_chain) return fn.template operator()<stream::PairsByFma>();
   switch (stored) {
-    case DType::f64: return fn.template operator()<double, double>();
-    case DType::bf16: return fn.template operator()<float, bfloat16>();
-    case DType::f16: return fn.template operator()<float, float16>();
-    default: return fn.template operator()<float, float>();
+    case DType::f64: return fn.template operator()<stream::Elements<double, double>>();
+    case DType::bf16: return fn.template operator()<stream::Elements<float, bfloat16>>();
+    case DType::f16: return fn.template operator()<stream::Elements<float, float16>>();
+    default: return fn.template operator()<stream::Elements<float, float>>();
   }
+}
+
+// Whether lanes can be leaves: squares reach back into a leaf, and pairs of all lanes end together.
+bool has_lanes_of(const ContractionTree& tree, TileKind kind) {
+  const auto [shortest, longest] = std::minmax_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end());
+  if (*shortest < kShortestLeaf) return false;
+  return *longest - *shortest <= (has_pairs_of_leaves(kind) ? 0 : kUneven);
 }
 
 GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree) {
@@ -47,8 +57,7 @@ GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree
     return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
   if (p.b.row_stride != 1 || p.m > kMostLeafRows) return GemmStream::none;
-  const auto [shortest, longest] = std::minmax_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end());
-  return *shortest >= kShortestLeaf && *longest - *shortest <= kUneven ? GemmStream::leaves : GemmStream::none;
+  return has_lanes_of(tree, p.kind()) ? GemmStream::leaves : GemmStream::none;
 }
 
 // The few rows first.
@@ -58,15 +67,16 @@ bool is_turned(const GemmProblem& p) { return p.n < p.m; }
 class StreamRun {
  public:
   StreamRun(const GemmProblem& p, bool is_turned, int64_t index, const ContractionTree& tree, const GemmConsumer* consumer)
-      : p_(p), is_turned_(is_turned), index_(index), tree_(tree), consumer_(consumer), size_(itemsize(p.compute)) {}
+      : p_(p), is_turned_(is_turned), index_(index), tree_(tree), consumer_(consumer), kind_(p.kind()), size_(item_bytes(kind_)) {}
 
   void run(GemmStream stream, ThreadPool& pool);
 
  private:
-  template <class T, class S>
-  void run_columns(const T* x, ThreadPool& pool) const;
-  template <class T, class S>
-  void run_leaves(const T* x, ThreadPool& pool) const;
+  // x: packed.
+  template <class A>
+  void run_columns(const typename A::Sum* x, ThreadPool& pool) const;
+  template <class A>
+  void run_leaves(const typename A::Sum* x, ThreadPool& pool) const;
   // fn(first column, columns) for blocks of at most `widest` columns.
   template <class Fn>
   void for_each_block(int64_t widest, ThreadPool& pool, Fn fn) const;
@@ -82,6 +92,7 @@ class StreamRun {
   const int64_t index_;
   const ContractionTree& tree_;
   const GemmConsumer* consumer_;
+  const TileKind kind_;
   const int64_t size_;
 };
 
@@ -95,7 +106,7 @@ void StreamRun::store(const void* tile, int64_t tile_stride, int64_t column, int
     row_stride = is_turned_ ? 1 : columns;
     column_stride = is_turned_ ? p_.m : 1;
   }
-  store_tile(tile, p_.compute, tile_stride, p_.m, columns, to, p_.c_dtype, row_stride, column_stride);
+  store_tile(tile, sum_dtype(kind_), tile_stride, p_.m, columns, to, p_.c_dtype, row_stride, column_stride);
   if (!consumer_) return;
   if (is_turned_) (*consumer_)({index_ * p_.n + column, columns, 0, p_.m, to, column_stride});
   else (*consumer_)({index_ * p_.m, p_.m, column, columns, to, row_stride});
@@ -114,34 +125,37 @@ void StreamRun::for_each_block(int64_t widest, ThreadPool& pool, Fn fn) const {
   });
 }
 
-template <class T, class S>
-void StreamRun::run_columns(const T* x, ThreadPool& pool) const {
-  constexpr int64_t kLanes = simd::Block<T>::kSide;
+template <class A>
+void StreamRun::run_columns(const typename A::Sum* x, ThreadPool& pool) const {
+  using T = typename A::Sum;
+  constexpr int64_t kLanes = A::Block::kSide;
   const int64_t widest = std::max(kSumsBytes / (p_.m * size_), kShortestPiece), depth = tree_.depth();
   for_each_block(widest, pool, [&](int64_t column, int64_t columns) {
     const int64_t width = (columns + kLanes - 1) / kLanes * kLanes;
     T* sums = reinterpret_cast<T*>(gemm_workspaces().stack.reserve((depth + 1) * p_.m * width * size_));
-    stream::ColumnBlock<T, S>{x, p_.m, b<S>(column), p_.b.row_stride, columns, width}.run(tree_, sums);
+    stream::ColumnBlock<A>{x, p_.m, b<typename A::Stored>(column), p_.b.row_stride, columns, width}.run(tree_, sums);
     store(sums, width, column, columns);
   });
 }
 
-template <class T, class S>
-void StreamRun::run_leaves(const T* x, ThreadPool& pool) const {
-  const stream::LeafLanes<T, S> lanes(tree_, x, p_.m);
+template <class A>
+void StreamRun::run_leaves(const typename A::Sum* x, ThreadPool& pool) const {
+  using T = typename A::Sum;
+  const stream::LeafLanes<A> lanes(tree_, x, p_.m);
   for_each_block(kLeafColumns, pool, [&](int64_t column, int64_t columns) {
     T* y = reinterpret_cast<T*>(gemm_workspaces().tile.reserve(p_.m * columns * size_));
-    lanes.run(b<S>(column), p_.b.column_stride, columns, y, columns);
+    lanes.run(b<typename A::Stored>(column), p_.b.column_stride, columns, y, columns);
     store(y, columns, column, columns);
   });
 }
 
 void StreamRun::run(GemmStream stream, ThreadPool& pool) {
   const void* a = static_cast<const std::byte*>(p_.a.data) + index_ * p_.batch.a_stride * itemsize(p_.a.dtype);
-  void* x = gemm_workspaces().a.reserve((p_.m * p_.k + kPackSlack) * size_);
-  pack({a, p_.a.dtype, p_.a.column_stride, p_.a.row_stride}, p_.k, p_.m, p_.compute, x, p_.m);
-  visit_types(p_.b.dtype, [&]<class T, class S>() {
-    stream == GemmStream::columns ? run_columns<T, S>(static_cast<const T*>(x), pool) : run_leaves<T, S>(static_cast<const T*>(x), pool);
+  void* x = gemm_workspaces().a.reserve((p_.m * p_.k + kPackSlack) * size_);  // an item holds one k or more
+  pack_leaves({a, p_.a.dtype, p_.a.column_stride, p_.a.row_stride}, tree_.leaf_lengths, p_.m, kind_, PackSide::a, x, p_.m);
+  visit_arithmetic(kind_, p_.b.dtype, [&]<class A>() {
+    const auto* packed = static_cast<const typename A::Sum*>(x);
+    stream == GemmStream::columns ? run_columns<A>(packed, pool) : run_leaves<A>(packed, pool);
   });
 }
 

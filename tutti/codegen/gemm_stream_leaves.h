@@ -1,7 +1,7 @@
 // x B for B with neighbouring k: the lanes of a register are leaves. Private to gemm_stream.cpp.
 //
 // The leaves of a column, or of some neighbouring columns when one has too few, fill groups of lanes. A group walks its
-// leaves in step: a square of elements is transposed in registers, so that each holds one k of every lane.
+// leaves in step: a square of items is transposed in registers, so that each holds one item of every lane.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tutti/codegen/contraction_tree.h"
-#include "tutti/codegen/gemm_simd.h"
+#include "tutti/codegen/gemm_stream_arithmetic.h"
 
 namespace tutti::codegen::stream {
 
@@ -48,29 +48,35 @@ struct AnyLanes {
   const S* operator[](int64_t lane) const { return begin[lane]; }
 };
 
-template <class T, class S>
+template <class A>
 class LeafLanes {
-  using Block = simd::Block<T>;
+  using T = typename A::Sum;
+  using S = typename A::Stored;
+  using Block = typename A::Block;
+  using Vector = typename A::Vector;
   static constexpr int64_t kLanes = Block::kSide;
   static constexpr int64_t kGroupsAtOnce = 2;  // chains that hide each other's latency
 
  public:
-  // x: [k][rows], one row to three.
+  // x: packed, [items][rows], one row to three. Leaves of pairs must be equal.
   LeafLanes(const ContractionTree& tree, const T* x, int64_t rows)
       : tree_(tree), x_(x), rows_(rows), leaves_(static_cast<int64_t>(tree.leaf_lengths.size())),
         unit_columns_(std::max<int64_t>(kGroupsAtOnce * kLanes / leaves_, 1)),
         groups_((unit_columns_ * leaves_ + kLanes * kGroupsAtOnce - 1) / (kLanes * kGroupsAtOnce) * kGroupsAtOnce),
-        length_(*std::min_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end())) {
+        length_(*std::min_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end())),
+        items_(length_ / A::kPerItem) {
+    std::vector<const T*> of_leaf, from;
     for (const int32_t length : tree.leaf_lengths) {
       first_k_.push_back(k_);
+      of_leaf.push_back(x);
       k_ += length;
+      x += items_of(A::kKind, length) * rows;
     }
-    std::vector<const T*> from;
-    for (int64_t item = 0; item < groups_ * kLanes; ++item) from.push_back(x + first_k_[static_cast<size_t>(leaf_of(item))] * rows);
-    lane_x_.resize(static_cast<size_t>(groups_ * length_ * rows * kLanes));
+    for (int64_t lane = 0; lane < groups_ * kLanes; ++lane) from.push_back(of_leaf[static_cast<size_t>(leaf_of(lane))]);
+    lane_x_.resize(static_cast<size_t>(groups_ * x_rows() * rows * kLanes));
     T* to = lane_x_.data();
     for (int64_t g = 0; g < groups_; ++g)
-      for (int64_t i = 0; i < length_ * rows; ++i)
+      for (int64_t i = 0; i < x_rows() * rows; ++i)
         for (int64_t lane = 0; lane < kLanes; ++lane) *to++ = from[static_cast<size_t>(g * kLanes + lane)][i];
   }
 
@@ -114,12 +120,14 @@ class LeafLanes {
         for (int64_t g = 0; g < groups_; g += kGroupsAtOnce) {
           const int64_t* at = offsets.data() + g * kLanes;
           const S* from = b + column * column_stride;
-          const T* x = lane_x_.data() + g * length_ * kRows * kLanes;
+          const T* x = lane_x_.data() + g * x_rows() * kRows * kLanes;
           T* to = unit + g * kLanes * kRows;
           const auto walked_as = [&]<class Lanes>(std::type_identity<Lanes>) {
             const bool fits = Lanes::fit(at) && Lanes::fit(at + kLanes);
-            if (fits) chains<kRows>(Lanes(from, at), Lanes(from, at + kLanes), x, ahead, to);
-            return fits;
+            if (!fits) return false;
+            [[maybe_unused]] const typename A::Mode mode;
+            chains<kRows>(Lanes(from, at), Lanes(from, at + kLanes), x, ahead, to);
+            return true;
           };
           // Leaves of k = 2^i, of k = 3 * 2^i, of any k, and columns side by side.
           bool done = false;
@@ -134,19 +142,29 @@ class LeafLanes {
     }
   }
 
-  // block[i] holds element k + i of every lane.
+  // Rows of x for the items of a leaf.
+  int64_t x_rows() const { return items_of(A::kKind, length_); }
+
+  // block[i] holds item `item` + i of every lane.
   template <class Lanes>
-  [[gnu::always_inline]] static void load_square(const Lanes& lanes, int64_t k, typename Block::Vector (&block)[kLanes]) {
-    for (int64_t i = 0; i < kLanes; ++i) block[i] = Block::load(lanes[i] + k);
+  [[gnu::always_inline]] static void load_square(const Lanes& lanes, int64_t item, Vector (&block)[kLanes]) {
+    for (int64_t i = 0; i < kLanes; ++i) block[i] = A::load_items(lanes[i] + item * A::kPerItem);
     Block::transpose(block);
   }
-  // sum += elements [begin, kLanes) of the square at k.
+  // sum += items [begin, kLanes) of the square at `item`.
   template <int kRows, class Lanes>
-  [[gnu::always_inline]] static void add_square(const Lanes& lanes, int64_t k, int64_t begin, const T* x, typename Block::Vector (&sum)[kRows]) {
-    typename Block::Vector block[kLanes];
-    load_square(lanes, k, block);
+  [[gnu::always_inline]] static void add_square(const Lanes& lanes, int64_t item, int64_t begin, const T* x, Vector (&sum)[kRows]) {
+    Vector block[kLanes];
+    load_square(lanes, item, block);
     for (int64_t i = begin; i < kLanes; ++i)
-      for (int64_t r = 0; r < kRows; ++r) sum[r] = Block::fma(block[i], Block::load(x + ((k + i) * kRows + r) * kLanes), sum[r]);
+      for (int64_t r = 0; r < kRows; ++r) sum[r] = A::add_items(block[i], x + ((item + i) * A::kXRows * kRows + r) * kLanes, kRows * kLanes, sum[r]);
+  }
+  // sum += the last k of an odd leaf, which has no partner.
+  template <int kRows, class Lanes>
+  static void add_alone(const Lanes& lanes, int64_t k, const T* x, Vector (&sum)[kRows]) {
+    S last[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) last[i] = lanes[i][k];
+    for (int64_t r = 0; r < kRows; ++r) sum[r] = A::add_alone(Block::load(last), Block::load(x + r * kLanes), sum[r]);
   }
   // A function that does nothing else has no effect in the eyes of the compiler, which drops calls of it.
   template <class Lanes>
@@ -154,31 +172,38 @@ class LeafLanes {
     for (int64_t i = 0; i < kLanes; ++i) _mm_prefetch(reinterpret_cast<const char*>(lanes[i] + k), _MM_HINT_T1);
   }
 
-  // sums[group][row][lane] over the first length_ elements of each lane, of two groups.
+  // sums[group][row][lane] over the first items_ items of each lane, of two groups.
   template <int kRows, class Lanes>
-  void chains(const Lanes& left, const Lanes& right, const T* x, int64_t ahead, T* sums) const {
-    typename Block::Vector a[kRows], b[kRows];
+  [[gnu::noipa]] void chains(const Lanes& left, const Lanes& right, const T* x, int64_t ahead, T* sums) const {
+    Vector a[kRows], b[kRows];
     for (int64_t r = 0; r < kRows; ++r) a[r] = b[r] = Block::splat(T{-0.0});
-    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S));
-    const T* right_x = x + length_ * kRows * kLanes;
-    const int64_t whole = length_ / kLanes * kLanes;
-    int64_t k = 0;
-    for (; k + kLine <= whole; k += kLine) {
-      prefetch(left, k + ahead);
-      prefetch(right, k + ahead);
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S)) / A::kPerItem;
+    const T* right_x = x + x_rows() * kRows * kLanes;
+    const int64_t whole = items_ / kLanes * kLanes;
+    int64_t item = 0;
+    for (; item + kLine <= whole; item += kLine) {
+      prefetch(left, item * A::kPerItem + ahead);
+      prefetch(right, item * A::kPerItem + ahead);
 #pragma GCC unroll 1
-      for (int64_t part = k; part < k + kLine; part += kLanes) {
+      for (int64_t part = item; part < item + kLine; part += kLanes) {
         add_square<kRows>(left, part, 0, x, a);
         add_square<kRows>(right, part, 0, right_x, b);
       }
     }
-    for (; k < whole; k += kLanes) {
-      add_square<kRows>(left, k, 0, x, a);
-      add_square<kRows>(right, k, 0, right_x, b);
+    for (; item < whole; item += kLanes) {
+      add_square<kRows>(left, item, 0, x, a);
+      add_square<kRows>(right, item, 0, right_x, b);
     }
-    if (whole < length_) {  // a square that reaches back into what is done
-      add_square<kRows>(left, length_ - kLanes, kLanes - (length_ - whole), x, a);
-      add_square<kRows>(right, length_ - kLanes, kLanes - (length_ - whole), right_x, b);
+    if (whole < items_) {  // a square that reaches back into what is done
+      add_square<kRows>(left, items_ - kLanes, kLanes - (items_ - whole), x, a);
+      add_square<kRows>(right, items_ - kLanes, kLanes - (items_ - whole), right_x, b);
+    }
+    if constexpr (A::kPerItem == 2) {
+      if (length_ % 2 != 0) {
+        const int64_t row = items_ * A::kXRows * kRows * kLanes;
+        add_alone<kRows>(left, length_ - 1, x + row, a);
+        add_alone<kRows>(right, length_ - 1, right_x + row, b);
+      }
     }
     for (int64_t r = 0; r < kRows; ++r) {
       Block::store(sums + r * kLanes, a[r]);
@@ -193,20 +218,22 @@ class LeafLanes {
     for (int64_t leaf = 0; leaf < leaves_; ++leaf) {
       const int64_t item = j * leaves_ + leaf;
       if (leaf == 0 || item % kLanes == 0) {
-        typename Block::Vector block[kLanes];
+        Vector block[kLanes];
         for (int64_t u = 0; u < kLanes; ++u) block[u] = Block::load(sums + u * unit_size + (item / kLanes * rows_ + row) * kLanes);
         Block::transpose(block);
         for (int64_t i = 0; i < kLanes; ++i) Block::store(group + i * kLanes, block[i]);
       }
       T* mine = group + item % kLanes * kLanes;
-      const int64_t begin = first_k_[static_cast<size_t>(leaf)];
-      for (int64_t k = begin + length_; k < begin + tree_.leaf_lengths[static_cast<size_t>(leaf)]; ++k) {
-        for (int64_t u = 0; u < kLanes; ++u) {
-          const int64_t column = std::min(first + u * unit_columns_ + j, columns - 1);
-          mine[u] = std::fma(x_[k * rows_ + row], static_cast<T>(simd::widen(b[column * column_stride + k])), mine[u]);
+      if constexpr (A::kPerItem == 1) {
+        const int64_t begin = first_k_[static_cast<size_t>(leaf)];
+        for (int64_t k = begin + length_; k < begin + tree_.leaf_lengths[static_cast<size_t>(leaf)]; ++k) {
+          for (int64_t u = 0; u < kLanes; ++u) {
+            const int64_t column = std::min(first + u * unit_columns_ + j, columns - 1);
+            mine[u] = std::fma(x_[k * rows_ + row], static_cast<T>(simd::widen(b[column * column_stride + k])), mine[u]);
+          }
         }
       }
-      typename Block::Vector sum = Block::load(mine);
+      Vector sum = Block::load(mine);
       for (int merges = tree_.merges[static_cast<size_t>(leaf)]; merges > 0; --merges, pending -= kLanes) sum = Block::add(Block::load(pending - kLanes), sum);
       Block::store(pending, sum);
       pending += kLanes;
@@ -222,9 +249,10 @@ class LeafLanes {
   int64_t unit_columns_;  // that fill groups together
   int64_t groups_;
   int64_t length_;        // of the shortest leaf
+  int64_t items_;         // that are whole, of the same
   int64_t k_ = 0;
   std::vector<int64_t> first_k_;
-  std::vector<T> lane_x_;  // [group][length_][rows][lane]
+  std::vector<T> lane_x_;  // [group][x_rows()][rows][lane]
 };
 
 }  // namespace tutti::codegen::stream

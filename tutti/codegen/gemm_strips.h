@@ -20,14 +20,14 @@ class GemmStrips {
   // index: in the plan's batch.
   GemmStrips(const GemmPlan& plan, int64_t index, const GemmProducer* producer);
 
-  // Bytes of a strip with `length` of k in so many chunks.
-  int64_t strip_bytes(int64_t length, int64_t chunks) const;
+  // Bytes of a strip with so many items of k in so many chunks.
+  int64_t strip_bytes(int64_t items, int64_t chunks) const;
 
   // Memory of the calling thread for the strips of a block, which ends the block before.
   void begin(const GemmStripBlock& block);
   // Some strips of the block, from any thread.
   void pack(int64_t first_strip, int64_t strips) const;
-  // A packed strip: chunk.length times its rows.
+  // A packed strip: chunk.items times its rows.
   const std::byte* strip(size_t chunk_index, int64_t strip) const { return packed_ + packed_offset(chunk_index, strip) * size_; }
 
  private:
@@ -41,7 +41,7 @@ class GemmStrips {
   void pack_piece(size_t chunk_index, int32_t source, int64_t first_k, int64_t length, int64_t place, int64_t first_strip, int64_t end_strip) const;
   Part part_at(const GemmOperand& a, int64_t strip, int64_t k) const;
   Part produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const;
-  void pack_part(size_t chunk_index, int64_t k, int64_t length, int64_t first_strip, int64_t end_strip, const Part& part) const;
+  void pack_part(size_t chunk_index, int64_t place, int64_t length, int64_t first_strip, int64_t end_strip, const Part& part) const;
   int64_t packed_offset(size_t chunk_index, int64_t strip) const;
 
   const GemmPlan& plan_;

@@ -82,7 +82,7 @@ KernelCache& process_kernel_cache() {
 }
 
 const Kernel& compile_for(const KernelSpec& spec, CpuTarget target) { return process_kernel_cache().get(spec, target); }
-const Kernel& kernel_for(const KernelSpec& spec) { return compile_for(spec, cpu_target()); }
+const Kernel& kernel_for(const KernelSpec& spec) { return compile_for(spec, without_dots(cpu_target())); }
 CacheStatistics cache_statistics() { return process_kernel_cache().statistics(); }
 
 }  // namespace tutti::codegen

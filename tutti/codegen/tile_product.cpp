@@ -19,28 +19,37 @@ int64_t whole_registers(int64_t columns, DType compute, CpuTarget target) {
 }
 
 TileProduct::TileProduct(DType compute, int64_t rows, CpuTarget target)
-    : compute_(compute), rows_(rows), target_(target), lanes_(gemm_lanes(target, compute)) {
+    : kind_(tile_kind(compute, target)), rows_(rows), target_(target), lanes_(gemm_lanes(target, compute)) {
   const EvenSplit strips = EvenSplit::at_most(rows, codegen::most_rows(target));
   strips_ = strips.parts;
   most_vectors_ = codegen::most_vectors(target, strips.largest());
 }
 
 void TileProduct::pack(const PackSource& a, int64_t k, void* packed) const {
+  const int32_t length = static_cast<int32_t>(k);
+  pack(a, std::span(&length, 1), packed);
+}
+
+void TileProduct::pack(const PackSource& a, std::span<const int32_t> leaf_lengths, void* packed) const {
   const EvenSplit strips{strips_, rows_ / strips_, rows_ % strips_};
-  const int64_t size = itemsize(compute_);
+  int64_t items = 0;
+  for (const int32_t length : leaf_lengths) items += items_of(kind_, length);
   // In order: what is written behind a strip is overwritten by the next.
   for (int64_t s = 0; s < strips.parts; ++s) {
     const PackSource strip{moved(a.data, strips.begin(s) * a.lane_stride * itemsize(a.dtype)), a.dtype, a.k_stride, a.lane_stride};
-    codegen::pack(strip, k, strips.size(s), compute_, moved(packed, strips.begin(s) * k * size), strips.size(s));
+    pack_leaves(strip, leaf_lengths, strips.size(s), kind_, PackSide::a, moved(packed, strips.begin(s) * items * item_bytes(kind_)), strips.size(s));
   }
 }
 
 void TileProduct::run(const TileProductCall& p, DType storage) const {
   const EvenSplit strips{strips_, rows_ / strips_, rows_ % strips_};
   const EvenSplit panels = EvenSplit::at_most(p.columns / lanes_, most_vectors_);
-  const int64_t size = itemsize(compute_);
-  int64_t k = 0;
-  for (int64_t leaf = 0; leaf < p.leaves; ++leaf) k += p.leaf_lengths[leaf];
+  const int64_t size = item_bytes(kind_);
+  int64_t k = 0, items = 0;
+  for (int64_t leaf = 0; leaf < p.leaves; ++leaf) {
+    k += p.leaf_lengths[leaf];
+    items += items_of(kind_, p.leaf_lengths[leaf]);
+  }
   RankContext::current().product_flops.fetch_add(2 * rows_ * p.columns * k, std::memory_order_relaxed);
   GemmTileCall call{};
   call.b_stride = p.b_stride;
@@ -57,8 +66,8 @@ void TileProduct::run(const TileProductCall& p, DType storage) const {
     for (int64_t s = 0; s < strips.parts; ++s) {
       const int64_t row = strips.begin(s), rows = strips.size(s);
       if (rows != kernel_rows)
-        kernel = gemm_tile_for({compute_, storage, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
-      call.a = moved(p.a, row * k * size);
+        kernel = gemm_tile_for({kind_, storage, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
+      call.a = moved(p.a, row * items * size);
       call.b = panel_b;
       call.leaf_lengths = p.leaf_lengths;
       int32_t length = 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tutti/codegen/contraction_tree.h"
@@ -26,7 +27,7 @@ using TilePartOf = FunctionRef<TilePart(int64_t row, int64_t rows, int64_t colum
 
 struct TileProductCall {
   const void* a;      // strips of rows, as pack() of the product lays them
-  const void* b;      // [k][columns of the call], rows b_stride elements apart
+  const void* b;      // packed items or rows of the dtype that run() is told, [.][columns of the call], b_stride elements apart
   int64_t b_stride;
   void* c;            // [rows][columns of the call], rows c_stride elements apart; written with the last leaf
   int64_t c_stride;
@@ -40,27 +41,30 @@ struct TileProductCall {
   // than one, and by more calls than one.
   void* stack = nullptr;
   int64_t depth = 0, pending = 0;
-  // Null: all of k. Products outside it must have a factor 0; several leaves are taken whole or not at all. A tile of C
-  // without any part is not written.
+  // Null: all of k. Products outside it must have a factor 0; several leaves, and leaves of two bf16 operands, are taken whole or not
+  // at all. A tile of C without any part is not written.
   const TilePartOf* part = nullptr;
 };
 
 // C = A B for A of `rows` rows. Holds no data; any thread.
 class TileProduct {
  public:
+  // compute: as GemmProblem::compute.
   TileProduct(DType compute, int64_t rows, CpuTarget target = cpu_target());
 
   int64_t rows() const { return rows_; }
-  // Elements of packed A for a contraction of k, with what packing writes behind.
+  TileKind kind() const { return kind_; }
+  // Items of packed A for a contraction of k, with what packing writes behind.
   int64_t packed_size(int64_t k) const { return rows_ * k + kPackSlack; }
-  // Lanes of the source are rows.
+  // Lanes of the source are rows. The second takes leaves of any lengths, the first as pack() of gemm_pack.h.
   void pack(const PackSource& a, int64_t k, void* packed) const;
-  // `storage`: the dtype of B, one that computes as the product does.
-  void run(const TileProductCall& call) const { run(call, compute_); }
+  void pack(const PackSource& a, std::span<const int32_t> leaf_lengths, void* packed) const;
+  // B is packed as for the kind, or has a dtype that its tiles read in place (gemm_kernel.h).
+  void run(const TileProductCall& call) const { run(call, packed_dtype(kind_)); }
   void run(const TileProductCall& call, DType storage) const;
 
  private:
-  DType compute_;
+  TileKind kind_;
   int64_t rows_;
   CpuTarget target_;
   int64_t lanes_, strips_, most_vectors_;

@@ -12,6 +12,7 @@ namespace tutti {
 //      runs of the trainer without dropout have the bits of version 3
 //   5  the gradient of what the projections of Qwen3 read (query, key and value; gate and up) is one contraction: losses of the trainer
 //      change in their last bits
-inline constexpr int kNumericsVersion = 5;
+//   6  products of two bf16 operands are the chains that dot units compute; runs of the trainer in f32 have the bits of version 5
+inline constexpr int kNumericsVersion = 6;
 
 }  // namespace tutti

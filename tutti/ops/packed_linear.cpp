@@ -43,21 +43,22 @@ class RowBlock {
         packed_(call[1]),
         out_(out),
         tree_(tree),
-        compute_(compute_dtype(packed_.dtype())),
         first_(first),
         rows_(rows),
         k_(x_.extents()[1]),
         depth_(tree.depth()),
-        product_(compute_, rows) {}
+        product_(x_.dtype() == DType::bf16 && packed_.dtype() == DType::bf16 ? DType::bf16 : compute_dtype(packed_.dtype()), rows),
+        item_(codegen::item_bytes(product_.kind())) {}
 
   void run() const {
-    void* a = codegen::gemm_workspaces().a.reserve(product_.packed_size(k_) * itemsize(compute_));
-    int64_t k = 0;
+    void* a = codegen::gemm_workspaces().a.reserve(product_.packed_size(k_) * item_);
+    int64_t k = 0, items = 0;
     for (const int32_t length : tree_.leaf_lengths) {  // in order: what packing writes behind a leaf belongs to the next
       const int64_t element = first_ * x_.strides()[0] + k * x_.strides()[1];
       const char* rows = static_cast<const char*>(x_.raw_data()) + element * itemsize(x_.dtype());
-      product_.pack({rows, x_.dtype(), x_.strides()[1], x_.strides()[0]}, length, static_cast<char*>(a) + k * rows_ * itemsize(compute_));
+      product_.pack({rows, x_.dtype(), x_.strides()[1], x_.strides()[0]}, length, static_cast<char*>(a) + items * rows_ * item_);
       k += length;
+      items += codegen::items_of(product_.kind(), length);
     }
     const int64_t work = rows_ * k_ * kPackedColumns;
     ThreadPool::current().parallel_for(packed_.extents()[0], kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
@@ -68,20 +69,20 @@ class RowBlock {
  private:
   // Leaf by leaf: that part of the panel stays in the first-level cache while tile after tile takes it.
   void run_panel(const void* a, int64_t panel) const {
-    const int64_t n = out_.extents()[1], column = panel * kPackedColumns, size = itemsize(compute_);
+    const int64_t n = out_.extents()[1], column = panel * kPackedColumns;
     codegen::GemmWorkspaces& mine = codegen::gemm_workspaces();
-    void* tile = mine.tile.reserve(rows_ * kPackedColumns * size);
+    void* tile = mine.tile.reserve(rows_ * kPackedColumns * item_);
     codegen::TileProductCall call{};
     const char* b = static_cast<const char*>(packed_.raw_data()) + panel * k_ * kPackedColumns * itemsize(packed_.dtype());
     call.b_stride = kPackedColumns;
     call.c = tile;
     call.c_stride = kPackedColumns;
     call.columns = kPackedColumns;
-    call.stack = mine.stack.reserve(depth_ * rows_ * kPackedColumns * size);
+    call.stack = mine.stack.reserve(depth_ * rows_ * kPackedColumns * item_);
     call.depth = depth_;
-    int64_t k = 0;
+    int64_t k = 0, items = 0;
     for (size_t leaf = 0; leaf < tree_.leaf_lengths.size(); ++leaf) {
-      call.a = static_cast<const char*>(a) + k * rows_ * size;
+      call.a = static_cast<const char*>(a) + items * rows_ * item_;
       call.b = b + k * kPackedColumns * itemsize(packed_.dtype());
       // Several rows take the columns in several passes, of which none reads in one run.
       const int64_t nbytes = tree_.leaf_lengths[leaf] * kPackedColumns * itemsize(packed_.dtype());
@@ -92,16 +93,17 @@ class RowBlock {
       product_.run(call, packed_.dtype());
       call.pending += 1 - tree_.merges[leaf];
       k += tree_.leaf_lengths[leaf];
+      items += codegen::items_of(product_.kind(), tree_.leaf_lengths[leaf]);
     }
     char* to = static_cast<char*>(out_.raw_data()) + (first_ * n + column) * itemsize(out_.dtype());
-    codegen::store_tile(tile, compute_, kPackedColumns, rows_, std::min(kPackedColumns, n - column), to, out_.dtype(), n, 1);
+    codegen::store_tile(tile, codegen::sum_dtype(product_.kind()), kPackedColumns, rows_, std::min(kPackedColumns, n - column), to, out_.dtype(), n, 1);
   }
 
   const Tensor &x_, &packed_, &out_;
   const codegen::ContractionTree& tree_;
-  const DType compute_;
   const int64_t first_, rows_, k_, depth_;
   const codegen::TileProduct product_;
+  const int64_t item_;
 };
 
 // A kernel and not a recipe: the tiles of GEMM.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "tests/support/bf16_chain.h"
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/sum_to.h"
@@ -54,6 +55,21 @@ T contract(const ContractionTree& tree, Term term) {
   return pending.back().value_or(T{0}) + T{0};
 }
 
+// The dot product of `length` features, which term(i) gives: a contraction of two bf16 operands, or in T.
+template <class T, class Term>
+T dot(int64_t length, bool of_bf16, Term term) {
+  const ContractionTree tree = ContractionTree::halving(length);
+  if (!of_bf16) return contract<T>(tree, [&](int64_t i) { return std::optional(term(i)); });
+  std::vector<T> pending;
+  int64_t begin = 0;
+  for (size_t leaf = 0; leaf < tree.leaf_lengths.size(); begin += tree.leaf_lengths[leaf++]) {
+    T sum = static_cast<T>(bf16_leaf(tree.leaf_lengths[leaf], [&](int64_t i) { return term(begin + i); }));
+    for (int merges = tree.merges[leaf]; merges > 0; --merges) sum = pending.back() + sum, pending.pop_back();
+    pending.push_back(sum);
+  }
+  return pending.back() + T{0};
+}
+
 template <class T>
 struct Problem {
   Tensor q, k, v;
@@ -65,6 +81,7 @@ struct Problem {
     const Extents& e = t.strides();
     return static_cast<T>(facets::read_double(t, b * e[0] + s * e[1] + h * e[2] + d * e[3]));
   }
+  static bool are_bf16(const Tensor& x, const Tensor& y) { return x.dtype() == DType::bf16 && y.dtype() == DType::bf16; }
   bool sees(int64_t b, int64_t s, int64_t key) const {
     int64_t last = options.causal ? s + Sk - Sq : Sk - 1;
     if (options.last_key.defined()) last = std::min<int64_t>(last, options.last_key.data<int32_t>()[b * Sq + s]);
@@ -72,8 +89,7 @@ struct Problem {
     return key <= last && (!options.window || key >= last - *options.window);
   }
   T score(int64_t b, int64_t s, int64_t h, int64_t key) const {
-    const T dot = contract<T>(ContractionTree::halving(D), [&](int64_t d) { return std::optional(std::pair(at(q, b, s, h, d), at(k, b, key, h / G, d))); });
-    T x = dot * scale;
+    T x = dot<T>(D, are_bf16(q, k), [&](int64_t d) { return std::pair(at(q, b, s, h, d), at(k, b, key, h / G, d)); }) * scale;
     if (options.mask.defined()) {
       const Extents &e = options.mask.extents(), &st = options.mask.strides();
       const auto place = [&](size_t dim, int64_t i) { return e[dim] == 1 ? 0 : i * st[dim]; };
@@ -171,7 +187,7 @@ SdpaGradients backward(const Problem<T>& p, const Tensor& g, const SdpaResult& r
           const T x = p.score(b, s, h, key);
           if (x == kNone<T>) continue;
           const T weight = exp_of<T>(x - lse);
-          const T dp = contract<T>(ContractionTree::halving(p.D), [&](int64_t e) { return std::optional(std::pair(p.at(g, b, s, h, e), p.at(p.v, b, key, kv, e))); });
+          const T dp = dot<T>(p.D, p.are_bf16(g, p.v), [&](int64_t e) { return std::pair(p.at(g, b, s, h, e), p.at(p.v, b, key, kv, e)); });
           weights[static_cast<size_t>(r * p.Sk + key)] = weight;
           slopes[static_cast<size_t>(r * p.Sk + key)] = weight * (dp - lanes[0]) * p.scale;
         }

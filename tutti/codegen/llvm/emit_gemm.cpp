@@ -1,9 +1,9 @@
-// for each leaf:  acc[i][j] = a[0][i] * b[0][j];  for the other k of the leaf:  acc[i][j] = fma(a[k][i], b[k][j], acc[i][j])
-//                 or, without any k, acc = -0.0 (integers: 0)
+// for each leaf:  acc = its chain (emit_gemm_chain.h)
 //                 as often as the tree says:  acc = newest pending tile + acc
 //                 push acc, or write it to C after the last leaf
-// The first product is what a chain from -0.0 has after one step (integers: from 0). A leaf of 16 k takes 8 to 10 % less time than with accumulators that are set first.
-// Accumulators are stack slots here; scalar replacement turns them into registers.
+//
+// Chains of bf16 without dot units read and write denormals as zero, sums of partial results do not. Arithmetic may be moved across
+// the instructions that change this mode; so the two stand in functions of their own, and the one that changes it has none.
 #include "tutti/codegen/llvm/emit_gemm.h"
 
 #include <llvm/IR/IRBuilder.h>
@@ -12,257 +12,207 @@
 
 #include <cstddef>
 #include <functional>
-#include <vector>
+#include <optional>
 
-#include "tutti/codegen/llvm/convert.h"
-#include "tutti/codegen/llvm/types.h"
+#include "tutti/codegen/llvm/emit_gemm_chain.h"
 
 namespace tutti::codegen {
 namespace {
 
-// Enough k per turn that loop overhead vanishes beside rows * vectors multiply-adds.
-unsigned unroll_of(const GemmKernelSpec& spec) {
-  const int32_t work = spec.rows * spec.vectors;
-  return work >= 16 ? 4 : 8;
-}
+// Flush to zero and denormals are zero.
+constexpr uint32_t kFlushBits = 0x8040;
 
-constexpr int64_t kPrefetchRows = 8;
+// What a tile does with the sums of a leaf, wherever they are.
+struct TileParts {
+  std::function<void(llvm::Value* length)> chain;   // computes them
+  std::function<void(llvm::Value* pending)> merge;  // adds them to what is pending there
+  std::function<void(llvm::Value* to, llvm::Value* row_bytes)> store;
+};
 
 class TileEmitter {
  public:
   TileEmitter(llvm::Module& module, const GemmKernelSpec& spec, CpuTarget target)
-      : spec_(spec),
-        lanes_(static_cast<unsigned>(gemm_lanes(target, spec.compute))),
-        rows_(static_cast<unsigned>(spec.rows)),
-        vectors_(static_cast<unsigned>(spec.vectors)),
-        module_(module),
-        b_(module.getContext()),
-        element_(register_type(module.getContext(), spec.compute)),
-        vector_(widened(element_, lanes_)) {}
+      : module_(module), spec_(spec), target_(target), b_(module.getContext()) {}
 
   void emit(const std::string& name);
 
  private:
+  llvm::Function* make_function(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments, llvm::GlobalValue::LinkageTypes linkage);
+  llvm::Function* make_part(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments);
+  llvm::Function* emit_chain();
+  llvm::Function* emit_merge();
+  TileParts whole();
+  TileParts flushed();
+  void walk(const TileParts& parts);
+
   llvm::Value* field(size_t offset, llvm::Type* type) {
     return b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), call_, offset));
   }
-  llvm::Value* bytes(llvm::Value* elements, int64_t size) {
-    return b_.CreateMul(elements, b_.getInt64(static_cast<uint64_t>(size)), "", true, true);
+  llvm::Value* moved(llvm::Value* pointer, llvm::Value* distance) { return b_.CreateInBoundsGEP(b_.getInt8Ty(), pointer, distance); }
+  llvm::Value* moved(llvm::Value* pointer, int64_t distance) { return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance))); }
+  llvm::Value* bytes(llvm::Value* elements, int64_t size) { return b_.CreateMul(elements, b_.getInt64(static_cast<uint64_t>(size)), "", true, true); }
+  llvm::Value* sum(llvm::Value* left, llvm::Value* right) {
+    return spec_.kind == TileKind::int16_pairs ? b_.CreateAdd(left, right) : b_.CreateFAdd(left, right);
   }
-  llvm::Value* moved(llvm::Value* pointer, llvm::Value* distance) {
-    return b_.CreateInBoundsGEP(b_.getInt8Ty(), pointer, distance);
-  }
-  llvm::Value* moved(llvm::Value* pointer, int64_t distance) {
-    return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance)));
-  }
-  llvm::BasicBlock* block(const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); }
-  llvm::Value* get(llvm::Value* slot) {
-    return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot);
-  }
+  llvm::Align align() const { return llvm::Align(static_cast<uint64_t>(item_bytes(spec_.kind))); }
+  // A register of C, and where it lies in a dense tile.
+  int64_t register_bytes() const { return has_wide_registers(target_) ? 64 : 32; }
+  int64_t place(unsigned i, unsigned j) const { return (int64_t{i} * spec_.vectors + j) * register_bytes(); }
+  int64_t tile_bytes() const { return int64_t{spec_.rows} * spec_.vectors * register_bytes(); }
+  llvm::Type* floats() { return llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(register_bytes() / 4)); }
 
-  // while (counter slot > 0) { body; --counter }
-  void count_down(const char* name, llvm::Value* counter, const std::function<void()>& body);
-  void for_tile(const std::function<void(unsigned i, unsigned j, llvm::Value* slot)>& body) {
-    for (unsigned i = 0; i < rows_; ++i)
-      for (unsigned j = 0; j < vectors_; ++j) body(i, j, accumulators_[i * vectors_ + j]);
-  }
-  llvm::Value* zero() const;
-  llvm::Value* sum(llvm::Value* left, llvm::Value* right);
-  llvm::Value* multiply(llvm::Value* x, llvm::Value* y);
-  llvm::Value* multiply_add(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far);
-  enum class Step { first, next };  // of a leaf
-  void step(llvm::Value* a, llvm::Value* b, Step which);
-  void steps(unsigned count, Step which);
-  void prefetch(llvm::Value* b);
-  void k_loop(llvm::Value* length);
-  void merge();
-  void store_tile(llvm::Value* base, llvm::Value* row_bytes);
-
-  bool is_integer() const { return spec_.compute == DType::i32; }
-  int64_t item() const { return itemsize(spec_.compute); }
-  int64_t tile_bytes() const { return int64_t{rows_} * vectors_ * lanes_ * item(); }
-
-  const GemmKernelSpec& spec_;
-  const unsigned lanes_, rows_, vectors_;
   llvm::Module& module_;
+  const GemmKernelSpec& spec_;
+  const CpuTarget target_;
   llvm::IRBuilder<> b_;
-  llvm::Type* element_;
-  llvm::Type* vector_;
   llvm::Function* function_ = nullptr;
   llvm::Value* call_ = nullptr;
-  llvm::Value *a_slot_ = nullptr, *b_slot_ = nullptr, *stack_slot_ = nullptr, *counter_ = nullptr;
-  llvm::Value *b_stride_bytes_ = nullptr, *prefetch_bytes_ = nullptr;
-  std::vector<llvm::Value*> accumulators_;
+  std::optional<GemmChainEmitter> chain_;
 };
 
-void TileEmitter::count_down(const char* name, llvm::Value* counter, const std::function<void()>& body) {
-  llvm::BasicBlock *loop = block(name), *done = block("done");
-  llvm::Value* none = b_.CreateICmpEQ(get(counter), b_.getInt64(0));
-  b_.CreateCondBr(none, done, loop);
-  b_.SetInsertPoint(loop);
-  body();
-  llvm::Value* left = b_.CreateSub(get(counter), b_.getInt64(1), "", true, true);
-  b_.CreateStore(left, counter);
-  b_.CreateCondBr(b_.CreateICmpEQ(left, b_.getInt64(0)), done, loop);
-  b_.SetInsertPoint(done);
+llvm::Function* TileEmitter::make_function(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments, llvm::GlobalValue::LinkageTypes linkage) {
+  auto* function = llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), arguments, false), linkage, name, module_);
+  function->addFnAttr("no-builtins");
+  function->addFnAttr(llvm::Attribute::NoUnwind);
+  function->addFnAttr("prefer-vector-width", has_wide_registers(target_) ? "512" : "256");
+  b_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", function));
+  return function;
 }
 
-llvm::Value* TileEmitter::zero() const {
-  return is_integer() ? llvm::Constant::getNullValue(vector_) : llvm::ConstantFP::getNegativeZero(vector_);
+llvm::Function* TileEmitter::make_part(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments) {
+  llvm::Function* part = make_function(name, arguments, llvm::GlobalValue::InternalLinkage);
+  part->addFnAttr(llvm::Attribute::NoInline);
+  return part;
 }
 
-llvm::Value* TileEmitter::sum(llvm::Value* left, llvm::Value* right) {
-  return is_integer() ? b_.CreateAdd(left, right) : b_.CreateFAdd(left, right);
-}
-
-// Integers: the sum of the products of the two halves of each lane.
-llvm::Value* TileEmitter::multiply(llvm::Value* x, llvm::Value* y) {
-  if (!is_integer()) return b_.CreateFMul(x, y);
-  llvm::Type* halves = widened(b_.getInt16Ty(), 2 * lanes_);
-  const auto madd = lanes_ == 16 ? llvm::Intrinsic::x86_avx512_pmaddw_d_512 : llvm::Intrinsic::x86_avx2_pmadd_wd;
-  return b_.CreateIntrinsic(madd, {}, {b_.CreateBitCast(x, halves), b_.CreateBitCast(y, halves)});
-}
-
-llvm::Value* TileEmitter::multiply_add(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far) {
-  if (!is_integer()) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {vector_}, {x, y, sum_so_far});
-  return b_.CreateAdd(multiply(x, y), sum_so_far);
-}
-
-// All multiply-adds of one k: `a` is a row of packed A, `b` a row of B.
-void TileEmitter::step(llvm::Value* a, llvm::Value* b, Step which) {
-  llvm::Type* stored = widened(storage_type(module_.getContext(), spec_.b_storage), lanes_);
-  std::vector<llvm::Value*> columns;
-  for (unsigned j = 0; j < vectors_; ++j) {
-    const int64_t size = itemsize(spec_.b_storage);
-    llvm::Value* raw =
-        b_.CreateAlignedLoad(stored, moved(b, int64_t{j} * lanes_ * size), llvm::Align(static_cast<uint64_t>(size)));
-    columns.push_back(widen_storage(b_, raw, spec_.b_storage));
-  }
-  for (unsigned i = 0; i < rows_; ++i) {
-    llvm::Value* x = splat(b_, b_.CreateLoad(element_, moved(a, int64_t{i} * item())), lanes_);
-    for (unsigned j = 0; j < vectors_; ++j) {
-      llvm::Value* slot = accumulators_[i * vectors_ + j];
-      b_.CreateStore(which == Step::first ? multiply(x, columns[j]) : multiply_add(x, columns[j], get(slot)), slot);
-    }
-  }
-}
-
-// Some k, one after another.
-void TileEmitter::steps(unsigned count, Step which) {
-  llvm::Value *a = get(a_slot_), *b = get(b_slot_);
-  for (unsigned u = 0; u < count; ++u) {
-    prefetch(b);
-    step(a, b, which);
-    a = moved(a, int64_t{rows_} * item());
-    b = moved(b, b_stride_bytes_);
-  }
-  b_.CreateStore(a, a_slot_);
-  b_.CreateStore(b, b_slot_);
-}
-
-void TileEmitter::k_loop(llvm::Value* length) {
-  const unsigned unroll = unroll_of(spec_);
-  const auto run = [&](const char* name, llvm::Value* turns, unsigned count) {
-    b_.CreateStore(turns, counter_);
-    count_down(name, counter_, [&] { steps(count, Step::next); });
-  };
-  llvm::BasicBlock *empty = block("empty"), *chain = block("chain"), *end = block("end_of_leaf");
-  b_.CreateCondBr(b_.CreateICmpEQ(length, b_.getInt64(0)), empty, chain);
-  b_.SetInsertPoint(empty);
-  for_tile([&](unsigned, unsigned, llvm::Value* slot) { b_.CreateStore(zero(), slot); });
-  b_.CreateBr(end);
-  b_.SetInsertPoint(chain);
-  steps(1, Step::first);
-  llvm::Value* rest = b_.CreateSub(length, b_.getInt64(1), "", true, true);
-  run("k_unrolled", b_.CreateUDiv(rest, b_.getInt64(unroll)), unroll);
-  run("k_rest", b_.CreateURem(rest, b_.getInt64(unroll)), 1);
-  b_.CreateBr(end);
-  b_.SetInsertPoint(end);
-}
-
-// One row of B, a few rows ahead: the processor's own prefetchers lose short rows that lie far apart.
-void TileEmitter::prefetch(llvm::Value* b) {
-  const int64_t row = int64_t{vectors_} * lanes_ * itemsize(spec_.b_storage);
-  llvm::Value* ahead = moved(b, prefetch_bytes_);
-  for (int64_t line = 0; line < row; line += 64) {
-    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
-                       {moved(ahead, line), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
-  }
-}
-
-// acc = newest pending tile + acc, and the pending tile is gone.
-void TileEmitter::merge() {
-  llvm::Value* pending = moved(get(stack_slot_), -tile_bytes());
-  b_.CreateStore(pending, stack_slot_);
-  for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
-    const int64_t place = int64_t{i * vectors_ + j} * lanes_ * item();
-    llvm::Value* left =
-        b_.CreateAlignedLoad(vector_, moved(pending, place), llvm::Align(static_cast<uint64_t>(item())));
-    b_.CreateStore(sum(left, get(slot)), slot);
-  });
-}
-
-void TileEmitter::store_tile(llvm::Value* base, llvm::Value* row_bytes) {
-  llvm::Value* row = base;
-  for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
-    if (j == 0 && i > 0) row = moved(row, row_bytes);
-    b_.CreateAlignedStore(get(slot), moved(row, int64_t{j} * lanes_ * item()),
-                          llvm::Align(static_cast<uint64_t>(item())));
-  });
-}
-
-void TileEmitter::emit(const std::string& name) {
-  llvm::LLVMContext& context = module_.getContext();
+// chain(a, b, distance of rows of b, length, tile): the sums of a leaf, to a dense tile.
+llvm::Function* TileEmitter::emit_chain() {
   llvm::Type *pointer = b_.getPtrTy(), *i64 = b_.getInt64Ty();
-  function_ = llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), {pointer}, false),
-                                     llvm::Function::ExternalLinkage, name, module_);
-  function_->addFnAttr("no-builtins");
-  function_->addFnAttr(llvm::Attribute::NoUnwind);
-  function_->addFnAttr("prefer-vector-width", lanes_ * item() == 64 ? "512" : "256");
-  call_ = function_->getArg(0);
-  b_.SetInsertPoint(llvm::BasicBlock::Create(context, "entry", function_));
-  for (unsigned i = 0; i < rows_ * vectors_; ++i) accumulators_.push_back(b_.CreateAlloca(vector_));
-  a_slot_ = b_.CreateAlloca(pointer);
-  b_slot_ = b_.CreateAlloca(pointer);
-  stack_slot_ = b_.CreateAlloca(pointer);
-  counter_ = b_.CreateAlloca(i64);
-  llvm::Value *leaf_slot = b_.CreateAlloca(i64), *merges_left = b_.CreateAlloca(i64);
+  llvm::Function* part = make_part("chain", {pointer, pointer, i64, i64, pointer});
+  part->addFnAttr("denormal-fp-math", "preserve-sign,preserve-sign");
+  GemmChainEmitter chain(b_, part, spec_, target_, part->getArg(0), part->getArg(1), part->getArg(2));
+  chain.run(part->getArg(3));
+  chain.for_tile([&](unsigned i, unsigned j, llvm::Value* slot) { b_.CreateAlignedStore(chain.get(slot), moved(part->getArg(4), place(i, j)), align()); });
+  b_.CreateRetVoid();
+  return part;
+}
 
-  b_.CreateStore(field(offsetof(GemmTileCall, a), pointer), a_slot_);
-  b_.CreateStore(field(offsetof(GemmTileCall, b), pointer), b_slot_);
-  b_.CreateStore(field(offsetof(GemmTileCall, stack), pointer), stack_slot_);
-  llvm::Value* b_stride = field(offsetof(GemmTileCall, b_stride), i64);
-  b_stride_bytes_ = bytes(b_stride, itemsize(spec_.b_storage));
-  prefetch_bytes_ = bytes(b_stride_bytes_, kPrefetchRows);
+// merge(pending, tile): tile = pending + tile.
+llvm::Function* TileEmitter::emit_merge() {
+  llvm::Function* part = make_part("merge", {b_.getPtrTy(), b_.getPtrTy()});
+  for (int64_t offset = 0; offset < tile_bytes(); offset += register_bytes()) {
+    llvm::Value* to = moved(part->getArg(1), offset);
+    llvm::Value* left = b_.CreateAlignedLoad(floats(), moved(part->getArg(0), offset), align());
+    b_.CreateAlignedStore(sum(left, b_.CreateAlignedLoad(floats(), to, align())), to, align());
+  }
+  b_.CreateRetVoid();
+  return part;
+}
+
+// Sums in registers.
+TileParts TileEmitter::whole() {
+  chain_.emplace(b_, function_, spec_, target_, field(offsetof(GemmTileCall, a), b_.getPtrTy()), field(offsetof(GemmTileCall, b), b_.getPtrTy()),
+                 field(offsetof(GemmTileCall, b_stride), b_.getInt64Ty()));
+  const auto merge = [this](llvm::Value* pending) {
+    chain_->for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
+      llvm::Value* left = b_.CreateAlignedLoad(chain_->vector(), moved(pending, place(i, j)), align());
+      b_.CreateStore(sum(left, chain_->get(slot)), slot);
+    });
+  };
+  const auto store = [this](llvm::Value* to, llvm::Value* row_bytes) {
+    llvm::Value* row = to;
+    chain_->for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
+      if (j == 0 && i > 0) row = moved(row, row_bytes);
+      b_.CreateAlignedStore(chain_->get(slot), moved(row, int64_t{j} * register_bytes()), align());
+    });
+  };
+  return {[this](llvm::Value* length) { chain_->run(length); }, merge, store};
+}
+
+// Sums in memory, where two functions leave them.
+TileParts TileEmitter::flushed() {
+  const llvm::IRBuilderBase::InsertPoint entry = b_.saveIP();
+  llvm::Function *chain = emit_chain(), *merge = emit_merge();
+  b_.restoreIP(entry);
+  llvm::Type *pointer = b_.getPtrTy(), *word = b_.getInt32Ty();
+  llvm::AllocaInst* tile = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt8Ty(), static_cast<uint64_t>(tile_bytes())));
+  tile->setAlignment(llvm::Align(64));
+  llvm::Value *a_slot = b_.CreateAlloca(pointer), *b_slot = b_.CreateAlloca(pointer), *usual = b_.CreateAlloca(word), *flushing = b_.CreateAlloca(word);
+  b_.CreateStore(field(offsetof(GemmTileCall, a), pointer), a_slot);
+  b_.CreateStore(field(offsetof(GemmTileCall, b), pointer), b_slot);
+  b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_stmxcsr, {}, {usual});
+  b_.CreateStore(b_.CreateOr(b_.CreateLoad(word, usual), kFlushBits), flushing);
+  llvm::Value* b_stride = field(offsetof(GemmTileCall, b_stride), b_.getInt64Ty());
+  const auto run = [=, this](llvm::Value* length) {
+    llvm::Value *a = b_.CreateLoad(pointer, a_slot), *rows = b_.CreateLoad(pointer, b_slot);
+    b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_ldmxcsr, {}, {flushing});
+    b_.CreateCall(chain, {a, rows, b_stride, length, tile});
+    b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_ldmxcsr, {}, {usual});
+    b_.CreateStore(moved(a, bytes(length, int64_t{spec_.rows} * item_bytes(spec_.kind))), a_slot);
+    b_.CreateStore(moved(rows, bytes(b_.CreateMul(length, b_stride, "", true, true), itemsize(spec_.b_storage))), b_slot);
+  };
+  const auto store = [=, this](llvm::Value* to, llvm::Value* row_bytes) {
+    llvm::Value* row = to;
+    for (unsigned i = 0; i < static_cast<unsigned>(spec_.rows); ++i) {
+      if (i > 0) row = moved(row, row_bytes);
+      for (unsigned j = 0; j < static_cast<unsigned>(spec_.vectors); ++j)
+        b_.CreateAlignedStore(b_.CreateAlignedLoad(floats(), moved(tile, place(i, j)), align()), moved(row, int64_t{j} * register_bytes()), align());
+    }
+  };
+  return {run, [=, this](llvm::Value* pending) { b_.CreateCall(merge, {pending, tile}); }, store};
+}
+
+void TileEmitter::walk(const TileParts& parts) {
+  llvm::Type *pointer = b_.getPtrTy(), *i64 = b_.getInt64Ty();
+  llvm::Value *stack_slot = b_.CreateAlloca(pointer), *leaf_slot = b_.CreateAlloca(i64), *merges_slot = b_.CreateAlloca(i64);
+  b_.CreateStore(field(offsetof(GemmTileCall, stack), pointer), stack_slot);
   llvm::Value* lengths = field(offsetof(GemmTileCall, leaf_lengths), pointer);
   llvm::Value* merges = field(offsetof(GemmTileCall, merges), pointer);
   llvm::Value* leaves = field(offsetof(GemmTileCall, leaves), i64);
   llvm::Value* is_last = b_.CreateICmpNE(field(offsetof(GemmTileCall, is_last), i64), b_.getInt64(0));
   b_.CreateStore(b_.getInt64(0), leaf_slot);
 
-  llvm::BasicBlock *leaf_block = block("leaf"), *push = block("push"), *write = block("write"), *end = block("end");
+  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
+  llvm::BasicBlock *leaf_block = block("leaf"), *merge = block("merge"), *merged = block("merged"), *push = block("push"), *write = block("write"), *end = block("end");
   b_.CreateBr(leaf_block);
   b_.SetInsertPoint(leaf_block);
-  llvm::Value* leaf = get(leaf_slot);
-  k_loop(b_.CreateZExt(b_.CreateLoad(b_.getInt32Ty(), b_.CreateInBoundsGEP(b_.getInt32Ty(), lengths, leaf)), i64));
-  b_.CreateStore(b_.CreateZExt(b_.CreateLoad(b_.getInt8Ty(), moved(merges, leaf)), i64), merges_left);
-  count_down("merge", merges_left, [&] { merge(); });
+  llvm::Value* leaf = b_.CreateLoad(i64, leaf_slot);
+  parts.chain(b_.CreateZExt(b_.CreateLoad(b_.getInt32Ty(), b_.CreateInBoundsGEP(b_.getInt32Ty(), lengths, leaf)), i64));
+  llvm::Value* merge_count = b_.CreateZExt(b_.CreateLoad(b_.getInt8Ty(), moved(merges, leaf)), i64);
+  b_.CreateStore(merge_count, merges_slot);
+  b_.CreateCondBr(b_.CreateICmpEQ(merge_count, b_.getInt64(0)), merged, merge);
+
+  b_.SetInsertPoint(merge);
+  llvm::Value* pending = moved(b_.CreateLoad(pointer, stack_slot), -tile_bytes());
+  b_.CreateStore(pending, stack_slot);
+  parts.merge(pending);
+  llvm::Value* left = b_.CreateSub(b_.CreateLoad(i64, merges_slot), b_.getInt64(1), "", true, true);
+  b_.CreateStore(left, merges_slot);
+  b_.CreateCondBr(b_.CreateICmpEQ(left, b_.getInt64(0)), merged, merge);
+
+  b_.SetInsertPoint(merged);
   llvm::Value* next = b_.CreateAdd(leaf, b_.getInt64(1), "", true, true);
   b_.CreateStore(next, leaf_slot);
   llvm::Value* is_end = b_.CreateICmpEQ(next, leaves);
   b_.CreateCondBr(b_.CreateAnd(is_end, is_last), write, push);
 
   b_.SetInsertPoint(push);
-  llvm::Value* top = get(stack_slot_);
-  store_tile(top, b_.getInt64(static_cast<uint64_t>(tile_bytes() / rows_)));
-  b_.CreateStore(moved(top, tile_bytes()), stack_slot_);
+  llvm::Value* top = b_.CreateLoad(pointer, stack_slot);
+  parts.store(top, b_.getInt64(static_cast<uint64_t>(tile_bytes() / spec_.rows)));
+  b_.CreateStore(moved(top, tile_bytes()), stack_slot);
   b_.CreateCondBr(is_end, end, leaf_block);
 
   b_.SetInsertPoint(write);
-  store_tile(field(offsetof(GemmTileCall, c), pointer), bytes(field(offsetof(GemmTileCall, c_stride), i64), item()));
+  parts.store(field(offsetof(GemmTileCall, c), pointer), bytes(field(offsetof(GemmTileCall, c_stride), i64), item_bytes(spec_.kind)));
   b_.CreateBr(end);
   b_.SetInsertPoint(end);
   b_.CreateRetVoid();
+}
+
+void TileEmitter::emit(const std::string& name) {
+  function_ = make_function(name, {b_.getPtrTy()}, llvm::GlobalValue::ExternalLinkage);
+  call_ = function_->getArg(0);
+  walk(spec_.kind == TileKind::bf16_chain ? flushed() : whole());
 }
 
 }  // namespace

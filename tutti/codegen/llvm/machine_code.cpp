@@ -29,6 +29,15 @@ namespace {
 
 constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
 
+// Beyond those of x86-64-v4.
+const char* features_of(CpuTarget target) {
+  switch (target) {
+    case CpuTarget::avx512vnni: return "+avx512vnni";
+    case CpuTarget::avx512bf16: return "+avx512vnni,+avx512bf16";
+    default: return "";
+  }
+}
+
 std::unique_ptr<llvm::TargetMachine> make_machine(CpuTarget target) {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -44,7 +53,7 @@ std::unique_ptr<llvm::TargetMachine> make_machine(CpuTarget target) {
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;  // a multiply and an add never become one rounding
   options.UnsafeFPMath = false;
   return std::unique_ptr<llvm::TargetMachine>(
-      x86->createTargetMachine(kTriple, target == CpuTarget::avx512 ? "x86-64-v4" : "x86-64-v3", "", options,
+      x86->createTargetMachine(kTriple, has_wide_registers(target) ? "x86-64-v4" : "x86-64-v3", features_of(target), options,
                                llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 

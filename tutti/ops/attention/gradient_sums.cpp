@@ -81,7 +81,7 @@ GradientSums::GradientSums(const OpCall& call)
   int64_t begin = 0;
   for (const int32_t positions : over_positions_.leaf_lengths) {
     const int64_t count = positions * n_.G;
-    leaves_.push_back({begin, count, TileProduct(compute_, count), take(count * n_.D), take(count * n_.D), take(count * n_.D), take(count * n_.D), nullptr, {}});
+    leaves_.push_back({begin, count, TileProduct(product_compute(call[kQ], call[kK], compute_), count), TileProduct(product_compute(call[kG], call[kV], compute_), count), TileProduct(compute_, count), take(count * n_.D), take(count * n_.D), take(count * n_.D), take(count * n_.D), nullptr, {}});
     begin += count;
   }
 }
@@ -116,14 +116,14 @@ void GradientSums::load_rows(int64_t b, int64_t kv, int64_t depth) {
     const auto load = [&](size_t input, const Tensor& rows) {
       tutti::attention::rows_of(call_[input], b, kv, n_.G).gather(leaf.begin, leaf.rows, compute_, rows.raw_data(), n_.D);
     };
-    const auto pack = [&](const Tensor& rows, void* across, void* down) {
-      leaf.product.pack({rows.raw_data(), compute_, 1, n_.D}, n_.D, across);
+    const auto pack = [&](const TileProduct& product, const Tensor& rows, void* across, void* down) {
+      product.pack({rows.raw_data(), compute_, 1, n_.D}, over_features_.leaf_lengths, across);
       by_feature_.pack({rows.raw_data(), compute_, n_.D, 1}, leaf.rows, down);
     };
     load(kQ, rows_);
-    pack(rows_, leaf.q, leaf.q_down);
+    pack(leaf.by_keys, rows_, leaf.q, leaf.q_down);
     load(kG, rows_);
-    pack(rows_, leaf.g, leaf.g_down);
+    pack(leaf.by_values, rows_, leaf.g, leaf.g_down);
     load(kO, other_rows_);
     const auto dense = [&](const Tensor& rows) { return rows.view_as({leaf.rows, n_.D}, {n_.D, 1}, 0); };
     run_step(kDelta, {}, {dense(rows_), dense(other_rows_)}, {delta_.view_as({leaf.rows, 1}, {1, 1}, leaf.begin)});
@@ -137,8 +137,12 @@ GradientSums::Keys GradientSums::load_keys(int64_t b, int64_t kv, int64_t begin,
   const Head k = head_of(call_[kK], b, kv), v = head_of(call_[kV], b, kv);
   const int64_t width = codegen::whole_registers(count, compute_);
   const Keys keys{begin, count, width, stride_of(width, compute_)};
-  codegen::pack({k.at(begin), k.dtype, k.element_stride, k.key_stride}, n_.D, count, compute_, k_across_, keys.stride);
-  codegen::pack({v.at(begin), v.dtype, v.element_stride, v.key_stride}, n_.D, count, compute_, v_across_, keys.stride);
+  const auto pack_across = [&](const Head& head, const Tensor& rows, const Tensor& of, void* across) {
+    const codegen::TileKind kind = codegen::tile_kind(product_compute(rows, of, compute_), codegen::cpu_target());
+    codegen::pack_leaves({head.at(begin), head.dtype, head.element_stride, head.key_stride}, over_features_.leaf_lengths, count, kind, codegen::PackSide::b, across, keys.stride);
+  };
+  pack_across(k, call_[kQ], call_[kK], k_across_);
+  pack_across(v, call_[kG], call_[kV], v_across_);
   codegen::pack({k.at(begin), k.dtype, k.key_stride, k.element_stride}, count, n_.D, compute_, k_down_, width_);
   return keys;
 }
@@ -149,14 +153,14 @@ void GradientSums::compute_tile(const Leaf& leaf, const Keys& keys, bool bounded
     return {0, bounds_->sees(leaf.begin + row, leaf.begin + row + rows, keys.begin + column, columns) ? n_.D : 0};
   };
   const codegen::TilePartOf part(seen_tile);
-  const auto multiply = [&](const void* rows, const void* across, void* result) {
-    leaf.product.run({.a = rows, .b = across, .b_stride = keys.stride, .c = result, .c_stride = keys.stride, .columns = keys.width,
-                      .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
-                      .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_scores_,
-                      .depth = static_cast<int64_t>(over_features_.depth()), .part = bounded ? &part : nullptr});
+  const auto multiply = [&](const TileProduct& product, const void* rows, const void* across, void* result) {
+    product.run({.a = rows, .b = across, .b_stride = keys.stride, .c = result, .c_stride = keys.stride, .columns = keys.width,
+                 .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
+                 .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_scores_,
+                 .depth = static_cast<int64_t>(over_features_.depth()), .part = bounded ? &part : nullptr});
   };
-  multiply(leaf.q, k_across_, p_);
-  multiply(leaf.g, v_across_, ds_);
+  multiply(leaf.by_keys, leaf.q, k_across_, p_);
+  multiply(leaf.by_values, leaf.g, v_across_, ds_);
   if (bias_) mask_rows(call_[kMask], b, kv, n_).part(keys.begin, keys.count).gather(leaf.begin, leaf.rows, compute_, bias_, keys.stride);
   const AttentionCall call{.tile = p_, .other = ds_, .bias = bias_, .first = bounds_->first.data() + leaf.begin, .last = bounds_->last.data() + leaf.begin,
                            .lse = moved(lse_, leaf.begin, compute_), .delta = moved(delta_.raw_data(), leaf.begin, compute_), .rows = leaf.rows,

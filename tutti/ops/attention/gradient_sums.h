@@ -32,7 +32,7 @@ class GradientSums {
   // The rows of one leaf of the tree over queries, packed for products with keys (q, g) and for sums over rows (*_down).
   struct Leaf {
     int64_t begin, rows;
-    codegen::TileProduct product;  // gives these rows
+    codegen::TileProduct by_keys, by_values, product;  // give these rows: from features of keys, of values; from keys
     void *q, *g, *q_down, *g_down;
     void* pending;  // sums of dq
     codegen::PendingSums sums;

@@ -32,6 +32,7 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
     : call_(call),
       n_(sizes_of(call[0], call[1])),
       compute_(compute_dtype(call[0].dtype())),
+      scores_compute_(product_compute(call[0], call[1], compute_)),
       lanes_(codegen::gemm_lanes(codegen::cpu_target(), compute_)),
       block_(key_block()),
       widest_(codegen::whole_registers(rows, compute_)),
@@ -57,7 +58,7 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
 }
 
 const codegen::TileProduct& KeyTree::product_of(int64_t keys) {
-  if (!scores_ || scores_->rows() != keys) scores_.emplace(compute_, keys);
+  if (!scores_ || scores_->rows() != keys) scores_.emplace(scores_compute_, keys);
   return *scores_;
 }
 
@@ -85,8 +86,9 @@ void KeyTree::clear(const Node& node) {
 // Features down, queries across.
 void KeyTree::load_queries(int64_t b, int64_t kv, int64_t begin, int64_t count) {
   rows_of(call_[0], b, kv, n_.G).gather(begin, count, compute_, dense_, n_.D);
-  if (few_) few_->pack({dense_, compute_, 1, n_.D}, n_.D, queries_);
-  else codegen::pack({dense_, compute_, 1, n_.D}, n_.D, count, compute_, queries_, stride_);
+  const codegen::PackSource queries{dense_, compute_, 1, n_.D};
+  if (few_) few_scores_->pack(queries, over_features_.leaf_lengths, queries_);
+  else codegen::pack_leaves(queries, over_features_.leaf_lengths, count, codegen::tile_kind(scores_compute_, codegen::cpu_target()), codegen::PackSide::b, queries_, stride_);
 }
 
 void KeyTree::load_bias(const Rows& mask, int64_t begin, int64_t count, int64_t key, int64_t keys) {
@@ -108,7 +110,7 @@ const KeyTree::PackedBlock& KeyTree::load_block(int64_t b, int64_t kv, int64_t k
   }
   block.keys = keys;
   const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
-  product_of(keys).pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, n_.D, block.k);
+  product_of(keys).pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, block.k);
   // Rows first, whole: a strip takes a few elements of each, which far apart would push each other out of the nearest cache.
   codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, n_.D);
   over_keys_.pack({values_, compute_, n_.D, 1}, keys, block.v);
@@ -142,8 +144,8 @@ void KeyTree::multiply_across(const Node& node, const PackedBlock& block, bool b
 
 void KeyTree::scores_down(const Head& k, int64_t key, int64_t keys) {
   const int64_t width = codegen::whole_registers(keys, compute_);
-  codegen::pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, n_.D, keys, compute_, keys_, width);
-  few_->run({.a = queries_, .b = keys_, .b_stride = width, .c = rows_, .c_stride = width, .columns = width,
+  codegen::pack_leaves({k.at(key), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, keys, few_scores_->kind(), codegen::PackSide::b, keys_, width);
+  few_scores_->run({.a = queries_, .b = keys_, .b_stride = width, .c = rows_, .c_stride = width, .columns = width,
              .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
              .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_});
   codegen::store_tile(rows_, compute_, width, few_->rows(), keys, tile_, compute_, 1, stride_);
@@ -214,7 +216,10 @@ const Node& KeyTree::reduce(int64_t b, int64_t kv, int64_t begin, int64_t count)
   width_ = codegen::whole_registers(count, compute_);
   stride_ = stride_of(width_);
   if (count > codegen::most_rows(codegen::cpu_target())) few_.reset();
-  else if (!few_ || few_->rows() != count) few_.emplace(compute_, count);
+  else if (!few_ || few_->rows() != count) {
+    few_.emplace(compute_, count);
+    few_scores_.emplace(scores_compute_, count);
+  }
   for (const int node : stack_) {
     if (node >= 0) free_.push_back(node);
   }

@@ -54,14 +54,14 @@ class KeyTree {
 
   const OpCall& call_;
   const Sizes n_;
-  const DType compute_;
+  const DType compute_, scores_compute_;  // scores_compute_: as GemmProblem::compute
   const int64_t lanes_, block_, widest_, whole_head_;
   int64_t width_ = 0, stride_ = 0;
   const codegen::ContractionTree over_features_;
   const int32_t depth_;
   const codegen::TileProduct over_keys_;
   std::optional<codegen::TileProduct> scores_;  // for the size of the last block
-  std::optional<codegen::TileProduct> few_;     // for tiles of few queries
+  std::optional<codegen::TileProduct> few_scores_, few_;  // for tiles of few queries: by keys, and by values
   Scratch scratch_;
   std::vector<PackedBlock> blocks_;  // the packed blocks of one group, or a single one if they are not reused
   int64_t blocks_of_ = -1;           // the group that blocks_ belong to
