@@ -43,6 +43,7 @@ class TileEmitter {
   llvm::Function* emit_merge();
   TileParts whole();
   TileParts flushed();
+  void fetch_for_writing();
   void walk(const TileParts& parts);
 
   llvm::Value* field(size_t offset, llvm::Type* type) {
@@ -162,6 +163,19 @@ TileParts TileEmitter::flushed() {
   return {run, [=, this](llvm::Value* pending) { b_.CreateCall(merge, {pending, tile}); }, store};
 }
 
+// The lines of C that are written after the chain of the last leaf.
+void TileEmitter::fetch_for_writing() {
+  llvm::Value* row = field(offsetof(GemmTileCall, c), b_.getPtrTy());
+  llvm::Value* row_bytes = bytes(field(offsetof(GemmTileCall, c_stride), b_.getInt64Ty()), item_bytes(spec_.kind));
+  for (int32_t i = 0; i < spec_.rows; ++i) {
+    if (i > 0) row = moved(row, row_bytes);
+    for (int64_t line = 0; line < spec_.vectors * register_bytes(); line += 64) {
+      llvm::Value* at = moved(row, line);
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(1), b_.getInt32(3), b_.getInt32(1)});
+    }
+  }
+}
+
 void TileEmitter::walk(const TileParts& parts) {
   llvm::Type *pointer = b_.getPtrTy(), *i64 = b_.getInt64Ty();
   llvm::Value *stack_slot = b_.CreateAlloca(pointer), *leaf_slot = b_.CreateAlloca(i64), *merges_slot = b_.CreateAlloca(i64);
@@ -173,10 +187,17 @@ void TileEmitter::walk(const TileParts& parts) {
   b_.CreateStore(b_.getInt64(0), leaf_slot);
 
   const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
-  llvm::BasicBlock *leaf_block = block("leaf"), *merge = block("merge"), *merged = block("merged"), *push = block("push"), *write = block("write"), *end = block("end");
+  llvm::BasicBlock *leaf_block = block("leaf"), *fetch = block("fetch"), *chain = block("chain"), *merge = block("merge"), *merged = block("merged"), *push = block("push"), *write = block("write"), *end = block("end");
   b_.CreateBr(leaf_block);
   b_.SetInsertPoint(leaf_block);
   llvm::Value* leaf = b_.CreateLoad(i64, leaf_slot);
+  llvm::Value* is_end = b_.CreateICmpEQ(b_.CreateAdd(leaf, b_.getInt64(1), "", true, true), leaves);
+  llvm::Value* writes = b_.CreateAnd(is_end, is_last);
+  b_.CreateCondBr(writes, fetch, chain);
+  b_.SetInsertPoint(fetch);
+  fetch_for_writing();
+  b_.CreateBr(chain);
+  b_.SetInsertPoint(chain);
   parts.chain(b_.CreateZExt(b_.CreateLoad(b_.getInt32Ty(), b_.CreateInBoundsGEP(b_.getInt32Ty(), lengths, leaf)), i64));
   llvm::Value* merge_count = b_.CreateZExt(b_.CreateLoad(b_.getInt8Ty(), moved(merges, leaf)), i64);
   b_.CreateStore(merge_count, merges_slot);
@@ -191,10 +212,8 @@ void TileEmitter::walk(const TileParts& parts) {
   b_.CreateCondBr(b_.CreateICmpEQ(left, b_.getInt64(0)), merged, merge);
 
   b_.SetInsertPoint(merged);
-  llvm::Value* next = b_.CreateAdd(leaf, b_.getInt64(1), "", true, true);
-  b_.CreateStore(next, leaf_slot);
-  llvm::Value* is_end = b_.CreateICmpEQ(next, leaves);
-  b_.CreateCondBr(b_.CreateAnd(is_end, is_last), write, push);
+  b_.CreateStore(b_.CreateAdd(leaf, b_.getInt64(1), "", true, true), leaf_slot);
+  b_.CreateCondBr(writes, write, push);
 
   b_.SetInsertPoint(push);
   llvm::Value* top = b_.CreateLoad(pointer, stack_slot);

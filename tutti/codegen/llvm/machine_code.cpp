@@ -29,12 +29,12 @@ namespace {
 
 constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
 
-// Beyond those of x86-64-v4.
+// Beyond those of x86-64-v3 and v4.
 const char* features_of(CpuTarget target) {
   switch (target) {
-    case CpuTarget::avx512vnni: return "+avx512vnni";
-    case CpuTarget::avx512bf16: return "+avx512vnni,+avx512bf16";
-    default: return "";
+    case CpuTarget::avx512vnni: return "+prfchw,+avx512vnni";
+    case CpuTarget::avx512bf16: return "+prfchw,+avx512vnni,+avx512bf16";
+    default: return "+prfchw";
   }
 }
 
