@@ -6,7 +6,7 @@
 #include <chrono>
 #include <limits>
 
-#include "tutti/codegen/kernel.h"
+#include "tutti/codegen/cpu_target.h"
 
 namespace tutti::bench {
 namespace {

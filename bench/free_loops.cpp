@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "tutti/codegen/kernel.h"
+#include "tutti/codegen/cpu_target.h"
 
 namespace tutti::bench {
 namespace {

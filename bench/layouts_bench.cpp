@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/error.h"
 #include "tutti/nn/moe.h"

@@ -5,6 +5,7 @@
 
 #include "bench/free_loops.h"
 #include "bench/strict_rows.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/fast_gemm.h"
 #include "tutti/codegen/gemm.h"
 #include "tutti/ops/add_in_order.h"

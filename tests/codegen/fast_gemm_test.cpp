@@ -1,4 +1,5 @@
 // Products in fast mode: who may compute them, and that whoever does is right.
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/fast_gemm.h"
 
 #include <gtest/gtest.h>
@@ -172,15 +173,18 @@ TEST(GemmProviders, LibrariesServeOperandsThatTheyCanRead) {
 
 TEST(GemmProviders, HeuristicTakesALibraryWhereItHasInstructionsOfItsOwn) {
   const auto cost = gemm_provider_rules().cost;
-  const auto signature = [](DType dtype) {
+  const auto signature = [](DType dtype, CpuTarget target) {
     Product product({64, 48, 32, dtype});
     GemmProblem p = product.problem();
-    p.compute = DType::f32;
+    p.target = target;
     return gemm_signature(p, 1);
   };
   const GemmProvider tree{nullptr}, library{&kLibraryWithoutKernels};
-  EXPECT_LT(cost(tree, signature(DType::f32)), cost(library, signature(DType::f32)));
-  EXPECT_LT(cost(library, signature(DType::bf16)), cost(tree, signature(DType::bf16)));
+  for (const CpuTarget target : {CpuTarget::avx2, CpuTarget::avx512, CpuTarget::avx512bf16}) {
+    EXPECT_LT(cost(tree, signature(DType::f32, target)), cost(library, signature(DType::f32, target)));
+    const bool has_units = target == CpuTarget::avx512bf16 && !__builtin_cpu_supports("amx-bf16");
+    EXPECT_EQ(cost(library, signature(DType::bf16, target)) < cost(tree, signature(DType::bf16, target)), !has_units) << name_of(target);
+  }
 }
 
 TEST(GemmProviders, MeasuringTakesTheFastestAndKeepsIt) {

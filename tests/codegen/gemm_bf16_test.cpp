@@ -1,9 +1,8 @@
 // Products of two bf16 operands against the chain that the numerics contract defines (N3), on every instruction set that this processor has.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "tests/codegen/support/gemm_definition.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm.h"
 #include "tutti/codegen/tile_product.h"
 #include "tutti/runtime/thread_pool.h"
@@ -24,9 +23,10 @@ enum class Values { usual, any_bits, near_underflow, negative_zeros };
 
 // Draws the bits of a matrix.
 void draw(Matrix& m, Values values, uint64_t seed) {
-  std::mt19937_64 next(seed);
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
   for (size_t i = 0; i + 1 < m.bytes.size(); i += 2) {
-    const uint64_t bits = next();
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t bits = state >> 24;
     uint16_t word = static_cast<uint16_t>(bits);
     if (values == Values::usual) word = static_cast<uint16_t>((word & 0x807f) | (120 + bits / 65536 % 12) << 7);
     if (values == Values::any_bits && bits / 65536 % 8 != 0) word = static_cast<uint16_t>((word & 0x80ff) | (bits / 524288 % 250) << 7);  // fewer NaNs

@@ -1,4 +1,5 @@
 // The cuts a GEMM may take: all have the bits of the usual one, which the heuristic finds.
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_choice.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel_cache.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/object_loader.h"
 
 #include <elf.h>

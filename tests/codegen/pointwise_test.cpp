@@ -4,6 +4,8 @@
 
 #include "tests/codegen/support/harness.h"
 
+#include "tutti/codegen/cpu_target.h"
+
 namespace tutti::codegen {
 namespace {
 

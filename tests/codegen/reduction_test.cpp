@@ -7,6 +7,8 @@
 #include "tests/codegen/support/harness.h"
 #include "tests/codegen/support/reference_tree.h"
 
+#include "tutti/codegen/cpu_target.h"
+
 namespace tutti::codegen {
 namespace {
 

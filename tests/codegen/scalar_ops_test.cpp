@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/codegen/support/harness.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/core/number.h"
 #include "tutti/core/philox.h"
 

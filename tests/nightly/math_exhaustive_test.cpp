@@ -11,6 +11,8 @@
 
 #include "tests/codegen/support/math_reference.h"
 
+#include "tutti/codegen/cpu_target.h"
+
 namespace tutti::codegen {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 
 namespace tutti::codegen {

@@ -4,6 +4,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/core/hash.h"
 
 namespace tutti::codegen {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/plugin.h"
 #include "tutti/codegen/plugin_file.h"
 #include "tutti/core/error.h"

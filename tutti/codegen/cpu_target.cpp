@@ -1,7 +1,7 @@
-#include <cstdlib>
-#include <string_view>
+#include "tutti/codegen/cpu_target.h"
 
-#include "tutti/codegen/kernel.h"
+#include <cstdlib>
+
 #include "tutti/core/error.h"
 
 namespace tutti::codegen {

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tutti/codegen/cache_key.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/object_loader.h"
 #include "tutti/runtime/sealed_cache.h"
 

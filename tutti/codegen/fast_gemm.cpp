@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_choice.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
@@ -48,7 +49,7 @@ bool reads_operands(const GemmProvider& provider, const Signature& s) {
   return provider.library == nullptr || std::all_of(s.operands.begin(), s.operands.end(), is_regular);
 }
 
-// Of bf16 a library may have instructions that the tree does not use: dot products where TUTTI_CPU forbids them, tiles of AMX.
+// For bf16 a library may use instructions that the tree does not: dot products where TUTTI_CPU forbids them, tiles of AMX.
 double preference(const GemmProvider& provider, const Signature& s) {
   if (provider.library == nullptr) return 0;
   if (s.operands[0].dtype != DType::bf16) return 1;

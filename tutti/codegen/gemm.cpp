@@ -29,7 +29,7 @@ DType compute_type(const GemmOperand& a, const GemmOperand& b) {
   return a.dtype == DType::bf16 && b.dtype == DType::bf16 ? DType::bf16 : DType::f32;
 }
 
-// Of all sources together: what they have in common, else f32, or f64 where one computes in it.
+// All sources compute in what they have in common, else in f32, or in f64 where one does.
 DType compute_type(std::span<const GemmSource> sources) {
   DType compute = compute_type(sources[0].a, sources[0].b);
   for (const GemmSource& s : sources) {

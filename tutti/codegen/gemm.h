@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/dtype.h"
 #include "tutti/runtime/function_ref.h"

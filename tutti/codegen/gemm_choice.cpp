@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tutti/codegen/compiler_plugin.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/disk_cache.h"
 #include "tutti/codegen/gemm_kernel.h"
 #include "tutti/runtime/thread_pool.h"

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/cpu_target.h"
+
 
 namespace tutti::codegen {
 namespace {
@@ -58,7 +59,8 @@ GemmCut usual_cut(const GemmProblem& p) {
   const int64_t lanes = gemm_lanes(p.target, p.compute);
   const bool turn = p.n < lanes && p.m * rounded_up(p.n, lanes) > p.n * rounded_up(p.m, lanes);
   const int64_t m = turn ? p.n : p.m, most = most_rows(p.target);
-  const bool in_place = m <= kFewRows && can_stay_in_place(p, turn) && (turn || m <= kMeetingRows || !rows_meet_in_cache(p.b));
+  // Rows of bf16 that are read in place are made pairs for each strip again.
+  const bool in_place = m <= kFewRows && p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) && (turn || m <= kMeetingRows || !rows_meet_in_cache(p.b));
   // The smallest products take 0.2 us: a division less counts.
   const int64_t rows = !in_place ? most : m <= most ? m : EvenSplit::at_most(m, most).largest();
   return {turn, in_place, static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)), kChunkBytes, kTasksPerThread};

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm.h"
-#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/tile_kind.h"
 
 namespace tutti::codegen {
 

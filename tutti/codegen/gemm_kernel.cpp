@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tutti/codegen/compiler_plugin.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel_cache.h"
 
 namespace tutti::codegen {

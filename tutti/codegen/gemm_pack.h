@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/tile_kind.h"
 
 namespace tutti::codegen {
 

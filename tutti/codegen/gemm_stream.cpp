@@ -54,6 +54,8 @@ bool has_lanes_of(const ContractionTree& tree, TileKind kind) {
 GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree) {
   if (p.m > kMostRows || p.k * p.n < kWorthStreaming || !has_loops(p)) return GemmStream::none;
   if (p.b.column_stride == 1 && p.n >= kFewestColumns) {
+    // On dot units pairs that were copied are multiplied so fast that a second row is worth copying them.
+    if (p.kind() == TileKind::bf16_pairs) return p.m == 1 ? GemmStream::columns : GemmStream::none;
     return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
   if (p.b.row_stride != 1 || p.m > kMostLeafRows) return GemmStream::none;

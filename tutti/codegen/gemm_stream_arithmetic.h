@@ -3,8 +3,8 @@
 // An item is one k, or a pair of neighbouring k of two bf16 operands (numerics contract, N3). x is packed as for the tiles of its kind.
 #pragma once
 
-#include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/gemm_simd.h"
+#include "tutti/codegen/tile_kind.h"
 
 namespace tutti::codegen::stream {
 

@@ -137,16 +137,6 @@ struct Kernel {
 // The kernel of `spec`: from memory, else from disk, else compiled. Any thread.
 const Kernel& kernel_for(const KernelSpec& spec);
 
-// The instruction set kernels are made for: TUTTI_CPU=avx2|avx512|avx512vnni|avx512bf16, else the best this machine has. Each has
-// the instructions of those before it; the last two add dot products of integers and of bf16, which only matrix products use.
-enum class CpuTarget : uint8_t { avx2, avx512, avx512vnni, avx512bf16 };
-inline constexpr int kNumCpuTargets = 4;
-CpuTarget cpu_target();
-std::string_view name_of(CpuTarget target);
-constexpr bool has_wide_registers(CpuTarget target) { return target >= CpuTarget::avx512; }
-// The same without dot products: what kernels other than matrix products are compiled for.
-constexpr CpuTarget without_dots(CpuTarget target) { return has_wide_registers(target) ? CpuTarget::avx512 : CpuTarget::avx2; }
-
 struct CacheStatistics {
   int64_t memory_hits = 0, disk_hits = 0, compiled = 0;
   double compile_ms = 0.0;

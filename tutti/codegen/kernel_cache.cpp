@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tutti/codegen/compiler_plugin.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel_check.h"
 #include "tutti/codegen/llvm/plugin.h"
 #include "tutti/codegen/object_loader.h"

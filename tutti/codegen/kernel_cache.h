@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/disk_cache.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/runtime/function_ref.h"

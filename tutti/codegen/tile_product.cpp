@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_cut.h"
 #include "tutti/runtime/rank_context.h"
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/gemm_pack.h"
 #include "tutti/runtime/function_ref.h"

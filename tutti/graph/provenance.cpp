@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/core/hash.h"
 #include "tutti/graph/node_call.h"
 #include "tutti/runtime/trace/trace_event.h"

@@ -1,5 +1,6 @@
 #include "tutti/ops/int_mm.h"
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_int8.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"

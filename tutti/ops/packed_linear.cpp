@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_workspace.h"
 #include "tutti/codegen/tile_product.h"
 #include "tutti/ops/copy.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "tutti/codegen/kernel.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/host.h"
 

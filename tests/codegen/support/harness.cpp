@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/runtime/fp_environment.h"
 
 namespace tutti::codegen::testing {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/codegen/kernel_cache.h"
 #include "tutti/core/scalar_eval.h"

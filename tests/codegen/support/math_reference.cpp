@@ -8,6 +8,8 @@
 
 #include "tests/codegen/support/harness.h"
 
+#include "tutti/codegen/cpu_target.h"
+
 namespace tutti::codegen::testing {
 
 namespace {

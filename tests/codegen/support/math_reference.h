@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 
 namespace tutti::codegen::testing {

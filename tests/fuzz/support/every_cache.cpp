@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tutti/codegen/choice/winner_store.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/disk_cache.h"
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"

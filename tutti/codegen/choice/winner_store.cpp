@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tutti/codegen/cache_key.h"
-#include "tutti/codegen/kernel.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/runtime/host.h"
 
 namespace tutti::codegen::choice {

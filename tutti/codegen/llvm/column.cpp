@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/column_chains.h"
 #include "tutti/codegen/llvm/column_walk.h"
 #include "tutti/codegen/llvm/monoid.h"

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/emitter.h"
 #include "tutti/codegen/llvm/random_words.h"
 #include "tutti/codegen/llvm/types.h"

@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/llvm/math.h"
 #include "tutti/codegen/llvm/scalar_ops.h"

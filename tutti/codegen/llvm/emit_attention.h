@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tutti/codegen/attention_kernel.h"
+#include "tutti/codegen/cpu_target.h"
 
 namespace tutti::codegen {
 

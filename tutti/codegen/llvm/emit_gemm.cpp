@@ -14,6 +14,7 @@
 #include <functional>
 #include <optional>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/emit_gemm_chain.h"
 
 namespace tutti::codegen {
@@ -56,7 +57,7 @@ class TileEmitter {
     return spec_.kind == TileKind::int16_pairs ? b_.CreateAdd(left, right) : b_.CreateFAdd(left, right);
   }
   llvm::Align align() const { return llvm::Align(static_cast<uint64_t>(item_bytes(spec_.kind))); }
-  // A register of C, and where it lies in a dense tile.
+  // The bytes of a register of C, and its place in a dense tile.
   int64_t register_bytes() const { return has_wide_registers(target_) ? 64 : 32; }
   int64_t place(unsigned i, unsigned j) const { return (int64_t{i} * spec_.vectors + j) * register_bytes(); }
   int64_t tile_bytes() const { return int64_t{spec_.rows} * spec_.vectors * register_bytes(); }

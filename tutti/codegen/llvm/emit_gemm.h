@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_kernel.h"
 
 namespace tutti::codegen {

@@ -5,6 +5,7 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/convert.h"
 #include "tutti/codegen/llvm/types.h"
 

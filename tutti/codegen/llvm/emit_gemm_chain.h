@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_kernel.h"
 
 namespace tutti::codegen {
@@ -31,7 +32,7 @@ class GemmChainEmitter {
   llvm::Type* vector() const { return vector_; }
 
  private:
-  // Of one item: the registers of a row of B, in as many products as the kind has for it.
+  // The registers of a row of B.
   using Columns = std::vector<llvm::Value*>;
   enum class Step { first, next };  // of a leaf
 

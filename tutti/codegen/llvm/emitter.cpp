@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/types.h"
 
 namespace tutti::codegen {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 
 namespace tutti::codegen {

@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/core/error.h"
 
 namespace tutti::codegen {

@@ -2,6 +2,7 @@
 // ones where the machine has them (AVX-512: all widths; AVX2: 32 and 64 bit); otherwise, and for partial strided
 // vectors, elements pass through a stack buffer by a small copying loop that all operands of one width share. Elements
 // with an address each are in picked.cpp.
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/convert.h"
 #include "tutti/codegen/llvm/emitter.h"
 

@@ -7,6 +7,7 @@
 // word nobody reads, which needs no branches.
 #include <cstddef>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/emitter.h"
 #include "tutti/codegen/llvm/types.h"
 

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/emit_attention.h"
 #include "tutti/codegen/llvm/emit_gemm.h"
 #include "tutti/codegen/llvm/emitter.h"

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tutti/codegen/attention_kernel.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_kernel.h"
 #include "tutti/codegen/kernel.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/size_class.h"

@@ -4,6 +4,7 @@
 #include <bit>
 #include <tuple>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_cut.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/attention/steps.h"

@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/core/hash.h"
 
 namespace tutti {
