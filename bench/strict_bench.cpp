@@ -6,6 +6,7 @@
 
 #include "bench/free_loops.h"
 #include "bench/strict_rows.h"
+#include "tutti/optim/grad_norm.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/cross_entropy.h"
@@ -51,6 +52,28 @@ void add_sums(StrictRows& bench) {
                   for_rows(static_cast<int64_t>(parts.size()), [&](int64_t p) { parts[static_cast<size_t>(p)] = loops.sum(x.data<float>() + p * kPart, std::min(kPart, n - p * kPart)); });
                   result.data<float>()[0] = loops.sum(parts.data(), static_cast<int64_t>(parts.size()));
                 }}});
+  }
+}
+
+// The norm of a gradient, whose bins make it independent of the order (numerics contract, N7), beside f32 sums of the same reads.
+void add_gradient_norm(StrictRows& bench) {
+  const FreeLoops& loops = free_loops();
+  constexpr int64_t kPart = 1 << 16;
+  for (const int64_t n : {bench.size(int64_t{1} << 20, 5000), bench.size(int64_t{1} << 24, 200001)}) {
+    if (!bench.wanted("gradient norm")) break;
+    const Tensor x = strict_operand({n}), norm = zeros({}), result = zeros({});
+    std::vector<float> parts(static_cast<size_t>((n + kPart - 1) / kPart));
+    const auto strict = [=] {
+      norm.data<float>()[0] = optim::norm_of(optim::square_sum({&x, 1}));
+      return norm;
+    };
+    bench.add("gradient norm", fmt::format("{}", n), 4.0 * static_cast<double>(n), 0, strict, result, {{"partial sums of squares", [&, x, result] {
+                for_rows(static_cast<int64_t>(parts.size()), [&](int64_t p) {
+                  const float* part = x.data<float>() + p * kPart;
+                  parts[static_cast<size_t>(p)] = loops.dot(part, part, std::min(kPart, n - p * kPart));
+                });
+                result.data<float>()[0] = std::sqrt(loops.sum(parts.data(), static_cast<int64_t>(parts.size())));
+              }}});
   }
 }
 
@@ -188,6 +211,7 @@ std::vector<StrictRow> run_strict_bench(const StrictCase& problem) {
   seed_all(1);
   StrictRows bench(problem);
   add_sums(bench);
+  add_gradient_norm(bench);
   add_column_sums(bench);
   add_rows(bench);
   add_cross_entropy(bench);
