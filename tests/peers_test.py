@@ -1,13 +1,63 @@
 #!/usr/bin/env python3
 """The comparisons with other libraries refuse what they cannot run and say which peers are missing: peers_test.py ROOT TUTTI."""
+import ctypes
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 root, tutti = pathlib.Path(sys.argv[1]), sys.argv[2]
+sys.path.append(str(root / "bench/peers"))
+import machine  # noqa: E402
+import programs  # noqa: E402
+
 problems = []
+
+
+def agree(what, found, expected):
+    if found != expected:
+        problems.append(f"{what}: '{found}' instead of '{expected}'")
+
+
+def cpuinfo(vendor, family, model, flags):
+    return f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: a name\nflags\t\t: fpu {flags}\n\nprocessor\t: 1\nvendor_id\t: another\n"
+
+
+for (vendor, family, model, flags), kind in {
+    ("AuthenticAMD", 25, 17, "avx2"): "Zen 4 with AVX2 only",
+    ("AuthenticAMD", 25, 17, "avx2 avx512f avx512_bf16"): "Zen 4 with AVX-512 and bf16 units",
+    ("AuthenticAMD", 25, 1, "avx2"): "Zen 3 with AVX2 only",
+    ("AuthenticAMD", 26, 2, "avx2 avx512f avx512_bf16"): "Zen 5 with AVX-512 and bf16 units",
+    ("AuthenticAMD", 99, 2, "avx2"): "AMD with AVX2 only",
+    ("GenuineIntel", 6, 85, "avx2 avx512f"): "Intel with AVX-512, without bf16 units",
+    ("GenuineIntel", 6, 143, "avx2 avx512f avx512_bf16 amx_bf16"): "Intel with AVX-512, bf16 units and AMX",
+}.items():
+    agree("the kind of a processor", machine.kind(cpuinfo(vendor, family, model, flags)), f"{kind} ({vendor}, family {family}, model {model})")
+agree("the kind of no processor", machine.kind("processor : 0\n"), "an unknown processor")
+
+# On a processor of AMD, and only there, PyTorch gets a library that tells MKL the truth; a header says what the peer itself found.
+TOLD = {"version": "2", "isa": "AVX512", "mkl": "2024.2", "onednn": "3.13", "mkl_told": True}
+with mock.patch.object(machine, "is_amd", lambda: True):
+    programs.mkl_truth.cache_clear()
+    with mock.patch.object(programs, "compiler", lambda: None):
+        agree("a preload without a compiler", programs.mkl_truth(), (None, "there is no C compiler to build it"))
+        agree("the environment without a compiler", programs.torch_environment(1).get("LD_PRELOAD"), os.environ.get("LD_PRELOAD"))
+        agree("a header of a peer that was not told", "as shipped, which takes AVX2 code on a processor of AMD (nothing is preloaded: there is no C compiler" in programs.headline(dict(TOLD, mkl_told=False)), True)
+    programs.mkl_truth.cache_clear()
+    if programs.compiler():
+        library = programs.mkl_truth()[0]
+        agree("what MKL is told", ctypes.CDLL(library).mkl_serv_intel_cpu_true(), 1)
+        agree("the environment of PyTorch", programs.torch_environment(1)["LD_PRELOAD"].split(" ")[0], library)
+        agree("the environment of other programs", programs.environment(1).get("LD_PRELOAD"), os.environ.get("LD_PRELOAD"))
+    agree("a header of a peer that was told", "MKL 2024.2 told by a preloaded library" in programs.headline(TOLD), True)
+with mock.patch.object(machine, "is_amd", lambda: False):
+    programs.mkl_truth.cache_clear()
+    agree("a preload elsewhere", programs.mkl_truth(), (None, "the processor is not one of AMD's"))
+    agree("a header elsewhere", programs.headline(dict(TOLD, mkl_told=False)).endswith("PyTorch 2 as AVX512, MKL 2024.2, oneDNN 3.13"), True)
+programs.mkl_truth.cache_clear()
 
 
 def expect(status, words, script, *arguments):

@@ -1,5 +1,7 @@
 """What the comparisons share: programs that answer questions, lines of `tutti bench`, the environment of all of them, and flags that are checked."""
 import argparse
+import atexit
+import functools
 import json
 import math
 import os
@@ -7,8 +9,17 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent))
+import machine  # noqa: E402
 
 script = pathlib.Path(sys.argv[0]).name
+
+# MKL asks this function whether the processor is one of Intel's, and takes AVX2 code on all others, whatever instructions they have.
+MKL_TRUTH = """/* MKL may use every instruction set that the processor has. */
+int mkl_serv_intel_cpu_true(void) { return 1; }
+"""
 
 
 def environment(threads):
@@ -17,12 +28,63 @@ def environment(threads):
                 MALLOC_TRIM_THRESHOLD_=str(1 << 40))
 
 
+def compiler():
+    """The system's C compiler, or None."""
+    return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+
+
+@functools.cache
+def mkl_truth():
+    """The library to preload into programs with MKL on a processor of AMD, built into a folder that ends with this process, and ""; or None and why there is none."""
+    if not machine.is_amd():
+        return None, "the processor is not one of AMD's"
+    cc = compiler()
+    if cc is None:
+        return None, "there is no C compiler to build it"
+    folder = tempfile.mkdtemp(prefix="mkl_truth_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source, target = pathlib.Path(folder) / "mkl_truth.c", pathlib.Path(folder) / "mkl_truth.so"
+    source.write_text(MKL_TRUTH)
+    done = subprocess.run([cc, "-shared", "-fPIC", "-O1", str(source), "-o", str(target)], capture_output=True, text=True)
+    return (str(target), "") if done.returncode == 0 else (None, f"{cc} does not build it: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def torch_environment(threads):
+    """That of all programs; on a processor of AMD with the preloaded library that tells MKL the truth."""
+    env, (library, _) = environment(threads), mkl_truth()
+    if library:
+        env["LD_PRELOAD"] = " ".join(filter(None, (library, env.get("LD_PRELOAD"))))
+    return env
+
+
+def start_again_with_mkl_truth():
+    """For scripts that import torch themselves: where MKL would not know the truth, runs the script once more with it preloaded, and ends with its exit status."""
+    library, _ = mkl_truth()
+    if library and "mkl_truth" not in os.environ.get("LD_PRELOAD", ""):
+        env = dict(os.environ, LD_PRELOAD=" ".join(filter(None, (library, os.environ.get("LD_PRELOAD")))))
+        sys.exit(subprocess.run([sys.executable, *sys.argv], env=env).returncode)
+
+
+def headline(about=None):
+    """The processor's kind, and what a PyTorch that told about itself (torch_about.py) runs as: one sentence for the header of a table."""
+    words = f"{machine.kind()}, {os.cpu_count()} cores"
+    if about is None:
+        return words
+    mkl = f"MKL {about['mkl']}"
+    if about["mkl_told"]:
+        mkl += " told by a preloaded library to use every instruction set of the processor"
+    elif machine.is_amd():
+        mkl += f" as shipped, which takes AVX2 code on a processor of AMD (nothing is preloaded: {mkl_truth()[1]})"
+    return f"{words}; PyTorch {about['version']} as {about['isa']}, {mkl}, oneDNN {about['onednn']}"
+
+
 class Peer:
     """A program that tells about itself and then answers each line with one JSON object; it stays between rounds."""
 
     def __init__(self, name, command, threads, **more):
         self.name = name
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(environment(threads), **more))
+        make = torch_environment if name.startswith("PyTorch") else environment
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(make(threads), **more))
         first = self.process.stdout.readline()
         self.about = json.loads(first) if first else None
 

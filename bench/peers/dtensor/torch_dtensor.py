@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What `tutti bench dtensor` measures, in PyTorch: microseconds of ops on DTensors and on the part of a rank, on 2 Gloo ranks of one thread.
 
-torch_dtensor.py [--small]: one JSON object per line, from rank 0. Needs the pip package torch.
+torch_dtensor.py [--small]: one JSON object per line, from rank 0; on stderr what PyTorch runs as. Needs the pip package torch.
 """
 import argparse
 import json
 import os
+import pathlib
 import socket
+import sys
 import time
 
 import torch
@@ -14,6 +16,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from programs import headline, start_again_with_mkl_truth  # noqa: E402
+from torch_about import about  # noqa: E402
 
 
 def time_calls(call, calls, batches):
@@ -88,6 +94,8 @@ if __name__ == "__main__":
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
+    start_again_with_mkl_truth()
+    print(headline(about()), file=sys.stderr)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -26,6 +26,8 @@ from torch.nn.parallel import DistributedDataParallel
 here = pathlib.Path(__file__).resolve().parent
 sys.path += [str(here.parent), str(here.parent / "train")]
 from models import MODELS  # noqa: E402
+from programs import headline, start_again_with_mkl_truth  # noqa: E402
+from torch_about import about  # noqa: E402
 from torch_train import Qwen3  # noqa: E402
 
 ROWS, LENGTH = 16, 256  # a step of configs/quickstart.toml
@@ -121,6 +123,7 @@ def main():
     parser.add_argument("--folder", help="where checkpoints are written; default: a temporary folder")
     parser.add_argument("--json", help="a file for the rows")
     args = parser.parse_args()
+    start_again_with_mkl_truth()
     with tempfile.TemporaryDirectory() as temporary:
         args.folder = args.folder or temporary
         context = mp.get_context("spawn")
@@ -136,8 +139,9 @@ def main():
     torch.manual_seed(1)
     model = Qwen3(MODELS[args.model], LENGTH)
     rows[f"step of {args.model}, one process of {args.ranks} threads"] = 0, *steps(model, list(model.parameters()), ROWS)
-    lines = [{"program": f"PyTorch {torch.__version__}", "what": what, "ranks": args.ranks, "transport": "gloo", "bytes": nbytes, "min_us": least, "median_us": median}
+    lines = [{"program": "PyTorch", "what": what, "ranks": args.ranks, "transport": "gloo", "bytes": nbytes, "min_us": least, "median_us": median, **about()}
              for what, (nbytes, least, median) in rows.items()]
+    print(f"{headline(about())}; Gloo over TCP on loopback, the only transport that PyTorch has between processes without a GPU")
     for line in lines:
         print(f"{line['what']:56} {line['bytes'] / (1 << 20):8.1f} MiB {line['min_us']:12.1f} us, median {line['median_us']:12.1f}")
     if args.json:

@@ -20,7 +20,7 @@ from roofline import MARKS, draw
 here = pathlib.Path(__file__).resolve().parent
 root = here.parents[2]
 sys.path.append(str(here.parent))
-from programs import Peer, count, counts, imports, program, run_tutti, text_of, written  # noqa: E402
+from programs import Peer, count, counts, headline, imports, program, run_tutti, text_of, written  # noqa: E402
 
 
 def build(folder, source, *more):
@@ -157,6 +157,7 @@ def main():
             if not panels:
                 for peer in peers:
                     print(f"- {peer.name} {peer.about['version']}, runs as {peer.about['isa']}" if peer.about else f"- {peer.name} is missing: it does not start")
+                print("\n" + headline(next((peer.about for peer in peers if peer.name == "PyTorch"), None)) + ".")
             peers = [peer for peer in peers if peer.about]
             answers, roof, missing = measure(args.tutti, peers, cases, threads, args.rounds, rate)
             for peer in peers:

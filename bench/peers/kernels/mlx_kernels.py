@@ -99,4 +99,4 @@ def make(op, sizes, dtype, layout):
     return ({"eager": evaluated(function), "compiled": evaluated(mx.compile(function))} if op in ("chain", "adamw") else evaluated(function)), error
 
 
-serve(mx.__version__, "its CPU device", make)
+serve(make, version=mx.__version__, isa="its CPU device")

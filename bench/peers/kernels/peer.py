@@ -20,9 +20,9 @@ def measure(run, batch_s=0.004, batches=15):
     return min(samples), statistics.median(samples)
 
 
-def serve(version, isa, make):
-    """make(op, sizes, dtype, layout): the call to time, or several by name of which the fastest counts, and the error of a result; None for what the library has not."""
-    print(json.dumps({"version": version, "isa": isa}), flush=True)
+def serve(make, **about):
+    """`about` has version and isa. make(op, sizes, dtype, layout): the call to time, or several by name of which the fastest counts, and the error of a result; None for what the library has not."""
+    print(json.dumps(about), flush=True)
     for line in sys.stdin:
         words = line.split()
         numbers = [int(word) for word in words if word.isdigit()]

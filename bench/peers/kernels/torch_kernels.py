@@ -1,11 +1,15 @@
 """Kernels of PyTorch, called from Python, without gradients unless they are the case. Cases on stdin, answers on stdout, as peer.h has them: torch_kernels.py THREADS."""
 import math
+import pathlib
 import sys
 
 import torch
 import torch.nn.functional as F
 
 from peer import serve
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from torch_about import about  # noqa: E402
 
 torch.set_num_threads(int(sys.argv[1]))
 torch.manual_seed(1)
@@ -121,4 +125,4 @@ def make(op, sizes, dtype, layout):
 
 
 with torch.no_grad():
-    serve(torch.__version__, torch.backends.cpu.get_cpu_capability(), make)
+    serve(make, **about())

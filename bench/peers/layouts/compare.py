@@ -21,7 +21,7 @@ root = here.parents[2]
 sys.path.append(str(here.parent))
 import picture  # noqa: E402
 from models import MODELS  # noqa: E402
-from programs import count, environment, hex_of, imports, program  # noqa: E402
+from programs import count, environment, headline, hex_of, imports, program, torch_environment  # noqa: E402
 
 DEFAULTS = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}  # docs/config.md, where the configuration says nothing
 
@@ -60,16 +60,16 @@ def losses_of(metrics, steps, name):
     return [hex_of(float.fromhex(loss)) for loss in losses]
 
 
-def run(name, command, threads=1):
+def run(name, command, make_environment=environment):
     print(f"- {name}", file=sys.stderr, flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(threads))
+    done = subprocess.run(command, capture_output=True, text=True, env=make_environment(1))
     if done.returncode != 0:
         sys.exit(f"compare.py: {name}: '{' '.join(map(str, command))}' failed: {(done.stderr or done.stdout).strip()[-1500:]}")
 
 
 def run_peer(args, job, ranks, name):
     metrics = args.out / f"{name.replace(', ', '-').replace(' ', '-')}.jsonl"
-    run(name, [args.python, str(here / "torch_ddp.py"), str(args.out / "job.json"), "--ranks", str(ranks), "--metrics", str(metrics)])
+    run(name, [args.python, str(here / "torch_ddp.py"), str(args.out / "job.json"), "--ranks", str(ranks), "--metrics", str(metrics)], torch_environment)
     return losses_of(metrics, job["steps"], name)
 
 
@@ -148,7 +148,7 @@ def main():
     write_text(args, job)
     (args.out / "job.json").write_text(json.dumps(dict(job, text=str(args.out / "text"))))
     if has_peer:
-        run("initial weights", [args.python, str(here / "torch_ddp.py"), str(args.out / "job.json"), "--initial", str(args.out / "initial.safetensors")])
+        run("initial weights", [args.python, str(here / "torch_ddp.py"), str(args.out / "job.json"), "--initial", str(args.out / "initial.safetensors")], torch_environment)
     else:
         print(f"- PyTorch is missing: '{args.python}' cannot import torch; --python names an interpreter that can")
 
@@ -166,6 +166,7 @@ def main():
     if args.planted:
         make(picture.PLANTED, run_tutti, args.planted, 2)
     check(runs)
+    print(f"{headline()}\n")
     print_table(runs)
     if has_peer:
         if runs["PyTorch DDP, 2 ranks again"] != runs["PyTorch DDP, 2 ranks"]:

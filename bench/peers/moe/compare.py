@@ -13,7 +13,7 @@ import sys
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(here.parent))
-from programs import Peer, count, counts, imports, program, run_tutti, text_of  # noqa: E402
+from programs import Peer, count, counts, headline, imports, program, run_tutti, text_of  # noqa: E402
 
 SIZES = {"tokens": 1024, "dim": 512, "hidden_dim": 256, "experts": 32, "top_k": 4}
 
@@ -88,8 +88,7 @@ def main():
     for number, threads in enumerate(args.threads):
         peer = Peer("PyTorch", [args.python, str(here / "torch_moe.py"), str(threads), json.dumps(sizes), args.dtype], threads) if has_torch else None
         if number == 0:
-            about = f", PyTorch {peer.about['version']} as {peer.about['isa']}" if peer else ""
-            print(f"\n{sizes['tokens']} tokens of {sizes['dim']} features, {sizes['top_k']} of {sizes['experts']} experts of {sizes['hidden_dim']}, {args.dtype}{about}; minimum (median)\n")
+            print(f"\n{headline(peer.about if peer else None)}.\n{sizes['tokens']} tokens of {sizes['dim']} features, {sizes['top_k']} of {sizes['experts']} experts of {sizes['hidden_dim']}, {args.dtype}; minimum (median)\n")
             print("| threads | what | load | max/mean | Tutti | GFLOP/s | of dense | PyTorch | GFLOP/s | of dense | Tutti / PyTorch in rate |\n|---|---|---|---|---|---|---|---|---|---|---|")
         print_rows(threads, *measure(args, sizes, peer, threads))
         if peer:

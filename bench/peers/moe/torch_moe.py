@@ -2,11 +2,15 @@
 experts and top_k. Prints an object about itself, and answers each line, a JSON list [what, way, rows of each expert, calls], with the times of the calls in microseconds.
 """
 import json
+import pathlib
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from torch_about import about  # noqa: E402
 
 
 def grouped(rows, weight, offsets):
@@ -54,7 +58,7 @@ def main():
     N, D, H, E = c["tokens"] * c["top_k"], c["dim"], c["hidden_dim"], c["experts"]
     x, g, w = torch.randn(N, D, dtype=dtype), torch.randn(N, H, dtype=dtype), torch.randn(E, H, D, dtype=dtype)
     layer, dense = Layer(c, dtype, False), Layer(c, dtype, True)
-    print(json.dumps({"version": torch.__version__, "isa": torch.backends.cpu.get_cpu_capability()}), flush=True)
+    print(json.dumps(about()), flush=True)
     for line in sys.stdin:
         what, way, counts, calls = json.loads(line)
         offsets = torch.tensor(counts, dtype=torch.int32).cumsum(0).to(torch.int32) if counts else None

@@ -19,7 +19,7 @@ here = pathlib.Path(__file__).resolve().parent
 root = here.parents[2]
 sys.path.append(str(here.parent))
 from models import MODELS  # noqa: E402
-from programs import count, environment, imports, program, text_of  # noqa: E402
+from programs import count, environment, headline, imports, program, text_of, torch_environment  # noqa: E402
 
 FLAGS = {"one": [], "ddp": [], "fsdp": ["--parallelism.data_parallel_shard_degree={ranks}"], "tp": ["--parallelism.tensor_parallel_degree={ranks}"],
          "ep": ["--parallelism.expert_parallel_degree={ranks}", "--parallelism.data_parallel_schedule=every_round"]}
@@ -34,8 +34,8 @@ def layout(text):
     return kind, int(ranks)
 
 
-def run(command, threads, name):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment(threads), cwd=root)
+def run(command, name, env):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=env, cwd=root)
     if done.returncode != 0:
         sys.exit(f"compare.py: {name}: '{' '.join(map(str, command))}' failed: {(done.stderr or done.stdout).strip()[-1500:]}")
     return done.stdout
@@ -47,14 +47,14 @@ def run_tutti(args, kind, ranks, compiled):
                  f"--data.sequence_length={args.sequence_length}", f"--numerics.virtual_shards={args.virtual_shards}", f"--training.steps={args.steps + 1}", "--lr_scheduler.warmup_steps=1",
                  "--validation.every=0", "--validation.sample_tokens=0", "--checkpoint.every=0", f"--training.compile={'true' if compiled else 'false'}", f"--run.dir={folder}", "--run.name=run",
                  "-n", "1" if kind == "one" else str(ranks), f"--runtime.threads={ranks if kind == 'one' else 1}", *(flag.format(ranks=ranks) for flag in FLAGS[kind])]
-        run([args.tutti, "train", root / "configs/quickstart.toml", *flags], ranks if kind == "one" else 1, f"Tutti, {kind}-{ranks}")
+        run([args.tutti, "train", root / "configs/quickstart.toml", *flags], f"Tutti, {kind}-{ranks}", environment(ranks if kind == "one" else 1))
         lines = [json.loads(line) for line in (pathlib.Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
     return {"us": [line["step_ms"] * 1e3 for line in lines[1:]], "losses": [line["loss"] for line in lines], "hex": [line["loss_hex"] for line in lines]}
 
 
 def run_torch(args, kind, ranks):
     command = [args.python, here / "torch_parallel.py", kind, "--ranks", ranks, "--model", args.model, "--rows", args.rows, "--sequence-length", args.sequence_length, "--steps", args.steps]
-    return json.loads(run(command, ranks if kind == "one" else 1, f"PyTorch, {kind}-{ranks}").splitlines()[-1])
+    return json.loads(run(command, f"PyTorch, {kind}-{ranks}", torch_environment(ranks if kind == "one" else 1)).splitlines()[-1])
 
 
 def check(name, answer, vocab):
@@ -78,7 +78,7 @@ def main():
     has_torch = imports(args.python, "torch")
     if not has_torch:
         print(f"- PyTorch is missing: '{args.python}' cannot import torch; --python names an interpreter that can")
-    answers, vocab, version = {}, MODELS[args.model]["vocab"], ""
+    answers, vocab, about = {}, MODELS[args.model]["vocab"], None
     for _ in range(args.rounds):
         for kind, ranks in args.layouts:
             programs = {"Tutti, eager": lambda: run_tutti(args, kind, ranks, False), "Tutti, compiled": lambda: run_tutti(args, kind, ranks, True)}
@@ -87,13 +87,13 @@ def main():
             for name, measure in programs.items():
                 answer = measure()
                 check(f"{name}, {kind}-{ranks}", answer, vocab)
-                version = answer.get("version", version)
+                about = answer.get("about", about)
                 answers.setdefault((kind, ranks, name), []).append(answer)
     losses = {tuple(answer["hex"]) for (_, _, name), rows in answers.items() if name.startswith("Tutti") for answer in rows}
     if len(losses) != 1:
         sys.exit(f"compare.py: Tutti's losses depend on the layout: {losses}")
     tokens = args.rows * args.sequence_length
-    print(f"\n{args.model}, {tokens} tokens a step, f32{', PyTorch ' + version if version else ''}; minimum (median), tokens/s of the minimum\n")
+    print(f"\n{headline(about)}.\n{args.model}, {tokens} tokens a step, f32; minimum (median), tokens/s of the minimum\n")
     print("| layout | Tutti, eager | tokens/s | compiled | tokens/s | PyTorch | tokens/s |\n|---|---|---|---|---|---|---|")
     for kind, ranks in args.layouts:
         cells = [NAMES[kind].format(ranks=ranks)]

@@ -3,7 +3,7 @@
 
 LAYOUT is one (one process of N threads), ddp, fsdp, tp (tensor and sequence parallelism with a divided loss, by parallelize_module) or ep (experts divided over the ranks, each
 with rows of its own, tokens exchanged by counts and then all_to_all_single; the rest of the model under DistributedDataParallel). Elsewhere every rank has one thread.
-Prints an object: version, microseconds and losses of the steps.
+Prints an object: what torch_about.py says, microseconds and losses of the steps.
 """
 import argparse
 import json
@@ -27,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 here = pathlib.Path(__file__).resolve().parent
 sys.path += [str(here.parent), str(here.parent / "train")]
 from models import MODELS  # noqa: E402
+from torch_about import about  # noqa: E402
 from torch_train import Block, Qwen3, turned  # noqa: E402
 
 
@@ -175,7 +176,7 @@ def measure(args, rank):
         optimizer.step()
         times.append((time.perf_counter() - begin) * 1e6)
         losses.append((loss.full_tensor() if hasattr(loss, "full_tensor") else loss).item())
-    return {"version": torch.__version__, "us": times[1:], "losses": losses[1:]}
+    return {"about": about(), "us": times[1:], "losses": losses[1:]}
 
 
 def rank_main(rank, args, port, answers):
