@@ -8,7 +8,8 @@
 
 namespace tutti::bench {
 
-ModelShard::ModelShard(const std::string& flavor, int64_t rows, int64_t sequence_length) : model(models::qwen3_config(flavor), sequence_length) {
+ModelShard::ModelShard(const std::string& flavor, int64_t rows, int64_t sequence_length, DType dtype) : model(models::qwen3_config(flavor), sequence_length) {
+  if (dtype != DType::f32) model.to(dtype);
   nn::initialize(model);
   parameters = nn::leaves_of(model.named_parameters());
   const int64_t count = rows * sequence_length, vocab = model.config().vocab;

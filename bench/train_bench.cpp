@@ -7,6 +7,7 @@
 
 #include "bench/fma_peak.h"
 #include "bench/model_shard.h"
+#include "bench/process_memory.h"
 #include "tutti/ops/binary.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"
@@ -31,13 +32,25 @@ double mean_of(const Tensor& losses) {
   return std::accumulate(first, first + dense.numel(), 0.0) / static_cast<double>(dense.numel());
 }
 
+// A causal query sees half of the keys, and what it does not see is no work.
+double flops_per_token(const models::Qwen3Config& c, int64_t sequence_length) {
+  return models::training_flops_per_token(c, sequence_length) - 6.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
+}
+
 // A model, its optimizer, and how long the parts of its steps took.
 class Trainer {
  public:
   Trainer(const TrainProblem& problem, bool compiled)
-      : before_(RankContext::current().allocator().statistics().current_bytes), shard_(problem.model, problem.rows, problem.sequence_length), shards_(1, nullptr, shard_.parameters),
+      : before_(RankContext::current().allocator().statistics().current_bytes), rss_(process_memory().now_mbytes), shard_(problem.model, problem.rows, problem.sequence_length, problem.dtype), shards_(1, nullptr, shard_.parameters),
         step_(shard_.model, *shards_.sink(), {}, compiled), optimizer_(optim::make_adamw(shard_.model.named_parameters())) {
     if (compiled) optimizer_->compile();
+  }
+
+  void run(int warm_up, int steps) {
+    for (int step = 0; step < warm_up; ++step) run_step(false);
+    restart_memory_peak();
+    for (int step = 0; step < steps; ++step) run_step(true);
+    peak_rss_ = process_memory().peak_mbytes;
   }
 
   void run_step(bool counts) {
@@ -65,44 +78,55 @@ class Trainer {
   TrainRow row(const char* mode, const TrainProblem& problem, double peak_gflops) const {
     TrainRow row{.mode = mode, .step = timing_of(step_us_), .shard = timing_of(shard_us_), .norm = timing_of(norm_us_), .optimizer = timing_of(optimizer_us_)};
     row.tokens_per_s = static_cast<double>(shard_.tokens()) / row.step.median_us * 1e6;
-    row.gflops = row.tokens_per_s * models::training_flops_per_token(shard_.model.config(), problem.sequence_length) / 1e9;
+    row.gflops = row.tokens_per_s * flops_per_token(shard_.model.config(), problem.sequence_length) / 1e9;
     row.peak_gflops = peak_gflops;
     row.first_loss = loss_.front();
     row.last_loss = loss_.back();
     for (const Tensor& p : shard_.parameters) row.parameters += p.numel();
     row.peak_mbytes = static_cast<double>(peak_ - before_) / (1 << 20);
+    row.rss_mbytes = rss_;
+    row.peak_rss_mbytes = peak_rss_;
     return row;
   }
 
-  const std::vector<Tensor>& parameters() const { return shard_.parameters; }
+  std::vector<Tensor> masters() const {
+    std::vector<Tensor> masters;
+    for (const nn::NamedParameter& p : shard_.model.named_parameters()) masters.push_back(p.parameter.master());
+    return masters;
+  }
 
  private:
   const int64_t before_;  // bytes in use that are not this trainer's, such as the weights of the one before it
+  const double rss_;
   ModelShard shard_;
   parallel::Shards shards_;
   train::ShardStep step_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<double> step_us_, shard_us_, norm_us_, optimizer_us_, loss_;
   int64_t peak_ = 0;
+  double peak_rss_ = 0;
 };
 
 }  // namespace
 
 std::vector<TrainRow> run_train_bench(const TrainProblem& problem) {
   TUTTI_CHECK(problem.steps >= 1, "bench train: {} steps; expected at least 1", problem.steps);
+  TUTTI_CHECK(problem.dtype == DType::f32 || problem.dtype == DType::bf16, "bench train: dtype {}; expected f32 or bf16, the dtypes in which the trainer computes", name_of(problem.dtype));
+  TUTTI_CHECK(problem.mode == "both" || problem.mode == "eager" || problem.mode == "compiled", "bench train: mode '{}'; expected eager, compiled or both", problem.mode);
   RankContext::current().set_threads(problem.threads);
   const double peak = fma_peak_gflops() * problem.threads;
   constexpr int kWarmUp = 2;
   std::vector<TrainRow> rows;
   std::vector<std::vector<Tensor>> weights;
-  for (const bool compiled : {false, true}) {
+  for (const char* mode : {"eager", "compiled"}) {
+    if (problem.mode != "both" && problem.mode != mode) continue;
     seed_all(1);
-    Trainer trainer(problem, compiled);
-    for (int step = 0; step < kWarmUp + problem.steps; ++step) trainer.run_step(step >= kWarmUp);
-    rows.push_back(trainer.row(compiled ? "compiled" : "eager", problem, peak));
-    weights.push_back(trainer.parameters());
+    Trainer trainer(problem, mode == std::string("compiled"));
+    trainer.run(kWarmUp, problem.steps);
+    rows.push_back(trainer.row(mode, problem, peak));
+    weights.push_back(trainer.masters());
   }
-  for (size_t i = 0; i < weights[0].size(); ++i) {
+  for (size_t i = 0; weights.size() == 2 && i < weights[0].size(); ++i) {
     const Tensor &a = weights[0][i], &b = weights[1][i];
     TUTTI_ASSERT(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0, "bench train: parameter {} differs between eager and compiled", i);
   }

@@ -78,7 +78,9 @@ expect(2, ["'/nowhere/rounds' should be a file that --json wrote"], "kernels/com
 expect(2, ["LICENSE' should be a file that --json wrote"], "kernels/compare.py", tutti, f"--add={root / 'LICENSE'}")
 expect(1, ["no case has 'nothing like it'", "softmax, 16384 rows of 1024"], "kernels/compare.py", tutti, "--only=nothing like it")
 expect(2, ["invalid choice: 'large'", "debugmodel"], "train/compare.py", tutti, "--model=large")
-expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "2017216 parameters", "| 1 | eager | ", "| 1 | compiled | "], "train/compare.py", tutti, "--model=quickstart", "--rows=1",
+expect(2, ["'f32,f16' should be dtypes with commas between them: f32, bf16"], "train/compare.py", tutti, "--dtypes=f32,f16")
+expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "2017216 parameters", "| 1 | f32, eager | ", "| 1 | f32, compiled | ",
+           "| 1 | bf16, beside autocast, eager | ", "| 1 | bf16, the best of each | "], "train/compare.py", tutti, "--model=quickstart", "--rows=1",
        "--sequence-length=16", "--threads=1", "--rounds=1", "--steps=1", "--python=/nowhere/python")
 expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "| 1 | rows | uneven | ", "| 1 | layer | dense | "], "moe/compare.py", tutti, "--tokens=32", "--dim=16", "--hidden-dim=8", "--experts=4",
        "--top-k=2", "--threads=1", "--rounds=1", "--total-ms=1", "--python=/nowhere/python")

@@ -1,14 +1,23 @@
 """Training steps of Qwen3 in PyTorch, as `tutti bench train` takes them: random tokens, causal rows of one document each, mean cross entropy, the norm of all
-gradients, AdamW. torch_train.py THREADS ROWS SEQUENCE_LENGTH eager|compiled CONFIG, the config as JSON with the names of its fields in tutti/models/qwen3.h. The
-first answer tells version and parameters; then a line "N" on stdin is answered with the microseconds and losses of N steps.
+gradients, AdamW. torch_train.py THREADS ROWS SEQUENCE_LENGTH eager|compiled f32|autocast|bf16 CONFIG, the config as JSON with the names of its fields in
+tutti/models/qwen3.h. "autocast" computes products and attention in bf16 from f32 parameters, as TorchTitan does on one device; "bf16" has parameters, rotary
+positions and activations in bf16, f32 logits for the loss, and masters, clipped gradients and AdamW in f32, as TorchTitan's FSDP2 has with param_dtype = bfloat16.
+The first answer tells versions, parameters and the memory of the process; then a line "N" on stdin is answered with microseconds and losses of N steps, and "peak"
+lets the peak of the process's memory count anew.
 """
+import contextlib
 import json
+import pathlib
+import re
 import sys
 import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from torch_about import about  # noqa: E402
 
 
 class Norm(nn.Module):
@@ -71,34 +80,65 @@ class Qwen3(nn.Module):
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten(), reduction=reduction)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), labels.flatten(), reduction=reduction)
+
+
+def memory():
+    """MiB resident now and at most, as bench/process_memory.cpp reads them."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return {f"{name}_mbytes": int(re.search(rf"{key}:\s+(\d+)", status)[1]) / 1024 for name, key in (("rss", "VmRSS"), ("peak_rss", "VmHWM"))}
+
+
+class Trainer:
+    def __init__(self, config, rows, length, mode, dtype):
+        torch.manual_seed(1)
+        model = Qwen3(config, length)
+        self.leaves = list(model.parameters())
+        self.masters = self.leaves
+        if dtype == "bf16":
+            self.masters = [p.detach().clone().requires_grad_() for p in self.leaves]
+            model.to(torch.bfloat16)
+            self.leaves = list(model.parameters())
+        self.optimizer = torch.optim.AdamW(self.masters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True)
+        self.tokens, self.labels = (torch.randint(config["vocab"], (rows, length)) for _ in range(2))
+        self.loss_of = torch.compile(model, fullgraph=True) if mode == "compiled" else model
+        self.scope = (lambda: torch.autocast("cpu", dtype=torch.bfloat16)) if dtype == "autocast" else contextlib.nullcontext
+
+    def step(self):
+        """Microseconds and the loss."""
+        begin = time.perf_counter()
+        for p in self.leaves:
+            p.grad = None
+        with self.scope():
+            loss = self.loss_of(self.tokens, self.labels)
+        loss.backward()
+        if self.masters is not self.leaves:
+            for master, p in zip(self.masters, self.leaves):
+                master.grad = p.grad.float()
+                p.grad = None
+        nn.utils.clip_grad_norm_(self.masters, 1.0, foreach=True)
+        self.optimizer.step()
+        if self.masters is not self.leaves:
+            with torch.no_grad():
+                torch._foreach_copy_(self.leaves, self.masters)
+        return (time.perf_counter() - begin) * 1e6, loss.item()
 
 
 def main():
     threads, rows, length = (int(word) for word in sys.argv[1:4])
-    mode, config = sys.argv[4], json.loads(sys.argv[5])
+    mode, dtype, config = sys.argv[4], sys.argv[5], json.loads(sys.argv[6])
     torch.set_num_threads(threads)
-    torch.manual_seed(1)
-    model = Qwen3(config, length)
-    parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True)
-    tokens, labels = (torch.randint(config["vocab"], (rows, length)) for _ in range(2))
-    loss_of = torch.compile(model, fullgraph=True) if mode == "compiled" else model
-
-    def step():
-        begin = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(tokens, labels)
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
-        optimizer.step()
-        return (time.perf_counter() - begin) * 1e6, loss.item()
-
-    print(json.dumps({"version": torch.__version__, "isa": torch.backends.cpu.get_cpu_capability(), "parameters": sum(p.numel() for p in parameters)}), flush=True)
+    before = memory()["rss_mbytes"]
+    trainer = Trainer(config, rows, length, mode, dtype)
+    print(json.dumps(about(parameters=sum(p.numel() for p in trainer.leaves), rss_mbytes=before)), flush=True)
     for line in sys.stdin:
         try:
-            us, losses = zip(*(step() for _ in range(int(line))))
-            print(json.dumps({"us": us, "losses": losses}), flush=True)
+            if line.strip() == "peak":
+                pathlib.Path("/proc/self/clear_refs").write_text("5")
+                print("{}", flush=True)
+                continue
+            us, losses = zip(*(trainer.step() for _ in range(int(line))))
+            print(json.dumps({"us": us, "losses": losses, "peak_rss_mbytes": memory()["peak_rss_mbytes"]}), flush=True)
         except RuntimeError as e:  # compiling needs a C++ compiler
             print(json.dumps({"missing": str(e).strip().splitlines()[0]}), flush=True)
 
