@@ -83,7 +83,7 @@ class Peer:
 
     def __init__(self, name, command, threads, **more):
         self.name = name
-        make = torch_environment if name.startswith("PyTorch") else environment
+        make = torch_environment if name.startswith(("PyTorch", "libtorch")) else environment
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(make(threads), **more))
         first = self.process.stdout.readline()
         self.about = json.loads(first) if first else None
@@ -115,6 +115,28 @@ def run_tutti(tutti, arguments, threads):
 def imports(python, module):
     """Whether that interpreter can import the module; a missing interpreter cannot."""
     return shutil.which(python) is not None and subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def build(folder, source, *more, standard="c++20"):
+    """The program, or None and why."""
+    target = f"{folder}/{pathlib.Path(source).stem}"
+    if shutil.which("g++") is None:
+        return None, "there is no g++"
+    done = subprocess.run(["g++", "-O3", f"-std={standard}", "-I", str(ROOT), str(source), "-o", target, *more], capture_output=True, text=True)
+    return (target, "") if done.returncode == 0 else (None, next((l for l in done.stderr.splitlines() if "error" in l or "cannot find" in l), done.stderr.strip()))
+
+
+def build_libtorch(folder, python):
+    """libtorch_kernels.cpp against the C++ library inside of that interpreter's package torch: the program, or None and why."""
+    asked = subprocess.run([python, "-c", "import torch; print(torch.__path__[0]); print(int(torch.compiled_with_cxx11_abi()))"], capture_output=True, text=True) if imports(python, "torch") else None
+    if asked is None:
+        return None, f"'{python}' cannot import torch"
+    package, abi = asked.stdout.split("\n")[:2]
+    includes = ("-isystem", f"{package}/include", "-isystem", f"{package}/include/torch/csrc/api/include", f"-D_GLIBCXX_USE_CXX11_ABI={abi}")
+    return build(folder, ROOT / "bench/peers/kernels/libtorch_kernels.cpp", *includes, f"-L{package}/lib", f"-Wl,-rpath,{package}/lib", "-Wl,--as-needed", "-ltorch_cpu", "-lc10")
 
 
 def text_of(us):

@@ -1,4 +1,5 @@
-// The collectives of `tutti bench comm` in libgloo's own algorithms over TCP on loopback, timed the same way. Forks its ranks.
+// The collectives of `tutti bench comm` in libgloo's own algorithms over TCP on loopback, timed the same way. Forks its ranks; roots go
+// round.
 // g++ -O3 -std=c++17 gloo_comm.cpp -lgloo -o gloo_comm && ./gloo_comm RANKS 8,1024,...
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -32,6 +33,7 @@ static void run(int rank, int ranks, const std::vector<long>& sizes, const std::
     for (const long bytes : op == "barrier" ? std::vector<long>{0} : sizes) {
       const size_t count = std::max(1L, bytes / 4), each = std::max<size_t>(1, count / ranks);
       std::vector<float> in(each * ranks + count, 0.0f), out(in.size(), 0.0f);
+      int root = 0;
       std::function<void()> call = [&] { gloo::BarrierOptions o(context); gloo::barrier(o); };
       if (op == "all_reduce") call = [&] {
         gloo::AllreduceOptions o(context);
@@ -41,7 +43,7 @@ static void run(int rank, int ranks, const std::vector<long>& sizes, const std::
       };
       if (op == "all_gather") call = [&] { gloo::AllgatherOptions o(context); o.setInput(in.data(), each); o.setOutput(out.data(), each * ranks); gloo::allgather(o); };
       if (op == "all_to_all") call = [&] { gloo::AlltoallOptions o(context); o.setInput(in.data(), each * ranks); o.setOutput(out.data(), each * ranks); gloo::alltoall(o); };
-      if (op == "broadcast") call = [&] { gloo::BroadcastOptions o(context); o.setOutput(out.data(), count); o.setRoot(0); gloo::broadcast(o); };
+      if (op == "broadcast") call = [&] { gloo::BroadcastOptions o(context); o.setOutput(out.data(), count); o.setRoot(root); gloo::broadcast(o); root = (root + 1) % ranks; };
       const auto time_of = [&](long calls) {
         gloo::BarrierOptions barrier(context);
         gloo::barrier(barrier);

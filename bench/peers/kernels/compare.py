@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tutti's kernels beside oneDNN, OpenBLAS, ggml, PyTorch and MLX, in turns in one run: which of them this machine has is found out, none is needed.
+"""Tutti's kernels beside oneDNN, OpenBLAS, ggml, PyTorch (called from Python, small ones also from C++ as libtorch) and MLX, in turns in one run: which of them this machine has is found out, none is needed.
 
-compare.py TUTTI [--threads 1,2] [--rounds 3] [--only TEXT] [--python PYTHON] [--mlx PYTHON] [--ggml PREFIX] [--add FILE] [--json FILE]
+compare.py TUTTI [--threads 1,2] [--rounds 3] [--only TEXT] [--python PYTHON] [--mlx PYTHON] [--onednn PREFIX] [--ggml PREFIX] [--add FILE] [--json FILE]
 [--svg FILE]: prints a Markdown table per number of threads: minimum over all rounds, median of the rounds' medians. Fails when a result is wrong.
 """
 import argparse
@@ -18,26 +18,17 @@ from cases import CASES
 from roofline import MARKS, draw
 
 here = pathlib.Path(__file__).resolve().parent
-root = here.parents[2]
 sys.path.append(str(here.parent))
-from programs import Peer, count, counts, headline, imports, program, run_tutti, text_of, written  # noqa: E402
-
-
-def build(folder, source, *more):
-    """The program, or None and why."""
-    target = f"{folder}/{pathlib.Path(source).stem}"
-    if shutil.which("g++") is None:
-        return None, "there is no g++"
-    done = subprocess.run(["g++", "-O3", "-std=c++20", "-I", str(root), str(here / source), "-o", target, *more], capture_output=True, text=True)
-    return (target, "") if done.returncode == 0 else (None, next((l for l in done.stderr.splitlines() if "error" in l or "cannot find" in l), done.stderr.strip()))
+from programs import Peer, build, build_libtorch, count, counts, headline, imports, program, run_tutti, text_of, written  # noqa: E402
 
 
 def find_peers(folder, args):
     """name -> command and what to add to its environment."""
     commands = {}
-    ggml = [f"-I{args.ggml}/include", f"-L{args.ggml}/lib", f"-Wl,-rpath,{args.ggml}/lib"] if args.ggml else []
-    for name, source, *flags in (("oneDNN", "onednn_kernels.cpp", "-ldnnl"), ("OpenBLAS", "openblas_kernels.cpp", "-lopenblas"), ("ggml", "ggml_kernels.cpp", *ggml, "-lggml-cpu", "-lggml-base")):
-        binary, why = build(folder, source, *flags)
+    placed = lambda prefix: [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib"] if prefix else []
+    ggml = placed(args.ggml)
+    for name, source, *flags in (("oneDNN", "onednn_kernels.cpp", *placed(args.onednn), "-ldnnl"), ("OpenBLAS", "openblas_kernels.cpp", "-lopenblas"), ("ggml", "ggml_kernels.cpp", *ggml, "-lggml-cpu", "-lggml-base")):
+        binary, why = build(folder, here / source, *flags)
         if binary:
             commands[name] = [binary], {}
         else:
@@ -48,6 +39,11 @@ def find_peers(folder, args):
             commands[name] = [python, str(here / script)], {}
         else:
             print(f"- {name} is missing: --{flag} names an interpreter that can import {module}")
+    binary, why = build_libtorch(folder, args.python)
+    if binary:
+        commands["libtorch"] = [binary], {}
+    else:
+        print(f"- libtorch is missing: {why}")
     blas = ctypes.util.find_library("openblas")
     if "MLX" in commands and blas:
         print(f"- MLX calls {blas} instead of the BLAS that it brings")
@@ -134,6 +130,7 @@ def main():
     flags.add_argument("--only", default="", help="cases whose label contains this")
     flags.add_argument("--python", default=sys.executable, help="an interpreter that can import torch")
     flags.add_argument("--mlx", help="an interpreter that can import mlx.core and numpy; without it that of --python")
+    flags.add_argument("--onednn", metavar="PREFIX", help="an installed oneDNN to use instead of the system's")
     flags.add_argument("--ggml", help="where ggml is installed, if the compiler does not find it by itself")
     flags.add_argument("--add", type=written, action="append", default=[], metavar="FILE", help="what an earlier run wrote with --json counts as one more round")
     flags.add_argument("--json")
@@ -149,7 +146,7 @@ def main():
     lines, panels = [], []
     with tempfile.TemporaryDirectory() as folder:
         commands = find_peers(folder, args) if args.rounds else {}
-        rate, why = build(folder, "memory_rate.cpp", "-mavx2", "-pthread") if args.rounds else ("", "")
+        rate, why = build(folder, here / "memory_rate.cpp", "-mavx2", "-pthread") if args.rounds else ("", "")
         if rate is None:
             sys.exit(f"compare.py: memory_rate.cpp does not build: {why}")
         for threads in args.threads:

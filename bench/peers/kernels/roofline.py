@@ -3,7 +3,7 @@ import math
 
 WIDTH, HEIGHT, LEFT, TOP, GAP, BELOW = 640, 470, 70, 78, 70, 150
 MARKS = {"Tutti": ("circle", "#1f5fbf"), "Tutti, compiled": ("ring", "#1f5fbf"), "oneDNN": ("square", "#d9661f"), "OpenBLAS": ("triangle", "#2e8b57"),
-         "PyTorch": ("diamond", "#b3202c"), "MLX": ("wedge", "#7a4fb5"), "ggml": ("cross", "#6b6b00")}
+         "PyTorch": ("diamond", "#b3202c"), "libtorch": ("diamond", "#e58a91"), "MLX": ("wedge", "#7a4fb5"), "ggml": ("cross", "#6b6b00")}
 
 
 def text(x, y, words, size=12, anchor="middle", more=""):
