@@ -86,8 +86,14 @@ expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", "| 1 | r
        "--top-k=2", "--threads=1", "--rounds=1", "--total-ms=1", "--python=/nowhere/python")
 if shutil.which("g++") and "avx2" in pathlib.Path("/proc/cpuinfo").read_text():  # what measures the rate of memory is built for that
     nowhere = [f"--{flag}=/nowhere" for flag in ("python", "mlx", "ggml")]
-    words = ["PyTorch is missing: --python", "MLX is missing: --mlx", "ggml is missing: ", "| embedding, gradient, 4096 of 512 to 32000 | "]
+    words = ["PyTorch is missing: --python", "libtorch is missing: '/nowhere' cannot import torch", "MLX is missing: --mlx", "ggml is missing: ", "| embedding, gradient, 4096 of 512 to 32000 | "]
     expect(0, words, "kernels/compare.py", tutti, "--only=embedding, gradient", "--threads=1", "--rounds=1", *nowhere)
+for script in ("parallel/compare.py", "comm/compare.py"):
+    expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], script, "/nowhere/tutti")
+expect(2, ["--openmpi: there is no /nowhere/bin/mpicxx"], "comm/compare.py", tutti, "--openmpi=/nowhere")
+expect(2, ["'pp-2' is no layout; expected one, ddp, fsdp, tp, ep"], "parallel/compare.py", tutti, "--layouts=pp-2")
+expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", " cores.\nquickstart, 128 tokens a step", "| 1 rank of 1 threads | "], "parallel/compare.py", tutti, "--model=quickstart", "--rows=4",
+       "--sequence-length=32", "--virtual-shards=1", "--layouts=one-1", "--rounds=1", "--steps=1", "--python=/nowhere/python")
 layouts = root / "bench/peers/layouts"
 if sys.version_info >= (3, 11):  # reads TOML
     expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], "layouts/compare.py", "/nowhere/tutti", "--out=/nowhere")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What `tutti bench dtensor` measures, in PyTorch: microseconds of ops on DTensors and on the part of a rank, on 2 Gloo ranks of one thread.
+"""What `tutti bench dtensor` measures, in PyTorch: microseconds of ops on DTensors and on the part of a rank, on 2 Gloo ranks of one thread. Ops on the part that C++ programs
+can call are also measured in C++ (libtorch_kernels.cpp), afterwards and on one core: what DTensor adds is then not confused with what Python costs.
 
 torch_dtensor.py [--small]: one JSON object per line, from rank 0; on stderr what PyTorch runs as. Needs the pip package torch.
 """
@@ -9,6 +10,7 @@ import os
 import pathlib
 import socket
 import sys
+import tempfile
 import time
 
 import torch
@@ -18,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from programs import headline, start_again_with_mkl_truth  # noqa: E402
+from programs import Peer, build_libtorch, headline, start_again_with_mkl_truth  # noqa: E402
 from torch_about import about  # noqa: E402
 
 
@@ -89,6 +91,23 @@ def rank_main(rank, ranks, small, port):
     dist.destroy_process_group()
 
 
+# What a C++ program calls for an op on a rank's part of two.
+PARTS = {"add": "add 16 f32", "mul by a number": "scale 16 f32", "matmul": "gemm 64 32 64 f32 kn", "sum of rows": "sum_rows 64 32 f32"}
+
+
+def print_parts_in_cpp():
+    with tempfile.TemporaryDirectory() as folder:
+        binary, why = build_libtorch(folder, sys.executable)
+        if binary is None:
+            print(f"libtorch is missing: {why}", file=sys.stderr)
+            return
+        peer = Peer("libtorch", [binary, "1"], 1)
+        for op, line in PARTS.items():
+            answer = peer.ask(line)
+            print(json.dumps({"op": op, "in": "C++", "plain_us": answer["min_us"], "plain_median_us": answer["median_us"], "torch": peer.about["version"]}), flush=True)
+        peer.end()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
@@ -100,3 +119,5 @@ if __name__ == "__main__":
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     mp.spawn(rank_main, args=(options.ranks, options.small, port), nprocs=options.ranks)
+    if options.ranks == 2:
+        print_parts_in_cpp()

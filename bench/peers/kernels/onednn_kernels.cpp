@@ -24,6 +24,22 @@ static memory over(const memory::desc& desc, const Elements<T>& elements) {
   return memory(desc, engine(), elements.data());
 }
 
+// What describes a primitive: since oneDNN 3 the arguments of the operation, before it an object of its own in front of the engine.
+template <class Primitive, class... Words>
+static typename Primitive::primitive_desc describe(const Words&... words) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), words...};
+#else
+  return {typename Primitive::desc(words...), engine()};
+#endif
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+using Softmax = dnnl::softmax_forward;
+#else
+using Softmax = dnnl::softmax_v2_forward;
+#endif
+
 template <class Descriptor>
 static std::pair<Timing, std::string> time_of(const Descriptor& descriptor, const dnnl::primitive& primitive, const Arguments& arguments) {
   dnnl::stream stream(engine());
@@ -37,7 +53,7 @@ static Answer product(const Case& c, memory::data_type type, memory::data_type s
   const Elements<Sum> y(m * n);
   const memory::desc given({k, n}, type, c.layout == "kn" ? memory::format_tag::ab : memory::format_tag::ba);
   const memory::desc wanted({k, n}, type, memory::format_tag::any), src = dense({m, k}, type), dst = dense({m, n}, sum_type);
-  const dnnl::matmul::primitive_desc descriptor({src, c.layout == "packed" ? wanted : given, dst}, engine());
+  const auto descriptor = describe<dnnl::matmul>(src, c.layout == "packed" ? wanted : given, dst);
   memory weight = over(given, b);
   if (c.layout == "packed") {
     const memory packed(descriptor.weights_desc(), engine());
@@ -54,8 +70,8 @@ static Answer softmax(const Case& c) {
   const Elements<float> x = random_elements<float>(c.count(), 1), y(c.count());
   const long columns = c.sizes[1];
   const memory::desc desc = dense({c.sizes[0], columns});
-  const dnnl::softmax_v2_forward::primitive_desc descriptor({dnnl::prop_kind::forward_inference, dnnl::algorithm::softmax_accurate, desc, desc, 1}, engine());
-  const auto [time, kernel] = time_of(descriptor, dnnl::softmax_v2_forward(descriptor), {{DNNL_ARG_SRC, over(desc, x)}, {DNNL_ARG_DST, over(desc, y)}});
+  const auto descriptor = describe<Softmax>(dnnl::prop_kind::forward_inference, dnnl::algorithm::softmax_accurate, desc, desc, 1);
+  const auto [time, kernel] = time_of(descriptor, Softmax(descriptor), {{DNNL_ARG_SRC, over(desc, x)}, {DNNL_ARG_DST, over(desc, y)}});
   const auto expected = [&](long i) { return softmax_of_row(x.data() + i / columns * columns, columns, i % columns); };
   return {time, pointwise_error(y, expected, 0), kernel};
 }
@@ -65,8 +81,12 @@ static Answer layer_norm(const Case& c) {
   const long columns = c.sizes[1];
   const memory::desc desc = dense({c.sizes[0], columns}), row = dense({columns});
   using dnnl::normalization_flags;
-  const dnnl::layer_normalization_forward::primitive_desc descriptor(
-      {dnnl::prop_kind::forward_inference, desc, 1e-5f, normalization_flags::use_scale | normalization_flags::use_shift}, engine());
+  const auto flags = normalization_flags::use_scale | normalization_flags::use_shift;
+#if DNNL_VERSION_MAJOR >= 3
+  const auto descriptor = describe<dnnl::layer_normalization_forward>(dnnl::prop_kind::forward_inference, desc, desc, 1e-5f, flags);
+#else
+  const auto descriptor = describe<dnnl::layer_normalization_forward>(dnnl::prop_kind::forward_inference, desc, 1e-5f, flags);
+#endif
   const auto [time, kernel] = time_of(descriptor, dnnl::layer_normalization_forward(descriptor),
                                       {{DNNL_ARG_SRC, over(desc, x)}, {DNNL_ARG_SCALE, over(row, w)}, {DNNL_ARG_SHIFT, over(row, b)}, {DNNL_ARG_DST, over(desc, y)}});
   const auto expected = [&](long i) { return normed_of_row(x.data() + i / columns * columns, columns, i % columns) * w.data()[i % columns] + b.data()[i % columns]; };
@@ -76,7 +96,11 @@ static Answer layer_norm(const Case& c) {
 static Answer exponential(const Case& c) {
   const Elements<float> x = random_elements<float>(c.count(), 1), y(c.count());
   const memory::desc desc = dense({c.count()});
-  const dnnl::eltwise_forward::primitive_desc descriptor({dnnl::prop_kind::forward_inference, dnnl::algorithm::eltwise_exp, desc, 0, 0}, engine());
+#if DNNL_VERSION_MAJOR >= 3
+  const auto descriptor = describe<dnnl::eltwise_forward>(dnnl::prop_kind::forward_inference, dnnl::algorithm::eltwise_exp, desc, desc, 0.0f, 0.0f);
+#else
+  const auto descriptor = describe<dnnl::eltwise_forward>(dnnl::prop_kind::forward_inference, dnnl::algorithm::eltwise_exp, desc, 0.0f, 0.0f);
+#endif
   const auto [time, kernel] = time_of(descriptor, dnnl::eltwise_forward(descriptor), {{DNNL_ARG_SRC, over(desc, x)}, {DNNL_ARG_DST, over(desc, y)}});
   return {time, pointwise_error(y, [&](long i) { return std::exp(static_cast<double>(x.data()[i])); }, 0), kernel};
 }
@@ -88,11 +112,20 @@ static Answer binary(const Case& c, bool chain) {
   dnnl::post_ops after;
   if (chain) {
     after.append_binary(dnnl::algorithm::binary_add, desc);
+#if DNNL_VERSION_MAJOR >= 3
+    after.append_eltwise(dnnl::algorithm::eltwise_gelu_tanh, 0, 0);
+#else
     after.append_eltwise(1, dnnl::algorithm::eltwise_gelu_tanh, 0, 0);
+#endif
   }
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(after);
-  const dnnl::binary::primitive_desc descriptor({chain ? dnnl::algorithm::binary_mul : dnnl::algorithm::binary_add, desc, desc, desc}, attributes, engine());
+  const dnnl::algorithm algorithm = chain ? dnnl::algorithm::binary_mul : dnnl::algorithm::binary_add;
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::binary::primitive_desc descriptor(engine(), algorithm, desc, desc, desc, attributes);
+#else
+  const dnnl::binary::primitive_desc descriptor({algorithm, desc, desc, desc}, attributes, engine());
+#endif
   Arguments arguments{{DNNL_ARG_SRC_0, over(desc, x)}, {DNNL_ARG_SRC_1, over(desc, y)}, {DNNL_ARG_DST, over(desc, out)}};
   if (chain) arguments.insert({DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, over(desc, z)});
   const auto [time, kernel] = time_of(descriptor, dnnl::binary(descriptor), arguments);

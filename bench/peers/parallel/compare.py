@@ -3,12 +3,14 @@
 
 compare.py TUTTI [--model quickstart-tp4] [--rows 16] [--sequence-length 256] [--layouts one-2,ddp-2,fsdp-2,tp-2] [--rounds 3] [--steps 4] [--virtual-shards 8]
 [--python PYTHON]: a layout is one of torch_parallel.py with a number of ranks; one-2 is one rank of two threads. In each round every layout runs in both programs; Tutti runs
-`tutti train` with the same model, number of tokens and optimizer, eager and compiled. Prints a Markdown table: minimum over all rounds, median of the rounds' medians.
+`tutti train` with the same model, number of tokens and optimizer, eager and compiled. Every layout also stands beside the best single process of PyTorch on the same cores,
+eager or compiled, with the number of threads that is best in the first round. PyTorch's ranks have Gloo, which has no shared memory. Prints a Markdown table: minimum over all rounds, median of the rounds' medians.
 Fails when a loss does not begin near ln(vocabulary) and fall, or when Tutti's losses depend on the layout.
 """
 import argparse
 import json
 import math
+import os
 import pathlib
 import statistics
 import subprocess
@@ -52,8 +54,8 @@ def run_tutti(args, kind, ranks, compiled):
     return {"us": [line["step_ms"] * 1e3 for line in lines[1:]], "losses": [line["loss"] for line in lines], "hex": [line["loss_hex"] for line in lines]}
 
 
-def run_torch(args, kind, ranks):
-    command = [args.python, here / "torch_parallel.py", kind, "--ranks", ranks, "--model", args.model, "--rows", args.rows, "--sequence-length", args.sequence_length, "--steps", args.steps]
+def run_torch(args, kind, ranks, compiled=False):
+    command = [args.python, here / "torch_parallel.py", kind, "--ranks", ranks, *["--compiled"] * compiled, "--model", args.model, "--rows", args.rows, "--sequence-length", args.sequence_length, "--steps", args.steps]
     return json.loads(run(command, f"PyTorch, {kind}-{ranks}", torch_environment(ranks if kind == "one" else 1)).splitlines()[-1])
 
 
@@ -61,6 +63,26 @@ def check(name, answer, vocab):
     first, last = answer["losses"][0], answer["losses"][-1]
     if not abs(first - math.log(vocab)) < 0.6 or not last < first:
         sys.exit(f"compare.py: {name}: the loss went from {first:.3f} to {last:.3f}; expected it to begin near ln({vocab}) = {math.log(vocab):.3f} and to fall")
+
+
+class Singles:
+    """PyTorch's single processes on so many cores: every number of threads up to them once, and the best one, eager and compiled, in each further round."""
+
+    def __init__(self, args, cores):
+        self.args, self.cores, self.answers = args, cores, {}
+
+    def measure(self, vocab):
+        for compiled in (False, True):
+            known = {threads: rows for (of, threads), rows in self.answers.items() if of == compiled}
+            for threads in [min(known, key=lambda t: min(min(row["us"]) for row in known[t]))] if known else range(1, self.cores + 1):
+                answer = run_torch(self.args, "one", threads, compiled)
+                check(f"PyTorch, one process of {threads} threads", answer, vocab)
+                self.answers.setdefault((compiled, threads), []).append(answer)
+
+    def best(self):
+        """Compiled or not, threads, answers."""
+        (compiled, threads), rows = min(self.answers.items(), key=lambda item: min(min(row["us"]) for row in item[1]))
+        return compiled, threads, rows
 
 
 def main():
@@ -79,10 +101,14 @@ def main():
     if not has_torch:
         print(f"- PyTorch is missing: '{args.python}' cannot import torch; --python names an interpreter that can")
     answers, vocab, about = {}, MODELS[args.model]["vocab"], None
+    cores_of = lambda ranks: min(ranks, os.cpu_count())
+    singles = {cores: Singles(args, cores) for cores in {cores_of(ranks) for _, ranks in args.layouts}} if has_torch else {}
     for _ in range(args.rounds):
+        for single in singles.values():
+            single.measure(vocab)
         for kind, ranks in args.layouts:
             programs = {"Tutti, eager": lambda: run_tutti(args, kind, ranks, False), "Tutti, compiled": lambda: run_tutti(args, kind, ranks, True)}
-            if has_torch:
+            if has_torch and kind != "one":
                 programs["PyTorch"] = lambda: run_torch(args, kind, ranks)
             for name, measure in programs.items():
                 answer = measure()
@@ -94,16 +120,24 @@ def main():
         sys.exit(f"compare.py: Tutti's losses depend on the layout: {losses}")
     tokens = args.rows * args.sequence_length
     print(f"\n{headline(about)}.\n{args.model}, {tokens} tokens a step, f32; minimum (median), tokens/s of the minimum\n")
-    print("| layout | Tutti, eager | tokens/s | compiled | tokens/s | PyTorch | tokens/s |\n|---|---|---|---|---|---|---|")
+    print("| layout | Tutti, eager | tokens/s | compiled | tokens/s | PyTorch | tokens/s | Tutti / PyTorch | PyTorch's best single process | Tutti / that |\n|---|---|---|---|---|---|---|---|---|---|")
     for kind, ranks in args.layouts:
-        cells = [NAMES[kind].format(ranks=ranks)]
+        cells, least = [NAMES[kind].format(ranks=ranks)], {}
+
+        def step(name, rows):
+            least[name] = min(min(row["us"]) for row in rows)
+            return f"{text_of(least[name])} ({text_of(statistics.median(statistics.median(row['us']) for row in rows))})"
+
         for name in ("Tutti, eager", "Tutti, compiled", "PyTorch"):
             rows = answers.get((kind, ranks, name))
-            if not rows:
-                cells += ["", ""]
-                continue
-            least, median = min(min(row["us"]) for row in rows), statistics.median(statistics.median(row["us"]) for row in rows)
-            cells += [f"{text_of(least)} ({text_of(median)})", f"{tokens / least * 1e6:.0f}"]
+            cells += [step(name, rows), f"{tokens / least[name] * 1e6:.0f}"] if rows else ["", ""]
+        ours = min(least["Tutti, eager"], least["Tutti, compiled"])
+        cells.append(f"{least['PyTorch'] / ours:.2f}" if "PyTorch" in least else "")
+        if singles:
+            compiled, threads, rows = singles[cores_of(ranks)].best()
+            cells += [f"{step('single', rows)}, {'compiled' if compiled else 'eager'}, {threads} thread{'s' * (threads > 1)}", f"{least['single'] / ours:.2f}"]
+        else:
+            cells += ["", ""]
         print("| " + " | ".join(cells) + " |", flush=True)
 
 

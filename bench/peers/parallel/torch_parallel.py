@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Training steps of Qwen3 in PyTorch on Gloo, its products or its experts divided over ranks: torch_parallel.py LAYOUT --ranks N --model MODEL --rows N --sequence-length N --steps N.
+"""Training steps of Qwen3 in PyTorch on Gloo, its products or its experts divided over ranks: torch_parallel.py LAYOUT --ranks N [--compiled] --model MODEL --rows N --sequence-length N --steps N.
 
-LAYOUT is one (one process of N threads), ddp, fsdp, tp (tensor and sequence parallelism with a divided loss, by parallelize_module) or ep (experts divided over the ranks, each
+LAYOUT is one (one process of N threads, whose model --compiled compiles), ddp, fsdp, tp (tensor and sequence parallelism with a divided loss, by parallelize_module) or ep (experts divided over the ranks, each
 with rows of its own, tokens exchanged by counts and then all_to_all_single; the rest of the model under DistributedDataParallel). Elsewhere every rank has one thread.
 Prints an object: what torch_about.py says, microseconds and losses of the steps.
 """
@@ -143,7 +143,7 @@ def measure(args, rank):
     parameters = list(model.parameters())
     if layout == "ep":
         model._ddp_params_and_buffers_to_ignore = [name for name, _ in model.named_parameters() if ".experts.w" in name]
-    compute = DistributedDataParallel(model) if layout in ("ddp", "ep") else model
+    compute = DistributedDataParallel(model) if layout in ("ddp", "ep") else torch.compile(model) if args.compiled else model
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=layout != "tp", foreach=True if layout == "tp" else None)
     torch.manual_seed(2 if layout in ("one", "tp") else 2 + rank)
     tokens, labels = (torch.randint(250, (rows, args.sequence_length)) for _ in range(2))
@@ -198,7 +198,10 @@ def main():
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--sequence-length", type=int, default=256)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--compiled", action="store_true")
     args = parser.parse_args()
+    if args.compiled and args.layout != "one":
+        parser.error("--compiled is for the layout one")
     if args.layout == "one":
         torch.set_num_threads(args.ranks)
         print(json.dumps(measure(args, 0)))
