@@ -120,7 +120,7 @@ def main():
         sys.exit(f"compare.py: Tutti's losses depend on the layout: {losses}")
     tokens = args.rows * args.sequence_length
     print(f"\n{headline(about)}.\n{args.model}, {tokens} tokens a step, f32; minimum (median), tokens/s of the minimum\n")
-    print("| layout | Tutti, eager | tokens/s | compiled | tokens/s | PyTorch | tokens/s | Tutti / PyTorch | PyTorch's best single process | Tutti / that |\n|---|---|---|---|---|---|---|---|---|---|")
+    print("| layout | Tutti, eager | tokens/s | compiled | tokens/s | PyTorch | tokens/s | Tutti / PyTorch | PyTorch's best single process | which is | Tutti / that |\n|---|---|---|---|---|---|---|---|---|---|---|")
     for kind, ranks in args.layouts:
         cells, least = [NAMES[kind].format(ranks=ranks)], {}
 
@@ -135,9 +135,9 @@ def main():
         cells.append(f"{least['PyTorch'] / ours:.2f}" if "PyTorch" in least else "")
         if singles:
             compiled, threads, rows = singles[cores_of(ranks)].best()
-            cells += [f"{step('single', rows)}, {'compiled' if compiled else 'eager'}, {threads} thread{'s' * (threads > 1)}", f"{least['single'] / ours:.2f}"]
+            cells += [step("single", rows), f"{'compiled' if compiled else 'eager'}, {threads} thread{'s' * (threads > 1)}", f"{least['single'] / ours:.2f}"]
         else:
-            cells += ["", ""]
+            cells += ["", "", ""]
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
