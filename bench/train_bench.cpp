@@ -114,7 +114,7 @@ std::vector<TrainRow> run_train_bench(const TrainProblem& problem) {
   TUTTI_CHECK(problem.dtype == DType::f32 || problem.dtype == DType::bf16, "bench train: dtype {}; expected f32 or bf16, the dtypes in which the trainer computes", name_of(problem.dtype));
   TUTTI_CHECK(problem.mode == "both" || problem.mode == "eager" || problem.mode == "compiled", "bench train: mode '{}'; expected eager, compiled or both", problem.mode);
   RankContext::current().set_threads(problem.threads);
-  const double peak = fma_peak_gflops() * problem.threads;
+  const double peak = (problem.dtype == DType::bf16 ? bf16_peak_gflops() : fma_peak_gflops()) * problem.threads;
   constexpr int kWarmUp = 2;
   std::vector<TrainRow> rows;
   std::vector<std::vector<Tensor>> weights;

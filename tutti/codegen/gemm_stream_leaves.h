@@ -161,7 +161,7 @@ class LeafLanes {
   }
   // sum += the last k of an odd leaf, which has no partner.
   template <int kRows, class Lanes>
-  static void add_alone(const Lanes& lanes, int64_t k, const T* x, Vector (&sum)[kRows]) {
+  [[gnu::always_inline]] static void add_alone(const Lanes& lanes, int64_t k, const T* x, Vector (&sum)[kRows]) {
     S last[kLanes];
     for (int64_t i = 0; i < kLanes; ++i) last[i] = lanes[i][k];
     for (int64_t r = 0; r < kRows; ++r) sum[r] = A::add_alone(Block::load(last), Block::load(x + r * kLanes), sum[r]);

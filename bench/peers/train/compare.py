@@ -98,10 +98,9 @@ def summary(args, cores, answers):
 
 
 def peak_of(args, dtype, threads):
-    """GFLOP/s of all threads in that dtype: None where `tutti bench gemm` measures no peak of bf16 units."""
+    """GFLOP/s of all threads in that dtype: of dot units of bf16 where the processor has them."""
     row = run_tutti(args.tutti, ("gemm", "--m", "64", "--n", "64", "--k", "64", "--dtype", dtype), 1)[0]
-    peak = row.get("bf16_peak_gflops") if dtype == "bf16" else row["peak_gflops"]
-    return peak * threads if peak else None
+    return row["peak_gflops"] * threads
 
 
 def print_rows(cores, lines, dtype, peak):
