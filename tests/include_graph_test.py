@@ -12,7 +12,7 @@ import sys
 LINES = {
     "core": 300, "runtime": 300, "tensor": 1200, "codegen": 700, "ops": 2385, "io": 368, "autograd": 2730, "graph": 3100, "job": 400,
     "diagnose": 500, "symm": 1440, "comm": 2010,
-    "nn": 3060, "optim": 3700, "dist": 3260, "parallel": 4050, "models": 3300, "train": 2420, "cli": 1080, "bench": 3790,
+    "nn": 3060, "optim": 3700, "dist": 3260, "parallel": 4050, "models": 3300, "train": 2420, "cli": 1090, "bench": 3790,
     "tests/autograd": 2800, "tests/cli": 500, "tests/codegen": 980, "tests/comm": 2700, "tests/contract": 2100, "tests/core": 300, "tests/diagnose": 1050, "tests/dtensor": 4690,
     "tests/errors": 910, "tests/fuzz": 1480, "tests/graph": 4190, "tests/io": 450, "tests/job": 600, "tests/layouts": 2500, "tests/models": 4000,
     "tests/nightly": 1450, "tests/nn": 3835, "tests/ops": 2260, "tests/optim": 5400, "tests/parallel": 5950, "tests/runtime": 350,
