@@ -22,7 +22,8 @@ KernelCache::Slot& KernelCache::slot(const NameView& name) {
   return *made;
 }
 
-const Kernel& KernelCache::get(const KernelSpec& spec, CpuTarget target) {
+const Kernel& KernelCache::get(const KernelSpec& spec, CpuTarget asked) {
+  const CpuTarget target = without_dots(asked);
   return get(spec.key(), spec.name, target, [&] {
     check_kernel(spec);
     return compile_object(spec, target);
@@ -83,7 +84,7 @@ KernelCache& process_kernel_cache() {
 }
 
 const Kernel& compile_for(const KernelSpec& spec, CpuTarget target) { return process_kernel_cache().get(spec, target); }
-const Kernel& kernel_for(const KernelSpec& spec) { return compile_for(spec, without_dots(cpu_target())); }
+const Kernel& kernel_for(const KernelSpec& spec) { return compile_for(spec, cpu_target()); }
 CacheStatistics cache_statistics() { return process_kernel_cache().statistics(); }
 
 }  // namespace tutti::codegen

@@ -44,7 +44,7 @@ class ColumnKernel {
 
  private:
   bool masks_are_cheap() const {
-    if (e_.target == CpuTarget::avx512) return true;
+    if (has_wide_registers(e_.target)) return true;
     if (!along_reduced_.empty()) return false;
     for (size_t k = 0; k < e_.spec.inputs.size(); ++k) {
       if (e_.operand(k).inner != StrideClass::broadcast && itemsize(e_.operand(k).dtype) < 4) return false;

@@ -55,7 +55,7 @@ unsigned Emitter::vector_lanes(llvm::ArrayRef<int32_t> roots) const {
     if (!needed[n] || uniform_[n]) continue;
     widest = std::max(widest, itemsize(spec.nodes[n].dtype));
   }
-  const int64_t register_bytes = target == CpuTarget::avx512 ? 64 : 32;
+  const int64_t register_bytes = has_wide_registers(target) ? 64 : 32;
   return static_cast<unsigned>(std::min<int64_t>(register_bytes / widest, 32));
 }
 
@@ -76,7 +76,7 @@ Emitter::LoopShape Emitter::loop_shape(llvm::ArrayRef<int32_t> roots, llvm::Arra
   for (const size_t k : outputs) look_at(spec.inputs.size() + k);
   const bool light = heaviest == 0 && !strided && varying <= 24;
   return {.unroll = !light ? 1 : varying > 8 ? 2 : 4,
-          .masked_only = target == CpuTarget::avx512 && !strided && (heaviest == 2 || varying > 60)};
+          .masked_only = has_wide_registers(target) && !strided && (heaviest == 2 || varying > 60)};
 }
 
 void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end) {

@@ -23,8 +23,8 @@ Function* Emitter::begin_function(const std::string& name, llvm::FunctionType* t
   function->addFnAttr("no-builtins");  // loops must not become calls of memset and the like
   function->addFnAttr(llvm::Attribute::NoUnwind);
   // 512-bit registers at full clock are a property of every AVX-512 machine worth compiling for; LLVM's default is 256.
-  function->addFnAttr("prefer-vector-width", target == CpuTarget::avx512 ? "512" : "256");
-  function->addFnAttr("target-cpu", target == CpuTarget::avx512 ? "x86-64-v4" : "x86-64-v3");
+  function->addFnAttr("prefer-vector-width", has_wide_registers(target) ? "512" : "256");
+  function->addFnAttr("target-cpu", has_wide_registers(target) ? "x86-64-v4" : "x86-64-v3");
   b.SetInsertPoint(BasicBlock::Create(b.getContext(), "entry", function));
   return function;
 }

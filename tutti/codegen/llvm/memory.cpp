@@ -16,7 +16,7 @@ uint64_t item_bytes(llvm::Type* type) { return type->getScalarSizeInBits() / 8; 
 
 }  // namespace
 
-bool Emitter::can_mask(llvm::Type* type) const { return target == CpuTarget::avx512 || item_bytes(type) >= 4; }
+bool Emitter::can_mask(llvm::Type* type) const { return has_wide_registers(target) || item_bytes(type) >= 4; }
 
 Value* Emitter::element_address(Frame& frame, size_t k, Value* index) {
   if (operand(k).inner == StrideClass::broadcast) return frame.base[k];

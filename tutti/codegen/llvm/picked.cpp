@@ -76,7 +76,7 @@ Value* Emitter::safe_addresses(const Places& places, Value* otherwise) {
 }
 
 bool Emitter::has_gather(llvm::Type* item) const {
-  return target == CpuTarget::avx512 && item->getScalarSizeInBits() >= 32;
+  return has_wide_registers(target) && item->getScalarSizeInBits() >= 32;
 }
 
 Value* Emitter::load_picked(Frame& frame, size_t k, const Chunk& chunk) {
