@@ -104,7 +104,9 @@ TEST_F(KernelCacheTest, KernelsWhoseHashesCollideAreTheirOwn) {
 TEST_F(KernelCacheTest, TargetsHaveEntriesOfTheirOwn) {
   KernelCache cache(options());
   // Dot products are for other kernels.
-  if (cpu_target() > CpuTarget::avx512) EXPECT_EQ(cache.get(adding(1), cpu_target()).entry, cache.get(adding(1), CpuTarget::avx512).entry);
+  if (cpu_target() > CpuTarget::avx512) {
+    EXPECT_EQ(cache.get(adding(1), cpu_target()).entry, cache.get(adding(1), CpuTarget::avx512).entry);
+  }
   const Kernel& narrow = cache.get(adding(1), CpuTarget::avx2);
   const Kernel& wide = cache.get(adding(1), CpuTarget::avx512);
   EXPECT_NE(narrow.entry, wide.entry);
