@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -90,7 +92,9 @@ TEST(BenchComm, OverlapOverADelayedTransportTakesAtLeastTheDelays) {
       EXPECT_GE(line["apart_us"].get<double>(), 16 * 2 * (1000 + 262)) << line;
       EXPECT_GE(line["overlapped_us"].get<double>(), 16 * 2 * (1000 + 262)) << line;
       const double apart = line["apart_us"], overlapped = line["overlapped_us"], compute = line["compute_us"], hidden = line["hidden"];
-      EXPECT_NEAR(hidden * (apart - compute), apart - overlapped, 1e-3 * apart) << line;
+      // A busy machine may compute for longer alone than with the calls behind it: then there is nothing to hide.
+      const double hideable = std::max(apart - compute, 0.0), expected = hideable > 0 ? apart - overlapped : 0;
+      EXPECT_NEAR(hidden * hideable, expected, 1e-3 * apart) << line;
     }
     EXPECT_EQ(lines[0]["progress_thread"], false);
     EXPECT_EQ(lines[1]["progress_thread"], true);
