@@ -15,7 +15,7 @@ struct TrainRow {
   Timing shard, norm, optimizer;  // forward and backward; gradient norm; AdamW with clipping
   double tokens_per_s = 0;        // at the median
   double gflops = 0;              // 6 per active parameter and token, and the products of attention over the pairs that it sees, forward once and backward twice
-  double peak_gflops = 0;         // f32 multiply-adds of all threads
+  double peak_gflops = 0;         // of all threads, of the units that multiply its dtype
   double peak_mbytes = 0;         // of the allocator, model and optimizer included
   double rss_mbytes = 0;          // of the process before there was a model (process_memory.h)
   double peak_rss_mbytes = 0;     // of the process during the measured steps; of the second mode with what is left of the first

@@ -1,5 +1,4 @@
 // Products in fast mode: who may compute them, and that whoever does is right.
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/fast_gemm.h"
 
 #include <gtest/gtest.h>

@@ -69,16 +69,22 @@ TEST(GemmOfBf16, FlushesDenormalsInChainsOnly) {
                                                                   << layout.b_transposed << layout.gap;
 }
 
-// Leaves whose sums are normal, and a sum of them that is not: it stays.
+// Leaves whose sums are normal, and a sum of them that is not: it stays, in tiles and (n = 1030) in streams.
 TEST(GemmOfBf16, KeepsDenormalsWhereLeavesMeet) {
   for (const CpuTarget target : targets()) {
-    for (const int64_t m : {1, 4, 20}) {
-      Matrix a(m, 256, DType::bf16, 1), b(256, 40, DType::bf16, 2), c(m, 40, DType::f32, 3);
-      for (int64_t i = 0; i < m * 256; ++i) store_from_double(a.at(i), DType::bf16, i % 128 != 0 ? 0 : i % 256 == 0 ? 0x1.8p-63 : -0x1p-63);
-      for (int64_t i = 0; i < 256 * 40; ++i) store_from_double(b.at(i), DType::bf16, 0x1p-63);
-      gemm(m, 40, 256, a.operand(), b.operand(), c.result(), ContractionTree::halving(256), {.target = target});
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t j = 0; j < 40; ++j) EXPECT_EQ(c(i, j), 0x1p-127) << name_of(target) << " " << m;
+    for (const int64_t n : {40, 1030}) {
+      for (const int64_t m : {1, 2, 3, 20}) {
+        for (const bool transposed : {false, true}) {
+          Matrix a(m, 256, DType::bf16, 1), b(256, n, DType::bf16, 2, transposed), c(m, n, DType::f32, 3);
+          for (int64_t i = 0; i < m * 256; ++i) store_from_double(a.at(i), DType::bf16, i % 128 != 0 ? 0 : i % 256 == 0 ? 0x1.8p-63 : -0x1p-63);
+          for (int64_t i = 0; i < 256 * n; ++i) store_from_double(b.at(i), DType::bf16, 0x1p-63);
+          gemm(m, n, 256, a.operand(), b.operand(), c.result(), ContractionTree::halving(256), {.target = target});
+          int64_t wrong = 0;
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < n; ++j) wrong += c(i, j) != 0x1p-127;
+          EXPECT_EQ(wrong, 0) << name_of(target) << " " << m << " x " << n << " " << transposed;
+        }
+      }
     }
   }
 }

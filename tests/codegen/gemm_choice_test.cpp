@@ -1,5 +1,4 @@
 // The cuts a GEMM may take: all have the bits of the usual one, which the heuristic finds.
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm_choice.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
 // GEMM against the definition of its bits: a scalar walk over the contraction tree.
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm.h"
 
 #include <gtest/gtest.h>

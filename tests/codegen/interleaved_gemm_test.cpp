@@ -142,7 +142,8 @@ TEST(InterleavedGemm, TakesEveryDtypeTransposeAndGap) {
       for (const bool b : {false, true}) {
         with.a_transposed = a, with.b_transposed = b, with.gap = a != b ? 3 : 0;
         const Sum sum(37, 50, {150, 90, 33}, with);
-        EXPECT_EQ(sum.wrong_elements(sum.run()), 0) << name_of(with.dtypes[0]) << a << b;
+        for (const CpuTarget target : {CpuTarget::avx2, without_dots(cpu_target()), cpu_target()})
+          EXPECT_EQ(sum.wrong_elements(sum.run({.target = target})), 0) << name_of(target) << " " << name_of(with.dtypes[0]) << a << b;
       }
     }
   }

@@ -1,4 +1,3 @@
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel_cache.h"
 
 #include <gtest/gtest.h>

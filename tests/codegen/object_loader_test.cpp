@@ -1,4 +1,3 @@
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/object_loader.h"
 
 #include <elf.h>

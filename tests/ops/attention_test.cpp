@@ -91,6 +91,7 @@ SdpaOptions documents(int64_t batch, int64_t length) {
 
 TEST(Attention, HasTheBitsOfItsDefinition) {
   for (const Operands& x : {Operands(2, 200, 200, 4, 2, 32), Operands(1, 37, 300, 6, 2, 33), Operands(1, 130, 130, 2, 1, 256, DType::bf16),
+                            Operands(1, 37, 70, 4, 2, 33, DType::bf16), Operands(1, 66, 66, 1, 1, 130, DType::bf16), Operands(2, 2, 70, 4, 2, 35, DType::bf16),
                             Operands(1, 70, 70, 1, 1, 40, DType::f64), Operands(1, 3, 5, 140, 1, 8)}) {
     const SdpaOptions options = x.q.extent(1) == 200 ? documents(2, 200) : SdpaOptions{.causal = true};
     const SdpaResult result = x.forward(options), expected = testing::attention(x.q, x.k, x.v, options);
@@ -98,6 +99,14 @@ TEST(Attention, HasTheBitsOfItsDefinition) {
     expect_same_bits(result.logsumexp, expected.logsumexp);
     expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
   }
+}
+
+// Scores of bf16 are chains of pairs, products of a gradient in f32 are not.
+TEST(Attention, HasTheBitsOfItsDefinitionForAWideGradient) {
+  Operands x(1, 40, 40, 2, 1, 33, DType::bf16);
+  x.g = facets::sample_tensor(4, {1, 40, 2, 33}, DType::f32);
+  const SdpaResult result = x.forward({.causal = true});
+  expect_same(x.backward({.causal = true}), testing::attention_gradients(x.g, x.q, x.k, x.v, result, {.causal = true}));
 }
 
 TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {

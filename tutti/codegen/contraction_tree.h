@@ -1,6 +1,7 @@
 // The tree in which a contraction over k is summed (numerics contract, N3 and N5).
 //
-// A leaf is a range of consecutive k, one chain of fused multiply-adds per output element in ascending k. The chain
+// A leaf is a range of consecutive k, one chain of fused multiply-adds per output element in ascending k (of two
+// bf16 operands: in pairs, the odd one first). The chain
 // starts at -0.0, the identity of a sum, so it equals the chain that starts with the first product. Partial sums are
 // combined left + right.
 //

@@ -1,6 +1,7 @@
 #include "tutti/codegen/gemm.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tutti/codegen/fast_gemm.h"
 #include "tutti/codegen/gemm_choice.h"
@@ -31,12 +32,14 @@ DType compute_type(const GemmOperand& a, const GemmOperand& b) {
 
 // All sources compute in what they have in common, else in f32, or in f64 where one does.
 DType compute_type(std::span<const GemmSource> sources) {
-  DType compute = compute_type(sources[0].a, sources[0].b);
+  std::optional<DType> compute;
   for (const GemmSource& s : sources) {
+    if (s.k == 0) continue;  // what is absent decides nothing
     const DType next = compute_type(s.a, s.b);
-    if (next != compute) compute = next == DType::f64 || compute == DType::f64 ? DType::f64 : DType::f32;
+    if (compute.value_or(next) != next) compute = next == DType::f64 || compute == DType::f64 ? DType::f64 : DType::f32;
+    else compute = next;
   }
-  return compute;
+  return compute.value_or(DType::f32);
 }
 
 void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResult& c, const GemmConsumer* consumer) {

@@ -1,8 +1,9 @@
 // C = A B in the summation order of a ContractionTree (numerics contract, N1, N3, N4, N5).
 //
 // Each element of C depends on its row of A, its column of B and the tree, and on nothing else: not on m, n, strides,
-// tiling, threads or instruction set. Arithmetic is f32, or f64 when an operand is f64; bf16 and f16 operands are
-// widened exactly, and the result is rounded once when it is stored. NaN payloads are unspecified. In fast mode
+// tiling, threads or instruction set. Arithmetic is f32, or f64 when an operand is f64. A leaf of two bf16 operands is the chain
+// of their pairs (N3), which reads and writes denormals as zero; other narrow operands are widened exactly. The result is rounded once
+// when it is stored. NaN payloads are unspecified. In fast mode
 // (runtime/numerics.h) a large product may be a library's, in an order of its own (fast_gemm.h).
 #pragma once
 
@@ -87,7 +88,7 @@ struct GemmSource {
 };
 
 // c[m, n] = the sum of a[m, k] b[k, n] over the sources, which is one contraction (InterleavedContraction::halving). The sources may
-// have different dtypes; a producer makes A of the first. UsageError: negative sizes, no source, other dtypes, neither C nor a consumer.
+// have different dtypes: only where both operands of all of them are bf16 are leaves chains of pairs. A producer makes A of the first. UsageError: negative sizes, no source, other dtypes, neither C nor a consumer.
 void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options = {});
 
 // How interleaved_gemm() would run the problem. For traces.

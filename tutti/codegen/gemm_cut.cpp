@@ -5,7 +5,6 @@
 
 #include "tutti/codegen/cpu_target.h"
 
-
 namespace tutti::codegen {
 namespace {
 

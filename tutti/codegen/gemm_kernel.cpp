@@ -27,7 +27,7 @@ size_t table_index(const GemmKernelSpec& spec, CpuTarget target) {
 }
 
 bool can_be_in_place(TileKind kind, DType storage) {
-  if (has_pairs_of_leaves(kind)) return storage == DType::bf16;
+  if (takes_pairs(kind)) return storage == DType::bf16;
   return kind == TileKind::f32 && (storage == DType::bf16 || storage == DType::f16);
 }
 

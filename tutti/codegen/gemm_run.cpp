@@ -222,8 +222,8 @@ void GemmRun::run_block() {
   const ContractionChunk& last = plan_.chunks[block_.end_chunk - 1];
   const int64_t length = last.first_k + last.length - plan_.chunks[block_.first_chunk].first_k, strips = block_.strips;
   a_.begin(block_);
-  const int64_t strip_items = plan_.strips.largest() * length;
-  pool_.parallel_for(strips, kWorthPacking / strip_items + 1,
+  const int64_t strip_elements = plan_.strips.largest() * length;
+  pool_.parallel_for(strips, kWorthPacking / strip_elements + 1,
                      [&](int64_t begin, int64_t end) { a_.pack(block_.first_strip + begin, end - begin); });
 
   // Few panels: their strips are shared out as well.
@@ -231,7 +231,7 @@ void GemmRun::run_block() {
   const int64_t groups = std::clamp<int64_t>((wanted + plan_.panels.parts - 1) / plan_.panels.parts, 1, strips);
   const EvenSplit group = EvenSplit::at_most(strips, (strips + groups - 1) / groups);
   const int64_t tasks = plan_.panels.parts * group.parts;
-  const int64_t work = group.largest() * strip_items * plan_.panels.largest() * plan_.lanes;
+  const int64_t work = group.largest() * strip_elements * plan_.panels.largest() * plan_.lanes;
   pool_.parallel_for(tasks, kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t g = t % group.parts;

@@ -48,7 +48,7 @@ void visit_arithmetic(TileKind kind, DType stored, Fn&& fn) {
 bool has_lanes_of(const ContractionTree& tree, TileKind kind) {
   const auto [shortest, longest] = std::minmax_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end());
   if (*shortest < kShortestLeaf) return false;
-  return *longest - *shortest <= (has_pairs_of_leaves(kind) ? 0 : kUneven);
+  return *longest - *shortest <= (takes_pairs(kind) ? 0 : kUneven);
 }
 
 GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree) {

@@ -8,8 +8,8 @@
 
 namespace tutti::codegen::stream {
 
-// Denormals are read and written as zero while it lives. What computes meanwhile must be a call that cannot be inlined: compilers move
-// arithmetic across the instructions that change this mode.
+// Denormals are read and written as zero while it lives. What computes meanwhile must be a call into which the compiler does not look
+// ([[gnu::noipa]]): compilers move arithmetic across the instructions that change this mode.
 class FlushDenormals {
  public:
   FlushDenormals() { _mm_setcsr(before_ | 0x8040); }

@@ -44,7 +44,7 @@ constexpr DType packed_dtype(TileKind kind) {
 // Bytes of an item, and of an element of C.
 constexpr int64_t item_bytes(TileKind kind) { return kind == TileKind::f64 ? 8 : 4; }
 // Whether elements of a leaf are taken in pairs, so that a leaf has an order of its own in packed memory.
-constexpr bool has_pairs_of_leaves(TileKind kind) { return kind == TileKind::bf16_chain || kind == TileKind::bf16_pairs; }
+constexpr bool takes_pairs(TileKind kind) { return kind == TileKind::bf16_chain || kind == TileKind::bf16_pairs; }
 // The number of items that hold `length` neighbouring k of a leaf.
 constexpr int64_t items_of(TileKind kind, int64_t length) { return kind == TileKind::bf16_pairs ? (length + 1) / 2 : length; }
 
@@ -54,7 +54,7 @@ void for_each_even_run(TileKind kind, std::span<const int32_t> leaf_lengths, Vis
   int64_t length = 0;
   for (size_t leaf = 0; leaf < leaf_lengths.size(); ++leaf) {
     length += leaf_lengths[leaf];
-    if (leaf + 1 < leaf_lengths.size() && (!has_pairs_of_leaves(kind) || length % 2 == 0)) continue;
+    if (leaf + 1 < leaf_lengths.size() && (!takes_pairs(kind) || length % 2 == 0)) continue;
     visit(length);
     length = 0;
   }

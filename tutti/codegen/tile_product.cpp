@@ -74,6 +74,7 @@ void TileProduct::run(const TileProductCall& p, DType storage) const {
       int32_t length = 0;
       if (const TilePart part = p.part ? (*p.part)(row, rows, column, width) : TilePart{0, k}; part.end - part.begin < k) {
         if (part.end <= part.begin && p.is_last) continue;
+        TUTTI_ASSERT(p.leaves == 1, "a tile takes a part of {} leaves", p.leaves);
         length = static_cast<int32_t>(std::max<int64_t>(part.end - part.begin, 0));
         call.leaf_lengths = &length;
         const int64_t first = length > 0 ? part.begin : 0;

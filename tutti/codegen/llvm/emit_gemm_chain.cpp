@@ -194,7 +194,7 @@ void GemmChainEmitter::run(llvm::Value* length) {
   for_tile([&](unsigned, unsigned, llvm::Value* slot) { b_.CreateStore(zero(), slot); });
   b_.CreateBr(end);
   b_.SetInsertPoint(chain);
-  if (has_pairs_of_leaves(spec_.kind) && is_in_place()) run_in_place_pairs(length);
+  if (takes_pairs(spec_.kind) && is_in_place()) run_in_place_pairs(length);
   else run_items(length);
   b_.CreateBr(end);
   b_.SetInsertPoint(end);

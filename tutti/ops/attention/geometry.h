@@ -41,7 +41,7 @@ Rows mask_rows(const Tensor& mask, int64_t b, int64_t kv, const Sizes& n);
 
 // What a product of elements of two tensors computes in, which widen to `compute`: as GemmProblem::compute.
 inline DType product_compute(const Tensor& a, const Tensor& b, DType compute) {
-  return a.dtype() == DType::bf16 && b.dtype() == DType::bf16 ? DType::bf16 : compute;
+  return compute == DType::f32 && a.dtype() == DType::bf16 && b.dtype() == DType::bf16 ? DType::bf16 : compute;
 }
 
 // One head of keys or values.
