@@ -1,6 +1,7 @@
 // Registration of dispatch stages, and the order in which calls pass them.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,9 @@ struct NotingStage final : Stage {
 };
 
 NotingStage& stage(const char* name, StagePlace place) {
-  auto* s = new NotingStage(name);  // stages live as long as the process
-  s->mask = register_stage(name, place, s);
-  return *s;
+  auto s = std::make_unique<NotingStage>(name);
+  s->mask = register_stage(name, place, s.get());
+  return *s.release();  // registered stages live as long as the process
 }
 
 TEST(Stages, PassACallFromAutogradToTheKernels) {
