@@ -58,8 +58,6 @@ class GemmRun {
   // B of a chunk as the tile reads it, and the distance of its rows.
   GemmTileCall place_b(size_t chunk, int64_t panel, bool in_place);
   void hand_on(int64_t panel, int64_t first_strip, int64_t end_strip, const BlockTarget& c) const;
-  // Asks for one of `parts` parts of what is packed of B next.
-  void fetch_b(size_t chunk, int64_t panel, int64_t part, int64_t parts) const;
 
   const GemmPlan& plan_;
   const GemmProblem& p_;
@@ -97,18 +95,6 @@ GemmTileCall GemmRun::place_b(size_t chunk, int64_t panel, bool in_place) {
   call.b = packed;
   call.b_stride = width;
   return call;
-}
-
-void GemmRun::fetch_b(size_t chunk_index, int64_t panel, int64_t part, int64_t parts) const {
-  const GemmOperand& b = p_.b;
-  const bool by_rows = b.column_stride == 1;
-  if (panel >= plan_.panels.parts || plan_.has_pieces() || (!by_rows && b.row_stride != 1)) return;
-  const ContractionChunk& chunk = plan_.chunks[chunk_index];
-  const int64_t columns = plan_.panel_columns(panel), item = itemsize(b.dtype);
-  const int64_t runs = by_rows ? chunk.length : columns, nbytes = (by_rows ? columns : chunk.length) * item, distance = by_rows ? b.row_stride : b.column_stride;
-  const std::byte* first = at(b.data, b.dtype, index_ * p_.batch.b_stride + chunk.first_k * b.row_stride + plan_.panels.begin(panel) * plan_.lanes * b.column_stride);
-  for (int64_t run = runs * part / parts; run < runs * (part + 1) / parts; ++run)
-    for (int64_t line = 0; line < nbytes; line += 64) __builtin_prefetch(first + run * distance * item + line, 0, 2);
 }
 
 void GemmRun::hand_on(int64_t panel, int64_t first_strip, int64_t end_strip, const BlockTarget& c) const {
@@ -169,10 +155,6 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       call.stack = stack + chunk.pending * tile_bytes;
       std::memcpy(stack, waits, static_cast<size_t>(chunk.pending * tile_bytes));
       kernel(&call);
-      if (!in_place) {
-        const bool goes_on = x + 1 < block_.end_chunk;
-        fetch_b(goes_on ? x + 1 : block_.first_chunk, goes_on ? panel : panel + 1, s - first_strip, strips);
-      }
       if (!call.is_last) {
         std::memcpy(waits, stack, static_cast<size_t>(plan_.chunks[x + 1].pending * tile_bytes));
         continue;
