@@ -1,7 +1,8 @@
 // The provider of a product in fast mode: Tutti's tree, or a library with its own order of summation.
 //
 // Candidates are chosen by the choice engine, like cuts (gemm_choice.h), with the options in TUTTI_GEMM_CHOICE. `heuristic` uses
-// a library if it has instructions that the tree does not use, which is the case for bf16 on processors with AMX; `measure` uses the fastest provider for each call. Ranks may choose differently, since fast mode does not guarantee bits.
+// a library if it has instructions that the tree does not use, which is the case for bf16 on processors with AMX; `measure` uses
+// the fastest provider for each call. Ranks may choose differently, since fast mode does not guarantee bits.
 #pragma once
 
 #include <vector>
