@@ -1,10 +1,15 @@
 // Products of two bf16 operands against the chain that the numerics contract defines (N3), on every instruction set that this processor has.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/codegen/support/gemm_definition.h"
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm.h"
 #include "tutti/codegen/tile_product.h"
+#include "tutti/core/error.h"
+#include "tutti/runtime/fp_environment.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::codegen {
@@ -124,6 +129,50 @@ TEST(GemmOfBf16, DoesNotDependOnThreadsOrOnTheMode) {
   // What was computed with denormals as zero leaves the thread as it was.
   volatile float smallest = 0x1p-126f;
   EXPECT_EQ(smallest / 2, 0x1p-127f);
+}
+
+// Calls that differ in one thing only, in turns, with an error between them, from threads that begin at different ones: kernels, packing
+// and the floating-point mode are shared.
+TEST(GemmOfBf16, CallsInTurnsDoNotTakeEachOtherForTheSame) {
+  struct Call {
+    DType a, b;
+    int64_t m, n, k;
+    bool b_transposed;
+    CpuTarget target;
+  };
+  std::vector<Call> calls;
+  for (const CpuTarget target : targets())
+    for (const auto& [a, b] : {std::pair(DType::bf16, DType::bf16), std::pair(DType::bf16, DType::f32), std::pair(DType::f32, DType::bf16), std::pair(DType::f16, DType::bf16)})
+      for (const int64_t k : {0, 1, 2, 129, 130})
+        for (const int64_t m : {0, 1, 9})
+          for (const bool transposed : {false, true}) calls.push_back({a, b, m, 33, k, transposed, target});
+  std::atomic<int64_t> wrong = 0;
+  const auto run = [&](size_t first) {
+    ThreadPool pool(1);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const Call& p = calls[(first + i * 7) % calls.size()];  // 7 does not divide their number
+      Matrix a(p.m, p.k, p.a, 1), b(p.k, p.n, p.b, 2, p.b_transposed), c(p.m, p.n, DType::f32, 3);
+      if (p.a == DType::bf16) draw(a, Values::near_underflow, i);
+      const ContractionTree tree = ContractionTree::halving(p.k);
+      EXPECT_THROW(gemm(p.m, p.n, p.k + 1, a.operand(), b.operand(), c.result(), tree, {.target = p.target, .pool = &pool}), UsageError);
+      gemm(p.m, p.n, p.k, a.operand(), b.operand(), c.result(), tree, {.target = p.target, .pool = &pool});
+      wrong += wrong_elements(a, b, c, tree);
+      // A view of C, written over by the next product.
+      if (p.m == 9) {
+        const Matrix before = c;
+        gemm(4, p.n, p.k, {a.at(5 * p.k), p.a, p.k, 1}, b.operand(), {c.at(5 * p.n), DType::f32, p.n}, tree, {.target = p.target, .pool = &pool});
+        wrong += !gemm_test::same_bits(before, c);
+      }
+    }
+    wrong += !has_fp_environment();
+  };
+  std::vector<std::thread> threads;
+  for (const size_t first : {0, 11, 40}) threads.emplace_back([&, first] {
+      set_fp_environment();
+      run(first);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(GemmOfBf16, CutAtABorderOfTheTreeAddsToTheWhole) {

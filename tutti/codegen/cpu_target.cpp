@@ -28,16 +28,21 @@ CpuTarget choose_target() {
   const int best = best_target();
   TUTTI_CHECK_ENV(best >= 0, "kernels need a processor with AVX2 and FMA (x86-64-v3); this one has not");
   const char* wish = std::getenv("TUTTI_CPU");
-  if (!wish || !*wish) return static_cast<CpuTarget>(best);
+  return wished_target(wish ? wish : "", static_cast<CpuTarget>(best));
+}
+
+}  // namespace
+
+CpuTarget wished_target(std::string_view wish, CpuTarget best) {
+  if (wish.empty()) return best;
   for (int target = 0; target < kNumCpuTargets; ++target) {
     if (kNames[target] != wish) continue;
-    TUTTI_CHECK(target <= best, "TUTTI_CPU={}: this processor has no {}; use TUTTI_CPU={} or unset it", wish, kNeeds[best + 1], kNames[best]);
+    TUTTI_CHECK(target <= static_cast<int>(best), "TUTTI_CPU={}: this processor has no {}; use TUTTI_CPU={} or unset it", wish, kNeeds[static_cast<size_t>(best) + 1],
+                name_of(best));
     return static_cast<CpuTarget>(target);
   }
   throw UsageError(fmt::format("TUTTI_CPU={}: expected avx2, avx512, avx512vnni or avx512bf16", wish));
 }
-
-}  // namespace
 
 std::string_view name_of(CpuTarget target) { return kNames[static_cast<size_t>(target)]; }
 

@@ -11,6 +11,8 @@ namespace tutti::codegen {
 enum class CpuTarget : uint8_t { avx2, avx512, avx512vnni, avx512bf16 };
 inline constexpr int kNumCpuTargets = 4;
 CpuTarget cpu_target();
+// The one that TUTTI_CPU = `wish` asks for on a processor that has `best`; "" asks for that. UsageError for other names and for what it does not have.
+CpuTarget wished_target(std::string_view wish, CpuTarget best);
 std::string_view name_of(CpuTarget target);
 constexpr bool has_wide_registers(CpuTarget target) { return target >= CpuTarget::avx512; }
 // The same without dot products: what kernels other than matrix products are compiled for.

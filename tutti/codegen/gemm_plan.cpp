@@ -52,12 +52,6 @@ int64_t GemmPlan::panel_columns(int64_t panel) const {
   return std::min(panels.size(panel) * lanes, problem.n - panels.begin(panel) * lanes);
 }
 
-int64_t GemmPlan::most_waiting() const {
-  int64_t most = 0;
-  for (const ContractionChunk& chunk : chunks) most = std::max(most, chunk.pending);
-  return most;
-}
-
 int64_t GemmPlan::most_chunk_items() const {
   int64_t most = 0;
   for (const ContractionChunk& chunk : chunks) most = std::max(most, chunk.items);

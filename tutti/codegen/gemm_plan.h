@@ -55,7 +55,6 @@ struct GemmPlan {
   int64_t panel_columns(int64_t panel) const;  // that exist; the tile computes panels.size(panel) * lanes
   int64_t largest_tile() const { return strips.largest() * panels.largest() * lanes; }
   int64_t most_chunk_items() const;
-  int64_t most_waiting() const;  // partial tiles between two chunks
   std::span<const int32_t> leaf_lengths(size_t chunk) const {
     return std::span(tree.leaf_lengths).subspan(static_cast<size_t>(chunks[chunk].first_leaf), static_cast<size_t>(chunks[chunk].leaves));
   }

@@ -1,6 +1,5 @@
 // The walk through one plan: packing, tiles, tasks.
 #include <algorithm>
-#include <cstring>
 
 #include "tutti/codegen/gemm_pack.h"
 #include "tutti/codegen/gemm_plan.h"
@@ -49,8 +48,6 @@ class GemmRun {
   };
   Blocks choose_blocks() const;
   int64_t stack_bytes() const { return plan_.depth * plan_.largest_tile() * size_; }
-  // What waits of a tile until the next chunk.
-  int64_t waiting_bytes() const { return plan_.most_waiting() * plan_.largest_tile() * size_; }
   // The chunks of k behind `first` for which the block of rows stays near.
   size_t end_of_group(size_t first) const;
   void run_block();
@@ -68,7 +65,7 @@ class GemmRun {
   const GemmConsumer* consumer_;
   const int64_t size_;
   GemmStripBlock block_{};        // what is packed of A
-  std::byte* waiting_ = nullptr;  // what waits of all tiles of the block, when its k is cut
+  std::byte* waiting_ = nullptr;  // stacks of all tiles of the block, when its k is cut
 };
 
 // Where the elements of some strips in a panel go, in the problem that is solved.
@@ -124,9 +121,10 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
     return at(c.data, p_.c_dtype, row * c.row_stride + plan_.panels.begin(panel) * plan_.lanes * c.column_stride);
   };
   const bool direct = p_.c_dtype == sum_dtype(plan_.kind) && c.column_stride == 1 && (columns == width || c_ == nullptr);
-  // All tiles have one stack, which stays near; what is left on it waits for the next chunk.
-  std::byte* const stack = mine.stack.reserve(stack_bytes() + (waiting_ ? 0 : strips * waiting_bytes()));
-  std::byte* const waiting = waiting_ ? waiting_ + (panel * block_.strips + first_strip - block_.first_strip) * waiting_bytes() : stack + stack_bytes();
+  // A strip's pending tiles wait for the next chunk.
+  const int64_t next_stack = plan_.chunks.size() > 1 ? stack_bytes() : 0;
+  std::byte* const stacks = waiting_ ? waiting_ + (panel * block_.strips + first_strip - block_.first_strip) * next_stack
+                                     : mine.stack.reserve(stack_bytes() * (plan_.chunks.size() > 1 ? strips : 1));
   std::byte* tile = direct ? nullptr : mine.tile.reserve(plan_.largest_tile() * size_);
 
   const auto kernel_for_rows = [&](int64_t rows) {
@@ -150,15 +148,9 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       call.a = a_.strip(x, s);
       call.c = direct ? to : tile;
       call.c_stride = direct ? c.row_stride : width;
-      const int64_t tile_bytes = rows * width * size_;
-      std::byte* const waits = waiting + (s - first_strip) * waiting_bytes();
-      call.stack = stack + chunk.pending * tile_bytes;
-      std::memcpy(stack, waits, static_cast<size_t>(chunk.pending * tile_bytes));
+      call.stack = stacks + (s - first_strip) * next_stack + chunk.pending * rows * width * size_;
       kernel(&call);
-      if (!call.is_last) {
-        std::memcpy(waits, stack, static_cast<size_t>(plan_.chunks[x + 1].pending * tile_bytes));
-        continue;
-      }
+      if (!call.is_last) continue;
       if (!direct) store_tile(tile, sum_dtype(plan_.kind), width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);
       const int64_t next = s + 1;
       if (consumer_ && (block_begin(next) == next || next == first_strip + strips))
@@ -171,7 +163,7 @@ GemmRun::Blocks GemmRun::choose_blocks() const {
   const int64_t all = plan_.strips.parts, whole = a_.strip_bytes(plan_.items, static_cast<int64_t>(plan_.chunks.size()));
   if (all * whole <= kWholeABytes) return {all, false};
   const int64_t near = std::max<int64_t>(kBlockABytes / whole, 1);
-  const int64_t waiting = std::min(kWaitingBytes / std::max<int64_t>(plan_.panels.parts * waiting_bytes(), 1), all);
+  const int64_t waiting = std::min(kWaitingBytes / (plan_.panels.parts * stack_bytes()), all);
   // Cutting k pays when many more rows share what is packed of B.
   return plan_.chunks.size() > 1 && waiting >= 2 * near ? Blocks{waiting, true} : Blocks{near, false};
 }
@@ -191,7 +183,7 @@ void GemmRun::run() {
   const Blocks blocks = choose_blocks();
   for (block_.first_strip = 0; block_.first_strip < plan_.strips.parts; block_.first_strip += blocks.strips) {
     block_.strips = std::min(blocks.strips, plan_.strips.parts - block_.first_strip);
-    if (blocks.cuts_k) waiting_ = gemm_workspaces().waiting.reserve(block_.strips * plan_.panels.parts * waiting_bytes());
+    if (blocks.cuts_k) waiting_ = gemm_workspaces().waiting.reserve(block_.strips * plan_.panels.parts * stack_bytes());
     for (block_.first_chunk = 0; block_.first_chunk < plan_.chunks.size(); block_.first_chunk = block_.end_chunk) {
       block_.end_chunk = blocks.cuts_k ? end_of_group(block_.first_chunk) : plan_.chunks.size();
       run_block();

@@ -5,6 +5,7 @@
 
 #include "tutti/codegen/gemm_simd.h"
 #include "tutti/codegen/tile_kind.h"
+#include "tutti/runtime/fp_environment.h"
 
 namespace tutti::codegen::stream {
 
@@ -12,7 +13,7 @@ namespace tutti::codegen::stream {
 // ([[gnu::noipa]]): compilers move arithmetic across the instructions that change this mode.
 class FlushDenormals {
  public:
-  FlushDenormals() { _mm_setcsr(before_ | 0x8040); }
+  FlushDenormals() { _mm_setcsr(before_ | kFlushDenormals); }
   ~FlushDenormals() { _mm_setcsr(before_); }
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;

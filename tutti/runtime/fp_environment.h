@@ -4,6 +4,9 @@
 
 namespace tutti {
 
+// Control bits of processors (x86) that read and write denormals as zero, in chains of bf16 products alone (numerics contract, N3).
+inline constexpr unsigned kFlushDenormals = 0x8040;
+
 // Sets the kernel environment for the calling thread.
 void set_fp_environment();
 

@@ -16,12 +16,10 @@
 
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/emit_gemm_chain.h"
+#include "tutti/runtime/fp_environment.h"
 
 namespace tutti::codegen {
 namespace {
-
-// Flush to zero and denormals are zero.
-constexpr uint32_t kFlushBits = 0x8040;
 
 // What a tile does with the sums of a leaf, wherever they are.
 struct TileParts {
@@ -143,7 +141,7 @@ TileParts TileEmitter::flushed() {
   b_.CreateStore(field(offsetof(GemmTileCall, a), pointer), a_slot);
   b_.CreateStore(field(offsetof(GemmTileCall, b), pointer), b_slot);
   b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_stmxcsr, {}, {usual});
-  b_.CreateStore(b_.CreateOr(b_.CreateLoad(word, usual), kFlushBits), flushing);
+  b_.CreateStore(b_.CreateOr(b_.CreateLoad(word, usual), kFlushDenormals), flushing);
   llvm::Value* b_stride = field(offsetof(GemmTileCall, b_stride), b_.getInt64Ty());
   const auto run = [=, this](llvm::Value* length) {
     llvm::Value *a = b_.CreateLoad(pointer, a_slot), *rows = b_.CreateLoad(pointer, b_slot);
