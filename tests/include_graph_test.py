@@ -10,7 +10,7 @@ import sys
 
 # Mean lines of Tutti's headers per source file of a room.
 LINES = {
-    "core": 300, "runtime": 300, "tensor": 1200, "codegen": 700, "ops": 2385, "io": 368, "autograd": 2730, "graph": 3100, "job": 400,
+    "core": 300, "runtime": 300, "tensor": 1200, "codegen": 700, "ops": 2390, "io": 368, "autograd": 2730, "graph": 3100, "job": 400,
     "diagnose": 500, "symm": 1440, "comm": 2010,
     "nn": 3060, "optim": 3700, "dist": 3260, "parallel": 4050, "models": 3300, "train": 2420, "cli": 1090, "bench": 3790,
     "tests/autograd": 2800, "tests/cli": 500, "tests/codegen": 980, "tests/comm": 2700, "tests/contract": 2100, "tests/core": 300, "tests/diagnose": 1050, "tests/dtensor": 4690,
